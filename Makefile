@@ -1,0 +1,59 @@
+# `make help` says what each target does. Needs make and, for a fresh Debian, nothing else: see scripts/bootstrap.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help install install-spark run test check bench clean dev
+
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
+KERNEL := $(wildcard src/ketch/records/_kernel.pyx)
+PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL)
+ARGS ?=
+
+# Exact versions for the isolated build environment too (older and newer pip read it from different variables).
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+install: $(VENV)/.installed ## Install Ketch into .venv (.venv/bin/ketch)
+
+install-spark: $(VENV)/.installed-spark ## Install Ketch with the Spark pipeline
+
+run: $(VENV)/.installed ## Start a broker on 127.0.0.1:9092; options: make run ARGS="--port 0 --data-dir DIR"
+	@exec $(VENV)/bin/ketch serve $(ARGS)
+
+test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port"
+	@scripts/test-tools
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+check: dev ## Lint, format, types, layers
+	@scripts/check
+
+bench: dev ## Measure and write BENCHMARKS.md
+	@scripts/test-tools
+	$(VENV)/bin/python bench/run.py $(ARGS)
+
+clean: ## Remove .venv, build and cache files (not ketch-data)
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info src/ketch/records/_kernel.c src/ketch/records/_kernel*.so
+
+dev: $(VENV)/.installed-dev
+
+# Stamps live in the environment, so that they go when it goes.
+$(VENV)/.created: scripts/bootstrap
+	@scripts/bootstrap $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created $(PROJECT)
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.created $(PROJECT)
+	$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-spark: $(VENV)/.created $(PROJECT)
+	$(PIP) install --editable '.[spark]'
+	@touch $@ $(VENV)/.installed

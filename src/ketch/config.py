@@ -1,0 +1,149 @@
+"""The broker's settings: flag > environment (`KETCH_*`) > TOML file > default.
+
+A field's name is the TOML key and, with hyphens, the flag. `ketch.toml` at the root of the repository documents each
+with unit and default.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from ketch.errors import ConfigError
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+OrUnlimited = Annotated[int, Field(ge=-1)]
+
+WILDCARD_HOSTS = ("0.0.0.0", "::", "")
+
+
+class Settings(BaseSettings):
+    """Everything `ketch serve` can be told. Times are milliseconds, sizes bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="KETCH_", env_ignore_empty=True, extra="forbid", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 is every interface.")
+    port: Port = Field(9092, description="Kafka port; 0 is any free one.")
+    advertised_host: str | None = Field(None, description="Host name given to clients; default: the host.")
+    advertised_port: Port | None = Field(None, description="Port given to clients; default: the port.")
+    node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
+
+    redis: str | None = Field(None, description="redis://, rediss:// or unix:// URL; default: an embedded Valkey.")
+    redis_ca: Path | None = Field(None, description="CA certificates (PEM) that rediss:// trusts.")
+    redis_cert: Path | None = Field(None, description="Client certificate (PEM) for rediss://.")
+    redis_key: Path | None = Field(None, description="Key (PEM) of the client certificate.")
+    redis_timeout_ms: Positive = Field(5000, description="How long Redis may take to connect or answer.")
+    redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
+    keyspace: str = Field("korvet", description="First part of every key in Redis.")
+    data_dir: Path = Field(Path("ketch-data"), description="Directory of the embedded Valkey's append-only file.")
+    fsync: Literal["always", "everysec", "no"] = Field(
+        "everysec", description="When the embedded Valkey syncs its append-only file to disk."
+    )
+
+    http_port: Port | None = Field(None, description="Port of console, metrics and health; default: off.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
+
+    auto_create_topics: bool = Field(True, description="Create a topic when a client first asks for it.")
+    default_partitions: Positive = Field(1, description="Partitions of a topic created without a number.")
+    default_offset_ids: Literal["time", "dense"] = Field("time", description="offset.ids of new topics.")
+    default_offset_sequence_bits: Annotated[int, Field(ge=10, le=16)] = Field(
+        10, description="offsetSequenceBits of new topics."
+    )
+    default_compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = Field(
+        "producer", description="compression.type of new topics."
+    )
+    retention_ms: OrUnlimited = Field(604_800_000, description="retention.ms of new topics; -1 keeps forever.")
+    retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
+    retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")
+    metadata_max_age_ms: NotNegative = Field(1000, description="How old a cached topic may be; 0: no cache.")
+    producer_id_expiration_ms: Positive = Field(604_800_000, description="When an idle producer's state goes.")
+
+    message_max_bytes: Positive = Field(1_048_588, description="max.message.bytes of new topics: largest batch.")
+    socket_request_max_bytes: Positive = Field(104_857_600, description="Largest request; a larger one closes.")
+    queued_max_bytes: Positive = Field(268_435_456, description="Request bytes in flight over all connections.")
+    queued_max_bytes_per_connection: Positive = Field(33_554_432, description="Request bytes in flight on one.")
+    max_connections: Positive = Field(10_000, description="Connections at one time; a further one is closed.")
+    connections_max_idle_ms: NotNegative = Field(600_000, description="Idle connections close; 0: never.")
+    fetch_max_bytes: Annotated[int, Field(ge=1024)] = Field(57_671_680, description="Largest fetch response.")
+    max_incremental_fetch_session_cache_slots: NotNegative = Field(
+        1000, description="Incremental fetch sessions kept (KIP-227); 0: none."
+    )
+
+    @classmethod
+    def load(cls, config: Path | None = None, flags: Mapping[str, Any] | None = None) -> Self:
+        """Settings from all four sources. `flags` holds only those that were given.
+
+        Raises ConfigError with one sentence for a file that cannot be read, an unknown key or a bad value.
+        """
+        flags = flags or {}
+        file = read_file(config) if config else {}
+        try:
+            return cls(**{**file, **EnvSettingsSource(cls)(), **flags})
+        except ValidationError as error:
+            raise ConfigError(_sentence(error, config, flags)) from None
+
+    def advertised(self, port: int) -> tuple[str, int]:
+        """Host and port that clients are told, `port` being the one listened on."""
+        host = self.advertised_host or (socket.gethostname() if self.host in WILDCARD_HOSTS else self.host)
+        return host, self.advertised_port or port
+
+    @field_validator("keyspace")
+    @classmethod
+    def _keyspace_is_plain(cls, keyspace: str) -> str:
+        # Braces would change the Redis Cluster slot of every key.
+        if not keyspace or any(c in "{}" or c.isspace() for c in keyspace):
+            raise ValueError("it should be non-empty, without braces and white space")
+        return keyspace
+
+    @model_validator(mode="after")
+    def _largest_request_gets_through(self) -> Self:
+        if self.queued_max_bytes < self.socket_request_max_bytes:
+            raise ValueError(
+                f"queued_max_bytes = {self.queued_max_bytes} should be at least socket_request_max_bytes"
+                f" ({self.socket_request_max_bytes}), or the largest request could never be read"
+            )
+        return self
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The TOML file's table; ConfigError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from None
+
+
+def _sentence(error: ValidationError, config: Path | None, flags: Mapping[str, Any]) -> str:
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return f"{message}."
+    key = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        near = get_close_matches(key, Settings.model_fields, 1)
+        hint = f" (did you mean {near[0]}?)" if near else f"; the settings are {', '.join(Settings.model_fields)}"
+        return f"{config}: unknown setting {key}{hint}."
+    message = message.replace("Input should", "it should")
+    return f"{_source(key, config, flags)} = {first['input']!r} is not allowed: {message}."
+
+
+def _source(key: str, config: Path | None, flags: Mapping[str, Any]) -> str:
+    """What the operator wrote: the flag, the environment variable, or the key in the file."""
+    if key in flags:
+        return "--" + key.replace("_", "-")
+    variable = f"KETCH_{key.upper()}"
+    return variable if os.environ.get(variable) else f"{config}: {key}"
