@@ -17,3 +17,43 @@ class StorageUnavailable(KetchError):
 
 class RedisError(KetchError):
     """Redis answered a command with an error; the text is Redis's."""
+
+
+class CorruptRecord(KetchError):
+    """Bytes that are not a whole, undamaged record batch; Kafka's CORRUPT_MESSAGE (2)."""
+
+
+class RecordTooLarge(KetchError):
+    """A batch that is, or inflates to, more than is allowed; Kafka's MESSAGE_TOO_LARGE (10)."""
+
+
+class UnsupportedCompression(KetchError):
+    """A codec outside none, gzip, snappy, lz4 and zstd; Kafka's UNSUPPORTED_COMPRESSION_TYPE (76)."""
+
+
+class InvalidRecord(KetchError):
+    """Records that arrived as they were sent and still break the format; Kafka's INVALID_RECORD (87)."""
+
+
+class InvalidConfig(KetchError):
+    """A topic config that cannot be: Kafka's INVALID_CONFIG (40)."""
+
+
+class TopicExists(KetchError):
+    """Kafka's TOPIC_ALREADY_EXISTS (36)."""
+
+
+class InvalidProducerEpoch(KetchError):
+    """Kafka's INVALID_PRODUCER_EPOCH (47): a newer incarnation of the producer has written."""
+
+
+class OutOfOrderSequence(KetchError):
+    """Kafka's OUT_OF_ORDER_SEQUENCE_NUMBER (45)."""
+
+
+class OffsetOutOfRange(KetchError):
+    """Kafka's OFFSET_OUT_OF_RANGE (1)."""
+
+
+class UnknownTopicOrPartition(KetchError):
+    """Kafka's UNKNOWN_TOPIC_OR_PARTITION (3)."""

@@ -1,0 +1,62 @@
+"""RecordBatch v2 <-> entries of a Redis stream: bytes in, bytes out, no I/O.
+
+A record is one entry. Its fields, in the order Ketch writes them, are the contract with everyone who reads or writes
+the streams with a Redis client; names and values are bytes:
+
+=====================  =====================================================================================
+field                  value
+=====================  =====================================================================================
+``key``                the record's key; no field: the key is null
+``value``              the record's value; no field: the value is null (a tombstone)
+``timestamp``          ms since the epoch, in decimal, may be negative; the producer's, or the broker's when the
+                       topic says LogAppendTime
+``header.<name>``      a header's value; one field per header, in the record's order, names may repeat and be empty
+``nullheader.<name>``  a header whose value is null; the field's value is empty
+=====================  =====================================================================================
+
+Ketch writes ``timestamp`` always. It reads fields in any order, takes the first ``key``, ``value`` and ``timestamp``
+where one repeats, and passes over fields that the table does not name. Where ``timestamp`` is absent or no decimal
+int64 the record has the entry id's time, or -1 (no timestamp) when ids are a counter (``offset.ids=dense``).
+
+The functions that see every record come from a Cython kernel or, where it was not built, from its twin in Python;
+:data:`KERNEL` says which. ``KETCH_KERNEL=python`` in the environment asks for the twin.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from ketch.records.batch import BatchHeader, DecodedBatch, assemble, empty_batch, read_header, split_batches
+from ketch.records.compression import BytesLike, Codec, compress, decompress
+
+KERNEL: Literal["cython", "python"]
+
+try:
+    if os.environ.get("KETCH_KERNEL") == "python":
+        raise ImportError
+    from ketch.records._kernel import decode_entries, encode_appends, encode_arguments, scan_reply
+
+    KERNEL = "cython"
+except ImportError:
+    from ketch.records._pure import decode_entries, encode_appends, encode_arguments, scan_reply
+
+    KERNEL = "python"
+
+__all__ = [
+    "KERNEL",
+    "BatchHeader",
+    "BytesLike",
+    "Codec",
+    "DecodedBatch",
+    "assemble",
+    "compress",
+    "decode_entries",
+    "decompress",
+    "empty_batch",
+    "encode_appends",
+    "encode_arguments",
+    "read_header",
+    "scan_reply",
+    "split_batches",
+]

@@ -1,0 +1,20 @@
+from ketch.records.batch import DecodedBatch
+from ketch.records.compression import BytesLike
+
+def encode_appends(
+    records: BytesLike,
+    count: int,
+    key: bytes,
+    ms: int,
+    seq: int,
+    bits: int,
+    base_timestamp: int,
+    timestamp: int | None,
+) -> bytes: ...
+def encode_arguments(
+    records: BytesLike, count: int, base_timestamp: int, timestamp: int | None
+) -> tuple[bytes, int]: ...
+def decode_entries(
+    reply: BytesLike, bits: int, dense: bool, max_bytes: int, split_timestamps: bool
+) -> list[DecodedBatch]: ...
+def scan_reply(buf: BytesLike, pos: int, end: int, pending: int) -> tuple[int, int]: ...

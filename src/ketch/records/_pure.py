@@ -1,0 +1,390 @@
+"""The twin of the Cython kernel in plain Python, for where there was no compiler.
+
+:mod:`ketch.records` documents the functions. Both raise the same errors for the same bytes; only the wording differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeAlias
+
+from ketch.errors import InvalidRecord
+from ketch.records.batch import HEADER_SIZE, DecodedBatch
+from ketch.records.compression import BytesLike
+
+Header: TypeAlias = tuple[bytes, bytes | None]
+Field: TypeAlias = tuple[bytes, bytes]
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_RECORD_MIN = 7  # seven one-byte fields
+_LINE_MAX = 64 * 1024  # Redis never sends a longer line: PROTO_INLINE_MAX_SIZE
+_SIZE_DIGITS = 10
+_DIGITS = frozenset(b"0123456789")
+_VARINT = (5, 32)  # most bytes, bits
+_VARLONG = (10, 64)
+
+
+# ---- records of a batch
+
+
+class _Reader:
+    """A cursor over the records section; raises InvalidRecord instead of passing ``end``."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.pos = 0
+        self.end = len(data)
+
+    def varint(self, width: tuple[int, int] = _VARINT) -> int:
+        most, bits = width
+        raw = 0
+        for i in range(most):
+            if self.pos >= self.end:
+                break
+            byte = self.data[self.pos]
+            self.pos += 1
+            raw |= (byte & 0x7F) << 7 * i
+            if byte < 0x80 and raw < 1 << bits:
+                return (raw >> 1) ^ -(raw & 1)
+            if byte < 0x80:
+                break
+        raise InvalidRecord("a varint is cut short or too long")
+
+    def span(self) -> bytes | None:
+        size = self.varint()
+        if size < -1 or size > self.end - self.pos:
+            raise InvalidRecord("a length does not fit into its record")
+        if size < 0:
+            return None
+        self.pos += size
+        return self.data[self.pos - size : self.pos]
+
+    def header(self) -> Header:
+        name = self.span()
+        if name is None:
+            raise InvalidRecord("a header has no name")
+        return name, self.span()
+
+    def record(self, index: int) -> tuple[int, list[Field]]:
+        """One record (DefaultRecord.readFrom) as its timestamp delta and the fields beside ``timestamp``."""
+        size = self.varint()
+        whole = self.end
+        if size < _RECORD_MIN - 1 or size > whole - self.pos:
+            raise InvalidRecord(f"record {index} of the batch has a wrong length")
+        self.end = self.pos + size
+        self.pos += 1  # the attributes, which hold nothing
+        timestamp_delta = self.varint(_VARLONG)
+        if self.varint() != index:
+            raise InvalidRecord(f"record {index} of the batch has another offset delta")
+        fields = [(name, value) for name in (b"key", b"value") if (value := self.span()) is not None]
+        header_count = self.varint()
+        if not 0 <= header_count <= (self.end - self.pos) // 2:
+            raise InvalidRecord(f"record {index} of the batch cannot have {header_count} headers")
+        fields += [_header_field(*self.header()) for _ in range(header_count)]
+        if self.pos != self.end:
+            raise InvalidRecord(f"record {index} of the batch is longer than what is in it")
+        self.end = whole
+        return timestamp_delta, fields
+
+
+def _header_field(name: bytes, value: bytes | None) -> Field:
+    return (b"nullheader." + name, b"") if value is None else (b"header." + name, value)
+
+
+def _entries(records: BytesLike, count: int, base_timestamp: int, timestamp: int | None) -> Iterator[list[bytes]]:
+    """The fields and values of each record's entry."""
+    reader = _Reader(bytes(records))
+    if count < 0 or count > reader.end // _RECORD_MIN:
+        raise InvalidRecord(f"the batch cannot hold {count} records")
+    for index in range(count):
+        delta, fields = reader.record(index)
+        millis = _wrap(base_timestamp + delta) if timestamp is None else timestamp
+        at = sum(name in (b"key", b"value") for name, _ in fields[:2])
+        fields.insert(at, (b"timestamp", b"%d" % millis))
+        yield list(chain.from_iterable(fields))
+    if reader.pos != reader.end:
+        raise InvalidRecord(f"the batch holds more than its {count} records")
+
+
+def _wrap(n: int) -> int:
+    """As a long of Java does."""
+    return (n + 2**63) % 2**64 - 2**63
+
+
+def _bulks(parts: list[bytes]) -> bytes:
+    return b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
+
+
+def encode_appends(
+    records: BytesLike,
+    count: int,
+    key: bytes,
+    ms: int,
+    seq: int,
+    bits: int,
+    base_timestamp: int,
+    timestamp: int | None,
+) -> bytes:
+    if not 0 < bits < 63 or ms < 0 or seq < 0 or seq >> bits:
+        raise ValueError(f"no entry id: {ms}-{seq} with {bits} sequence bits")
+    commands = []
+    number = (ms << bits) + seq
+    for fields in _entries(records, count, base_timestamp, timestamp):
+        entry_id = b"%d-%d" % (number >> bits, number & (1 << bits) - 1)
+        commands.append(b"*%d\r\n" % (3 + len(fields)) + _bulks([b"XADD", key, entry_id, *fields]))
+        number += 1
+    return b"".join(commands)
+
+
+def encode_arguments(records: BytesLike, count: int, base_timestamp: int, timestamp: int | None) -> tuple[bytes, int]:
+    parts: list[bytes] = []
+    for fields in _entries(records, count, base_timestamp, timestamp):
+        parts.append(b"%d" % len(fields))
+        parts += fields
+    return _bulks(parts), len(parts)
+
+
+# ---- entries of a stream
+
+
+class _Reply:
+    """A cursor over a whole reply; raises ValueError instead of reading past its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.pos = 0
+
+    def size(self, kinds: bytes) -> int:
+        """The number in the head of an array or bulk string, -1 for a null of any kind where ``kinds`` has ``_``."""
+        kind = self.data[self.pos : self.pos + 1]
+        if not kind or kind not in kinds:
+            raise ValueError("malformed reply")
+        if kind == b"_":
+            if self.data[self.pos : self.pos + 3] != b"_\r\n":
+                raise ValueError("malformed reply")
+            self.pos += 3
+            return -1
+        taken = _take_size(self.data, self.pos + 1, len(self.data))
+        if taken is None or (kind == b"$" and b"*" in kinds and taken[1] != -1):
+            raise ValueError("malformed reply")
+        self.pos, size = taken
+        return size
+
+    def bulk(self) -> bytes:
+        size = self.size(b"$")
+        end = self.pos + size
+        if size < 0 or self.data[end : end + 2] != b"\r\n":
+            raise ValueError("malformed reply")
+        start, self.pos = self.pos, end + 2
+        return self.data[start:end]
+
+    def fields(self) -> list[Field] | None:
+        size = self.size(b"*$_")
+        if size < 0:
+            return None
+        if size % 2:
+            raise ValueError("malformed reply")
+        return [(self.bulk(), self.bulk()) for _ in range(size // 2)]
+
+
+@dataclass(slots=True)
+class _Batch:
+    base_offset: int
+    base_timestamp: int
+    last_offset: int = 0
+    max_timestamp: int = -(2**63)
+    count: int = 0
+    records: bytearray = field(default_factory=bytearray)
+
+    def takes(self, offset: int, timestamp: int, split_timestamps: bool) -> bool:
+        """Whether the deltas to the start of the batch fit: an int32 for offsets, an int64 for timestamps."""
+        delta = timestamp - self.base_timestamp
+        fits = delta == 0 if split_timestamps else -(2**63) <= delta <= _INT64_MAX
+        return fits and offset - self.base_offset <= _INT32_MAX
+
+    def record(self, offset: int, timestamp: int, fields: list[Field]) -> bytes:
+        """The record, its length in front."""
+        delta = _varint(timestamp - self.base_timestamp) + _varint(offset - self.base_offset)
+        first = dict(reversed(fields))
+        headers = _headers(fields)
+        parts = [b"\0", delta, _span(first.get(b"key")), _span(first.get(b"value")), _varint(len(headers))]
+        parts += [_varint(len(name)) + name + _span(value) for name, value in headers]
+        body = b"".join(parts)
+        if len(body) + 5 > _INT32_MAX - HEADER_SIZE:
+            raise ValueError("an entry is larger than a record can be")
+        return _varint(len(body)) + body
+
+    def add(self, offset: int, timestamp: int, record: bytes) -> None:
+        self.records += record
+        self.last_offset = offset
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        self.count += 1
+
+    def decoded(self) -> DecodedBatch:
+        last_offset_delta = self.last_offset - self.base_offset
+        records = bytes(self.records)
+        return self.base_offset, last_offset_delta, self.base_timestamp, self.max_timestamp, self.count, records
+
+
+def _headers(fields: list[Field]) -> list[Header]:
+    headers: list[Header] = []
+    for name, value in fields:
+        if name.startswith(b"header."):
+            headers.append((name[7:], value))
+        elif name.startswith(b"nullheader."):
+            headers.append((name[11:], None))
+    return headers
+
+
+def _varint(n: int) -> bytes:
+    raw = n << 1 if n >= 0 else (-n << 1) - 1
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def _span(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else _varint(len(data)) + data
+
+
+def _number(text: bytes) -> int | None:
+    """A decimal int64 and nothing around it; int() alone would allow spaces, underscores and a plus sign."""
+    digits = text[1:] if text.startswith(b"-") else text
+    if not digits or not _DIGITS.issuperset(digits):
+        return None
+    significant = digits.lstrip(b"0") or b"0"
+    if len(significant) > 20:
+        return None
+    number = -int(significant) if text.startswith(b"-") else int(significant)
+    return number if -(2**63) <= number <= _INT64_MAX else None
+
+
+def _id(text: bytes, bits: int) -> tuple[int, int]:
+    """An entry id's time and number; a sequence that outgrew its bits carries over into later numbers."""
+    parts = text.split(b"-")
+    if len(parts) != 2 or not all(part and _DIGITS.issuperset(part) for part in parts):
+        raise ValueError("malformed reply")
+    if max(map(len, parts)) > _LINE_MAX:
+        raise ValueError("malformed reply")
+    ms, seq = (int(part.lstrip(b"0")[:24] or b"0") for part in parts)
+    if (ms << bits) + seq > _INT64_MAX:
+        raise ValueError("an entry id lies outside the offsets of Kafka")
+    return ms, (ms << bits) + seq
+
+
+def _first(fields: list[Field], name: bytes) -> bytes | None:
+    return next((value for key, value in fields if key == name), None)
+
+
+def _rows(reply: _Reply, bits: int, dense: bool) -> Iterator[tuple[int, int, list[Field]]]:
+    """Offset, timestamp and fields of each entry that is still there."""
+    last = -1
+    for _ in range(reply.size(b"*")):
+        if reply.size(b"*$_") != 2:
+            raise ValueError("malformed reply")
+        ms, number = _id(reply.bulk(), bits)
+        offset = max(number - dense, last + 1)
+        if number - dense < 0 or offset > _INT64_MAX:
+            raise ValueError("an entry id lies outside the offsets of Kafka")
+        fields = reply.fields()
+        if fields is None:
+            continue
+        timestamp = _number(_first(fields, b"timestamp") or b"")
+        yield offset, (-1 if dense else ms) if timestamp is None else timestamp, fields
+        last = offset
+    if reply.pos != len(reply.data):
+        raise ValueError("malformed reply")
+
+
+def decode_entries(
+    reply: BytesLike, bits: int, dense: bool, max_bytes: int, split_timestamps: bool
+) -> list[DecodedBatch]:
+    if not 0 < bits < 63:
+        raise ValueError(f"no number of sequence bits: {bits}")
+    cursor = _Reply(bytes(reply))
+    if cursor.data[:1] != b"*" or cursor.data[:2] == b"*-":
+        raise ValueError("malformed reply")
+    batches: list[_Batch] = []
+    left = min(max_bytes, _INT32_MAX - HEADER_SIZE)
+    for offset, timestamp, fields in _rows(cursor, bits, dense):
+        fits = bool(batches) and batches[-1].takes(offset, timestamp, split_timestamps)
+        batch = batches[-1] if fits else _Batch(offset, timestamp)
+        record = batch.record(offset, timestamp, fields)
+        if batches and len(record) > left:
+            break
+        if not fits:
+            batches.append(batch)
+        batch.add(offset, timestamp, record)
+        left -= len(record)
+    return [batch.decoded() for batch in batches]
+
+
+# ---- framing of replies
+
+
+def _take_size(data: BytesLike, pos: int, end: int) -> tuple[int, int] | None:
+    """Where the line of an array or bulk string ends and its number, -1 for null; None when it is not whole yet."""
+    null = pos < end and data[pos] == ord("-")
+    start = pos = pos + null
+    while pos < end and data[pos] in _DIGITS and pos - start <= _SIZE_DIGITS:
+        pos += 1
+    digits = bytes(data[start:pos])
+    size = int(digits or b"0")
+    if size > _INT32_MAX or len(digits) > _SIZE_DIGITS or (null and digits not in (b"", b"1")):
+        raise ValueError("malformed reply")
+    if pos < end and (not digits or data[pos] != ord("\r")):
+        raise ValueError("malformed reply")
+    if end - pos < 2:
+        return None
+    if data[pos + 1] != ord("\n"):
+        raise ValueError("malformed reply")
+    return pos + 2, -1 if null else size
+
+
+def _pass_line(data: BytesLike, pos: int, end: int) -> int | None:
+    stop = min(end, pos + _LINE_MAX)
+    at = bytes(data[pos:stop]).find(b"\r\n")
+    if at < 0 and stop < end:
+        raise ValueError("malformed reply")
+    return None if at < 0 else pos + at + 2
+
+
+def _pass_token(data: BytesLike, pos: int, end: int) -> tuple[int, int] | None:
+    """Where the token ends and how many values it opens; None when it is not whole yet."""
+    kind = chr(data[pos])
+    if kind in "+-:_#,(":
+        line_end = _pass_line(data, pos + 1, end)
+        return None if line_end is None else (line_end, 0)
+    if kind not in "$=!*%~>":
+        raise ValueError("malformed reply")
+    taken = _take_size(data, pos + 1, end)
+    if taken is None or kind in "*%~>":
+        return taken and (taken[0], max(taken[1], 0) * (2 if kind == "%" else 1))
+    start, size = taken
+    if size < 0:
+        return start, 0
+    if end - start < size + 2:
+        return None
+    if bytes(data[start + size : start + size + 2]) != b"\r\n":
+        raise ValueError("malformed reply")
+    return start + size + 2, 0
+
+
+def scan_reply(buf: BytesLike, pos: int, end: int, pending: int) -> tuple[int, int]:
+    if not 0 <= pos <= end <= len(buf) or pending < 0:
+        raise ValueError("no part of the buffer")
+    while pending > 0 and pos < end:
+        token = _pass_token(buf, pos, end)
+        if token is None:
+            break
+        pos, opened = token
+        pending += opened - 1
+        if pending > _INT64_MAX:
+            raise ValueError("malformed reply")
+    return pos, pending

@@ -1,0 +1,156 @@
+"""The header of a RecordBatch v2 (org.apache.kafka.common.record.DefaultRecordBatch): read, checked, written."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from ketch.errors import CorruptRecord
+from ketch.records.compression import BytesLike, compress
+
+MAGIC = 2
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+# base offset, length of what follows | leader epoch, magic, CRC | attributes, last offset delta, base and max
+# timestamp, producer id, producer epoch, base sequence, count. The CRC covers what lies behind it.
+_PREFIX = struct.Struct(">qi")
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CHECKED = struct.Struct(">hiqqqhii")
+_OUTER = struct.Struct(">qiibI")
+_MAGIC_AT = 16
+
+HEADER_SIZE = _HEADER.size
+
+_CODEC_MASK = 0x07
+_TIMESTAMP_TYPE_SHIFT = 3
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+
+DecodedBatch: TypeAlias = tuple[int, int, int, int, int, bytes]
+"""Base offset, last offset delta, base and max timestamp, count, and the records: what :func:`assemble` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """Timestamps in ms since the epoch; ``length`` is the whole batch in bytes, its first twelve included."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def codec(self) -> int:
+        """0 to 4: none, gzip, snappy, lz4, zstd; 5 to 7 are not known."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: the producer's (CreateTime), 1: the broker's (LogAppendTime)."""
+        return self.attributes >> _TIMESTAMP_TYPE_SHIFT & 1
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+
+def split_batches(buf: BytesLike) -> list[memoryview]:
+    """Cuts a buffer of whole batches apart by their lengths; looks at nothing else but the magic.
+
+    Raises :class:`CorruptRecord` for a batch cut short, a length that cannot be, or a magic other than 2.
+    """
+    view = memoryview(buf)
+    batches = []
+    while view:
+        length = _batch_length(view)
+        batches.append(view[:length])
+        view = view[length:]
+    return batches
+
+
+def read_header(buf: BytesLike) -> BatchHeader:
+    """Reads and checks the header of the one batch that ``buf`` is, as a broker must before it appends one.
+
+    Raises :class:`CorruptRecord` for what :func:`split_batches` refuses, bytes behind the batch, a wrong CRC, and a
+    count that is below 1 or disagrees with the last offset delta (LogValidator.validateBatch).
+    """
+    length = _batch_length(buf)
+    if length != len(buf):
+        raise CorruptRecord(f"the batch has {length} bytes and is followed by {len(buf) - length} more")
+    base_offset, _, epoch, _, crc, *checked = _HEADER.unpack_from(buf)
+    header = BatchHeader(base_offset, length, epoch, crc, *checked)
+    if crc32c(memoryview(buf)[_OUTER.size :]) != crc:
+        raise CorruptRecord("the batch does not match its checksum")
+    if header.count < 1 or header.last_offset_delta != header.count - 1:
+        raise CorruptRecord(f"the batch has {header.count} records and the last offset {header.last_offset_delta}")
+    return header
+
+
+def assemble(
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    records: BytesLike,
+    codec: int,
+    timestamp_type: int = 0,
+    leader_epoch: int = 0,
+) -> bytes:
+    """Builds a batch that no producer is named in from its uncompressed records.
+
+    Raises :class:`~ketch.errors.UnsupportedCompression` for a codec outside 0 to 4.
+    """
+    payload = compress(codec, records) if codec else records
+    checked = _CHECKED.pack(
+        codec | timestamp_type << _TIMESTAMP_TYPE_SHIFT,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        count,
+    )
+    length = HEADER_SIZE + len(payload) - _PREFIX.size
+    crc = crc32c(payload, crc32c(checked))
+    return b"".join((_OUTER.pack(base_offset, length, leader_epoch, MAGIC, crc), checked, payload))
+
+
+def empty_batch(base_offset: int, last_offset_delta: int, timestamp: int) -> bytes:
+    """A batch without records, as compaction leaves behind (DefaultRecordBatch.writeEmptyHeader).
+
+    It moves a consumer to ``base_offset + last_offset_delta + 1``, past offsets that hold nothing.
+    """
+    return assemble(base_offset, last_offset_delta, NO_TIMESTAMP, timestamp, 0, b"", 0)
+
+
+def _batch_length(buf: BytesLike) -> int:
+    """Bytes of the first batch in ``buf``, which holds all of them."""
+    if len(buf) > _MAGIC_AT and buf[_MAGIC_AT] != MAGIC:
+        raise CorruptRecord(f"the batch has magic {buf[_MAGIC_AT]}, only {MAGIC} is known")
+    if len(buf) < HEADER_SIZE:
+        raise CorruptRecord(f"a batch cannot have {len(buf)} bytes")
+    length: int = _PREFIX.unpack_from(buf)[1] + _PREFIX.size
+    if not HEADER_SIZE <= length <= len(buf):
+        raise CorruptRecord(f"the batch says it has {length} bytes, {len(buf)} are there")
+    return length
