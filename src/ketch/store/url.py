@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from ketch.config import Settings
 from ketch.errors import ConfigError
 
+DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 6379
 
 
@@ -19,7 +20,7 @@ DEFAULT_PORT = 6379
 class RedisAddress:
     """Where Redis is and how to introduce oneself; either `path` (a unix socket) or `host` and `port`."""
 
-    host: str = "127.0.0.1"
+    host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     path: str | None = None
     db: int = 0
@@ -44,12 +45,12 @@ class RedisAddress:
         if parts.scheme != "rediss" and (ca or cert or key):
             raise ConfigError(f"redis_ca, redis_cert and redis_key are for rediss:// URLs, not {parts.scheme}://.")
         return cls(
-            host=parts.hostname or cls.host if parts.scheme != "unix" else "",
+            host=parts.hostname or DEFAULT_HOST if parts.scheme != "unix" else "",
             port=port or DEFAULT_PORT if parts.scheme != "unix" else 0,
             path=_socket_path(parts) if parts.scheme == "unix" else None,
             db=_database(parts),
             username=unquote(parts.username) if parts.username else None,
-            password=unquote(parts.password) if parts.password is not None else None,
+            password=unquote(parts.password) if parts.password else None,
             ssl=tls_context(ca, cert, key) if parts.scheme == "rediss" else None,
         )
 

