@@ -27,7 +27,15 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from ketch.records.batch import BatchHeader, DecodedBatch, assemble, empty_batch, read_header, split_batches
+from ketch.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    DecodedBatch,
+    assemble,
+    empty_batch,
+    read_header,
+    split_batches,
+)
 from ketch.records.compression import BytesLike, Codec, compress, decompress
 
 KERNEL: Literal["cython", "python"]
@@ -44,6 +52,7 @@ except ImportError:
     KERNEL = "python"
 
 __all__ = [
+    "HEADER_SIZE",
     "KERNEL",
     "BatchHeader",
     "BytesLike",

@@ -43,7 +43,12 @@ _LZ4_END = bytes(4)
 # What Rust's std::io says when a bounded output is full; cramjam knows no other sign of it.
 _OUTPUT_FULL = "failed to write whole buffer"
 
-_DECOMPRESS_INTO: dict[int, Callable[[BytesLike, mmap.mmap], int]] = {
+# Fresh pages cost more than inflating a usual batch into them, so rooms of this size outlive their call: one per thread
+# that was ever in here at once.
+_SPARE_SIZE = 2 * 1024 * 1024
+_SPARE: list[bytearray] = []
+
+_DECOMPRESS_INTO: dict[int, Callable[[BytesLike, memoryview], int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
@@ -100,15 +105,28 @@ def _corrupt(codec: int, reason: object) -> CorruptRecord:
 
 
 def _stream(codec: int, data: BytesLike, limit: int) -> bytes:
-    # Pages of an anonymous map cost nothing until they are written, so a high limit is free for a small batch.
-    with mmap.mmap(-1, max(limit, 1)) as room:
-        try:
-            size = _DECOMPRESS_INTO[codec](data, room)
-        except cramjam.DecompressionError as error:
-            raise _too_large(codec, limit) if _OUTPUT_FULL in str(error) else _corrupt(codec, error) from None
-        if size > limit:
-            raise _too_large(codec, limit)
-        return room[:size]
+    room = _SPARE.pop() if _SPARE else bytearray(_SPARE_SIZE)
+    try:
+        plain = _inflate(codec, data, memoryview(room)[:limit])
+    finally:
+        _SPARE.append(room)
+    if plain is None and limit > _SPARE_SIZE:
+        # Pages of an anonymous map take no memory until they are written.
+        with mmap.mmap(-1, limit) as pages, memoryview(pages) as view:
+            plain = _inflate(codec, data, view)
+    if plain is None:
+        raise _too_large(codec, limit)
+    return plain
+
+
+def _inflate(codec: int, data: BytesLike, room: memoryview) -> bytes | None:
+    """What ``data`` inflates to, or None when ``room`` cannot hold it."""
+    try:
+        return bytes(room[: _DECOMPRESS_INTO[codec](data, room)])
+    except cramjam.DecompressionError as error:
+        if _OUTPUT_FULL in str(error):
+            return None
+        raise _corrupt(codec, error) from None
 
 
 def _snappy(data: BytesLike, limit: int) -> bytearray:
