@@ -27,10 +27,10 @@ def lock_broker(data_dir: Path) -> int:
     """
     fd = _open(data_dir / BROKER_LOCK)
     if not _try(fd):
-        owner = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        owner, _ = _read_owner(fd)
         os.close(fd)
-        raise KetchError(f"Data directory {data_dir} is in use by another ketch{f' (pid {owner})' if owner else ''}.")
-    write_pid(fd, os.getpid())
+        raise KetchError(f"Data directory {data_dir} is in use by another ketch (pid {owner}).")
+    write_owner(fd, os.getpid())
     return fd
 
 
@@ -46,7 +46,7 @@ async def lock_valkey(data_dir: Path) -> int:
     try:
         while not _try(fd):
             if loop.time() > until:
-                owner = os.pread(fd, 32, 0).decode(errors="replace").strip()
+                owner, _ = _read_owner(fd)
                 raise KetchError(f"The Valkey of an earlier ketch (pid {owner}) still uses data directory {data_dir}.")
             await asyncio.sleep(_POLL_SECONDS)
     except BaseException:
@@ -55,9 +55,27 @@ async def lock_valkey(data_dir: Path) -> int:
     return fd
 
 
-def write_pid(fd: int, pid: int) -> None:
+def running_socket(data_dir: Path) -> Path | None:
+    """The unix socket of the Valkey that uses the directory now, if one does."""
+    try:
+        fd = os.open(data_dir / VALKEY_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return None if _try(fd, fcntl.LOCK_SH) else Path(_read_owner(fd)[1])
+    finally:
+        os.close(fd)
+
+
+def write_owner(fd: int, pid: int, path: Path | None = None) -> None:
+    """For whoever finds the lock taken: the process, and the socket of a Valkey."""
     os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n" % pid, 0)
+    os.pwrite(fd, b"%d\n%b\n" % (pid, os.fsencode(path or "")), 0)
+
+
+def _read_owner(fd: int) -> tuple[str, str]:
+    pid, _, path = os.fsdecode(os.pread(fd, 8192, 0)).partition("\n")
+    return pid or "unknown", path.rstrip("\n")
 
 
 def _open(path: Path) -> int:
@@ -67,9 +85,9 @@ def _open(path: Path) -> int:
         raise KetchError(f"Data directory {path.parent} cannot be used: {error.strerror}.") from None
 
 
-def _try(fd: int) -> bool:
+def _try(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from urllib.parse import quote
 
-from ketch.embedded.locks import lock_broker, lock_valkey, write_pid
+from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
 from ketch.errors import KetchError
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class EmbeddedValkey:
                     # Ctrl-C at the terminal goes to the whole group, and Valkey must outlive the broker's drain.
                     start_new_session=True,
                 )
-            write_pid(lock, self._process.pid)
+            write_owner(lock, self._process.pid, self._socket)
         finally:
             os.close(lock)
         await self._wait_ready(self._process, logfile, log_start)

@@ -1,0 +1,5 @@
+"""`python -m ketch`."""
+
+from ketch.cli.main import main
+
+main()

@@ -1,0 +1,94 @@
+"""`ketch doctor`: is the Redis that `ketch serve` would use fit for it?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from ketch.config import Settings
+from ketch.embedded import EmbeddedValkey, running_socket
+from ketch.errors import KetchError
+from ketch.store.health import Check, examine
+from ketch.store.url import RedisAddress
+
+_COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def command(
+    redis: Annotated[str | None, typer.Option(help="URL of the Redis; default: the embedded Valkey.")] = None,
+    redis_ca: Annotated[Path | None, typer.Option(help="CA certificates (PEM) for rediss://.")] = None,
+    redis_cert: Annotated[Path | None, typer.Option(help="Client certificate (PEM) for rediss://.")] = None,
+    redis_key: Annotated[Path | None, typer.Option(help="Key (PEM) of the client certificate.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Directory of the embedded Valkey.")] = None,
+    config: Annotated[Path | None, typer.Option(envvar="KETCH_CONFIG", help="A TOML file of settings.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> None:
+    """Check Redis: version, persistence, eviction, clock; and the kernel.
+
+    Looks at what `ketch serve` would use with the same options, environment and file. Exits with 1 when a check fails.
+    """
+    given = {
+        "redis": redis,
+        "redis_ca": redis_ca,
+        "redis_cert": redis_cert,
+        "redis_key": redis_key,
+        "data_dir": data_dir,
+    }
+    settings = Settings.load(config, {name: value for name, value in given.items() if value is not None})
+    checks = asyncio.run(_examine(settings))
+    if as_json:
+        typer.echo(json.dumps([asdict(check) for check in checks]))
+    elif sys.stdout.isatty():
+        _table(checks)
+    else:
+        for check in checks:
+            typer.echo("\t".join((check.name, check.verdict, check.seen, check.advice)))
+    if any(check.verdict == "fail" for check in checks):
+        raise typer.Exit(1)
+
+
+async def _examine(settings: Settings) -> list[Check]:
+    timeout = settings.redis_timeout_ms / 1000
+    if settings.redis is not None:
+        return await examine(RedisAddress.of(settings), timeout)
+    running = running_socket(settings.data_dir)
+    if running is not None:
+        return await examine(RedisAddress.parse(f"unix://{quote(str(running))}"), timeout)
+    return await _examine_trial(settings, timeout)
+
+
+async def _examine_trial(settings: Settings, timeout: float) -> list[Check]:
+    """No broker runs here: an embedded Valkey in a temporary directory shows whether one could."""
+    with tempfile.TemporaryDirectory(prefix="ketch-doctor-") as directory:
+        valkey = EmbeddedValkey(Path(directory), 0, settings.fsync)
+        try:
+            await valkey.start()
+        except KetchError as error:
+            return [Check("Redis", "fail", str(error).rstrip("."), "name a Redis with --redis URL")]
+        try:
+            checks = await examine(RedisAddress.parse(valkey.url), timeout)
+        finally:
+            await valkey.stop()
+    if checks[0].verdict == "ok":
+        checks[0] = Check("Redis", "ok", "the embedded Valkey is not running, and starts on trial")
+    return checks
+
+
+def _table(checks: Sequence[Check]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("check", "verdict", "seen", "what to do")
+    for check in checks:
+        table.add_row(check.name, Text(check.verdict, _COLORS[check.verdict]), Text(check.seen), Text(check.advice))
+    Console().print(table)

@@ -1,0 +1,72 @@
+"""`ketch`: finds the command that was asked for and imports that one alone.
+
+Exit codes: 0 done, 1 it failed, 2 it was called wrongly (a bad argument or setting). Errors are one sentence on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from ketch.errors import ConfigError, KetchError
+
+STARTED = time.perf_counter()
+
+# Each is a module of this package with either `app`, a typer.Typer, or `command`, a function in Typer's annotations.
+COMMANDS = ("serve", "topics", "produce", "consume", "offset", "doctor", "version")
+
+
+class LazyGroup(TyperGroup):
+    """Commands that are imported when they are named: `ketch version` should not wait for a Kafka client."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+
+def load(name: str) -> Any:
+    """The Click command of the module `name`."""
+    module = import_module(f"ketch.cli.{name}")
+    sub: typer.Typer = getattr(module, "app", None) or _single(name, module.command)
+    command = typer.main.get_command(sub)
+    command.name = name
+    return command
+
+
+def _single(name: str, function: Any) -> typer.Typer:
+    sub = typer.Typer(add_completion=False, rich_markup_mode=None)
+    sub.command(name)(function)
+    return sub
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _ketch() -> None:
+    """A Kafka broker whose log is Redis Streams."""
+
+
+def main() -> None:
+    try:
+        app(prog_name="ketch")
+    except KetchError as error:
+        print(f"ketch: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+if __name__ == "__main__":
+    main()

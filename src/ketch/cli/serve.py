@@ -1,0 +1,198 @@
+"""`ketch serve`: a broker, with an embedded Valkey unless a Redis is named."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import logging
+import resource
+import signal
+import sys
+import time
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+
+import typer
+
+from ketch.cli.main import STARTED
+from ketch.config import Settings
+from ketch.embedded import EmbeddedValkey
+from ketch.records import KERNEL
+from ketch.store.health import examine, require_fit
+from ketch.store.url import RedisAddress
+
+if TYPE_CHECKING:
+    from ketch.broker.server import Broker
+
+log = logging.getLogger("ketch")
+
+# Descriptors beside those of client connections: Redis, Valkey's own, files, libraries.
+_OTHER_FILES = 256
+
+
+def command(config: Path | None, **flags: Any) -> None:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    Every option is also an environment variable (--data-dir: KETCH_DATA_DIR) and a key of the --config file
+    (data_dir); an option beats the variable, the variable the file. ketch.toml documents them all.
+    """
+    settings = Settings.load(config, {name: value for name, value in flags.items() if value is not None})
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    import uvloop
+
+    sys.exit(uvloop.run(_Serve(settings).run()))
+
+
+class _Serve:
+    """One run, from start to stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._valkey: EmbeddedValkey | None = None
+        self._broker: Broker | None = None
+        self._stop = asyncio.Event()
+        self._abort = asyncio.Event()
+
+    async def run(self) -> int:
+        """The exit code; KetchError when the broker cannot start."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
+        try:
+            if await self._unless(self._stop, self._start()):
+                await self._stop.wait()
+            return await self._drain()
+        finally:
+            if self._valkey is not None:
+                await self._valkey.stop()
+
+    async def _start(self) -> None:
+        _raise_file_limit(self._settings.max_connections)
+        address = await self._redis()
+        for warning in require_fit(await examine(address, self._settings.redis_timeout_ms / 1000)):
+            log.warning(warning.sentence())
+        from ketch.broker.server import Broker
+
+        self._broker = Broker(self._settings, address)
+        await self._broker.start()
+        # What start-up made lives as long as the broker: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        print(self._ready_line(address, self._broker.port), flush=True)
+
+    async def _redis(self) -> RedisAddress:
+        if self._settings.redis is not None:
+            return RedisAddress.of(self._settings)
+        valkey = EmbeddedValkey(self._settings.data_dir, self._settings.redis_port, self._settings.fsync)
+        starting = asyncio.create_task(valkey.start())
+        self._valkey = valkey
+        try:
+            # Valkey is being started after one turn of the loop; meanwhile this process imports the rest of itself.
+            await asyncio.sleep(0)
+            import ketch.broker.server  # noqa: F401
+
+            await starting
+        finally:
+            starting.cancel()
+        return RedisAddress.parse(valkey.url)
+
+    def _ready_line(self, address: RedisAddress, port: int) -> str:
+        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+        parts = [f"kafka {host}:{port}"]
+        if self._valkey is not None:
+            parts += [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
+        else:
+            parts += [f"redis {address.describe()}"]
+        parts += [f"kernel {KERNEL}", f"{time.perf_counter() - STARTED:.1f} s"]
+        return f"ketch ready: {', '.join(parts)}"
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if not self._stop.is_set():
+            log.info("%s: finishing requests in flight; once more stops at once", number.name)
+            self._stop.set()
+        else:
+            self._abort.set()
+
+    async def _drain(self) -> int:
+        if self._broker is None:
+            return 0
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout_ms / 1000):
+                drained = await self._unless(self._abort, self._broker.drain())
+        except TimeoutError:
+            drained = False
+            log.warning("requests in flight after %d ms are given up", self._settings.drain_timeout_ms)
+        if not drained:
+            self._broker.abort()
+        log.info("stopped")
+        return 1 if self._abort.is_set() else 0
+
+    @staticmethod
+    async def _unless(event: asyncio.Event, work: Any) -> bool:
+        """Does the work unless the event comes first, which cancels it; whether it was done."""
+        doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+        try:
+            await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                doing.result()
+                return True
+            return False
+        finally:
+            doing.cancel()
+            waiting.cancel()
+            await asyncio.gather(doing, waiting, return_exceptions=True)
+
+
+def _raise_file_limit(connections: int) -> None:
+    """As far as the hard limit lets: many systems start a process with 1,024 files."""
+    wanted = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    new = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (new, hard))
+    except (ValueError, OSError):
+        new = soft
+    if new < wanted:
+        log.warning("open files are limited to %d: raise `ulimit -n` to %d for all max_connections", new, wanted)
+
+
+# -- options, one for each setting
+
+
+def _options() -> list[inspect.Parameter]:
+    config = Annotated[Path | None, typer.Option("--config", envvar="KETCH_CONFIG", help="A TOML file of settings.")]
+    parameters = [inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config)]
+    for name, field in Settings.model_fields.items():
+        flag, kind = name.replace("_", "-"), _plain(field.annotation)
+        option = typer.Option(
+            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            help=f"{field.description}{_default(field.default)}",
+            show_default=False,
+        )
+        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    return parameters
+
+
+def _plain(annotation: Any) -> Any:
+    """The type without `| None` and constraints: those are the Settings' to check."""
+    if get_origin(annotation) in (types.UnionType, Union):
+        (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _default(default: Any) -> str:
+    if default is None:
+        return ""
+    return f" [default: {('off', 'on')[default] if isinstance(default, bool) else default}]"
+
+
+# Typer reads a command's options from its signature; the settings' own fields are the one list of them.
+_parameters = _options()
+command.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined]
+command.__annotations__ = {parameter.name: parameter.annotation for parameter in _parameters}
