@@ -1,0 +1,102 @@
+"""RecordBatches (magic 2) built field by field, so that a test can get any one of them wrong.
+
+Layout: Kafka's DefaultRecordBatch and DefaultRecord. Written plainly on purpose: it shares no code with ketch.records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+import cramjam
+import crc32c
+
+Headers = Sequence[tuple[bytes, bytes | None]]
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+def varint(value: int) -> bytes:
+    """Zig-zag, as Kafka's ByteUtils.writeVarlong."""
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def nullable(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def record(
+    value: bytes | None,
+    key: bytes | None = None,
+    headers: Headers = (),
+    offset_delta: int = 0,
+    timestamp_delta: int = 0,
+) -> bytes:
+    """One record with its length prefix."""
+    body = (
+        b"\0" + varint(timestamp_delta) + varint(offset_delta) + nullable(key) + nullable(value) + varint(len(headers))
+    )
+    body += b"".join(varint(len(name)) + name + nullable(content) for name, content in headers)
+    return varint(len(body)) + body
+
+
+def records(values: Iterable[bytes | None]) -> list[bytes]:
+    return [record(value, offset_delta=n) for n, value in enumerate(values)]
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Codec numbers above 4 leave the data as it is."""
+    if codec == 1:
+        return bytes(cramjam.gzip.compress(data))
+    if codec == 2:
+        return bytes(cramjam.snappy.compress_raw(data))
+    if codec == 3:
+        # Java reads independent blocks only ("Dependent block stream is unsupported").
+        compressor = cramjam.lz4.Compressor(block_linked=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
+    if codec == 4:
+        return bytes(cramjam.zstd.compress(data))
+    return data
+
+
+def batch(
+    encoded: Sequence[bytes],
+    *,
+    codec: int = 0,
+    attributes: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    magic: int = 2,
+    last_offset_delta: int | None = None,
+    base_timestamp: int = 1_700_000_000_000,
+    max_timestamp: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    count: int | None = None,
+    crc: int | None = None,
+    payload: bytes | None = None,
+) -> bytes:
+    """A whole batch. What is None is computed as a producer would; `payload` replaces the compressed records."""
+    count = len(encoded) if count is None else count
+    data = compress(codec, b"".join(encoded)) if payload is None else payload
+    body = struct.pack(
+        ">hiqqqhii",
+        attributes | codec,
+        len(encoded) - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp,
+        base_timestamp if max_timestamp is None else max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    body += data
+    crc = crc32c.crc32c(body) if crc is None else crc
+    return struct.pack(">qiibI", base_offset, len(body) + 9, leader_epoch, magic, crc) + body
