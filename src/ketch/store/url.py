@@ -103,7 +103,7 @@ def _database(parts: SplitResult) -> int:
     path = parts.path.strip("/") if parts.scheme != "unix" else ""
     text = query["db"][0] if "db" in query else path or "0"
     if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"The database in the Redis URL is {text!r} and should be a number.")
+        raise ConfigError("The database in the Redis URL should be a number: redis://host:port/0.")
     return int(text)
 
 

@@ -1,0 +1,146 @@
+"""Settings: precedence, what is refused and how, and the sample file."""
+
+from __future__ import annotations
+
+import re
+import socket
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ketch.config import Settings
+from ketch.errors import ConfigError
+
+SAMPLE = Path(__file__).parent.parent / "ketch.toml"
+
+
+@pytest.fixture
+def toml(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "k.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def refused(config: Path | None = None, **flags: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(config, flags)
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_flag_beats_environment_beats_file_beats_default(toml, monkeypatch):
+    file = toml("port = 1\nnode_id = 2\nkeyspace = 'file'\n")
+    monkeypatch.setenv("KETCH_PORT", "3")
+    monkeypatch.setenv("KETCH_NODE_ID", "4")
+    settings = Settings.load(file, {"port": 5})
+    assert (settings.port, settings.node_id, settings.keyspace, settings.fsync) == (5, 4, "file", "everysec")
+
+
+def test_empty_variable_counts_as_not_set(monkeypatch):
+    monkeypatch.setenv("KETCH_HTTP_PORT", "")
+    assert Settings.load().http_port is None
+
+
+def test_variables_of_other_programs_are_no_settings(monkeypatch):
+    monkeypatch.setenv("KETCH_KERNEL", "python")
+    assert Settings.load().port == 9092
+
+
+def test_file_sets_every_kind(toml):
+    settings = Settings.load(toml("data_dir = 'd'\nauto_create_topics = false\nhttp_port = 0\nredis = 'redis://h'\n"))
+    assert settings.data_dir == Path("d")
+    assert settings.auto_create_topics is False
+    assert settings.http_port == 0
+    assert settings.redis == "redis://h"
+
+
+def test_unknown_key_is_named_with_the_nearest(toml):
+    assert re.search(r"k\.toml: unknown setting prot \(did you mean port\?\)", refused(toml("prot = 1\n")))
+
+
+def test_unknown_key_near_nothing_lists_the_settings(toml):
+    assert "the settings are host, port, " in refused(toml("zzz = 1\n"))
+
+
+def test_missing_file_is_named(tmp_path):
+    assert refused(tmp_path / "no.toml") == f"{tmp_path}/no.toml cannot be read: No such file or directory."
+
+
+@pytest.mark.parametrize("text", ["port = ", "\x00", "a = 1\na = 2"])
+def test_damaged_file_is_named(toml, text):
+    assert "k.toml is not TOML: " in refused(toml(text))
+
+
+def test_file_that_is_not_text(tmp_path):
+    path = tmp_path / "k.toml"
+    path.write_bytes(b"\xff\xfe")
+    assert "k.toml is not TOML: " in refused(path)
+
+
+def test_bad_value_names_where_it_stands(toml, monkeypatch):
+    assert refused(port=65536) == "--port = 65536 is not allowed: it should be less than or equal to 65535."
+    assert "k.toml: port = 'x' is not allowed: it should be a valid integer" in refused(toml("port = 'x'\n"))
+    monkeypatch.setenv("KETCH_FSYNC", "maybe")
+    assert refused() == "KETCH_FSYNC = 'maybe' is not allowed: it should be 'always', 'everysec' or 'no'."
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", -1),
+        ("advertised_port", 65536),
+        ("keyspace", ""),
+        ("keyspace", "a b"),
+        ("keyspace", "a{b}"),
+        ("keyspace", "a\n"),
+        ("default_partitions", 0),
+        ("default_offset_sequence_bits", 9),
+        ("default_offset_sequence_bits", 17),
+        ("default_offset_ids", "random"),
+        ("default_compression_type", "brotli"),
+        ("retention_ms", -2),
+        ("fetch_max_bytes", 1023),
+        ("max_connections", 0),
+        ("log_level", "loud"),
+        ("auto_create_topics", "perhaps"),
+    ],
+)
+def test_refused(name, value):
+    assert refused(**{name: value}).startswith(f"--{name.replace('_', '-')} = {value!r} is not allowed: it should be ")
+
+
+def test_largest_request_must_get_through():
+    message = refused(queued_max_bytes=1_000_000)
+    assert "queued_max_bytes = 1000000 should be at least socket_request_max_bytes (104857600)" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, ("127.0.0.1", 5)),
+        ({"host": "10.0.0.1"}, ("10.0.0.1", 5)),
+        ({"host": "0.0.0.0"}, (socket.gethostname(), 5)),
+        ({"host": "::"}, (socket.gethostname(), 5)),
+        ({"host": "0.0.0.0", "advertised_host": "kafka.example", "advertised_port": 7}, ("kafka.example", 7)),
+    ],
+)
+def test_advertised(given, told):
+    assert Settings.load(None, given).advertised(5) == told
+
+
+def test_sample_documents_every_setting_with_its_default():
+    found = re.findall(r"^#([a-z_]+) =(.*)$", SAMPLE.read_text(), re.MULTILINE)
+    sample = {name: tomllib.loads(f"v ={text}")["v"] if text.strip() else None for name, text in found}
+    defaults = {name: field.default for name, field in Settings.model_fields.items()}
+    assert len(found) == len(sample)
+    assert sample == {name: str(value) if isinstance(value, Path) else value for name, value in defaults.items()}
+
+
+def test_sample_is_toml_and_sets_nothing():
+    assert tomllib.loads(SAMPLE.read_text()) == {}
