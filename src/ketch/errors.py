@@ -57,3 +57,15 @@ class OffsetOutOfRange(KetchError):
 
 class UnknownTopicOrPartition(KetchError):
     """Kafka's UNKNOWN_TOPIC_OR_PARTITION (3)."""
+
+
+class InvalidTimestamp(KetchError):
+    """Kafka's INVALID_TIMESTAMP (32)."""
+
+
+class TransactionsUnsupported(KetchError):
+    """A transactional batch; Kafka's TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which a client takes as final."""
+
+
+class UnknownTopicId(KetchError):
+    """Kafka's UNKNOWN_TOPIC_ID (100)."""

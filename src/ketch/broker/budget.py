@@ -1,0 +1,66 @@
+"""The bound on request bytes in flight over all connections: who may go on reading. Sans-IO."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Reader(Protocol):
+    """A connection as the budget sees it."""
+
+    def resume(self) -> None:
+        """May read again."""
+
+
+class Budget:
+    """Counts request bytes received and not yet answered; above `limit` connections have to stop reading.
+
+    One connection may always go on, or requests that are half received could block each other for ever.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._paused: dict[Reader, None] = {}  # in the order they stopped
+        self._favoured: Reader | None = None
+
+    @property
+    def used(self) -> int:
+        return self._used
+
+    def take(self, reader: Reader, size: int) -> bool:
+        """Counts bytes that have come in; False where the reader has to stop until it is resumed."""
+        self._used += size
+        if self._used <= self._limit or reader is self._favoured:
+            return True
+        if self._favoured is None:
+            self._favoured = reader
+            return True
+        self._paused[reader] = None
+        return False
+
+    def give(self, reader: Reader, size: int) -> None:
+        """Bytes were answered or dropped."""
+        self._used -= size
+        if self._used <= self._limit:
+            self._favoured = None
+            paused, self._paused = self._paused, {}
+            for other in paused:
+                other.resume()
+        elif reader is self._favoured:
+            self._pass_on()
+
+    def open_for(self, reader: Reader) -> bool:
+        """Whether the reader is not among those that have to wait."""
+        return reader not in self._paused
+
+    def leave(self, reader: Reader, size: int) -> None:
+        """The connection is gone, with what it held."""
+        self._paused.pop(reader, None)
+        self.give(reader, size)
+
+    def _pass_on(self) -> None:
+        self._favoured = next(iter(self._paused), None)
+        if self._favoured is not None:
+            del self._paused[self._favoured]
+            self._favoured.resume()

@@ -1,0 +1,78 @@
+"""Topic and broker configs as DescribeConfigs and CreateTopics show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ketch.config import Settings
+from ketch.store.topics import Topic
+from ketch.topicconfig import CONFIGS, TopicConfig
+from ketch.wire.messages import Body
+
+# DescribeConfigsResponse.ConfigSource and ConfigType
+_TOPIC, _STATIC_BROKER, _DEFAULT = 1, 4, 5
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+
+# The broker's settings that Kafka knows by a name of its own.
+_BROKER = {
+    "node.id": "node_id",
+    "auto.create.topics.enable": "auto_create_topics",
+    "num.partitions": "default_partitions",
+    "message.max.bytes": "message_max_bytes",
+    "socket.request.max.bytes": "socket_request_max_bytes",
+    "max.connections": "max_connections",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "fetch.max.bytes": "fetch_max_bytes",
+    "log.retention.ms": "retention_ms",
+    "log.retention.bytes": "retention_bytes",
+    "log.retention.check.interval.ms": "retention_check_interval_ms",
+    "compression.type": "default_compression_type",
+    "producer.id.expiration.ms": "producer_id_expiration_ms",
+    "max.incremental.fetch.session.cache.slots": "max_incremental_fetch_session_cache_slots",
+}
+
+
+def topic_configs(topic: Topic, settings: Settings, names: Iterable[str] | None = None) -> list[Body]:
+    """The configs of a topic, sorted by name; `names` None stands for all, an unknown name is left out."""
+    chosen = CONFIGS if names is None else [name for name in dict.fromkeys(names) if name in CONFIGS]
+    return [_topic_config(CONFIGS[name], topic, settings) for name in sorted(chosen)]
+
+
+def _topic_config(config: TopicConfig, topic: Topic, settings: Settings) -> Body:
+    value, default = topic.configs[config.name], str(config.default(settings))
+    broker = [(config.synonym, default, _DEFAULT)] if config.synonym else []
+    own = [(config.name, value, _TOPIC)] if value != default else []
+    return {
+        "name": config.name,
+        "value": value,
+        "read_only": config.fixed,
+        "config_source": _TOPIC if own else _DEFAULT,
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": held, "source": source} for name, held, source in [*own, *broker]],
+        "config_type": _TYPES[config.type],
+        "documentation": config.documentation,
+    }
+
+
+def broker_configs(settings: Settings, names: Iterable[str] | None = None) -> list[Body]:
+    """The configs of this broker by Kafka's names."""
+    chosen = _BROKER if names is None else [name for name in dict.fromkeys(names) if name in _BROKER]
+    return [_broker_config(name, _BROKER[name], settings) for name in sorted(chosen)]
+
+
+def _broker_config(name: str, field: str, settings: Settings) -> Body:
+    value = getattr(settings, field)
+    info = type(settings).model_fields[field]
+    source = _DEFAULT if value == info.default else _STATIC_BROKER
+    kind = "boolean" if isinstance(value, bool) else "long" if isinstance(value, int) else "string"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return {
+        "name": name,
+        "value": text,
+        "read_only": True,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": text, "source": source}],
+        "config_type": _TYPES[kind],
+        "documentation": info.description,
+    }

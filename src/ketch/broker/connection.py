@@ -1,0 +1,242 @@
+"""One client connection: frames in, requests to the handlers one after the other, responses out in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
+
+from kio.schema.errors import ErrorCode
+
+from ketch import metrics
+from ketch.broker.api import Answer, Api, CloseConnection, Request
+from ketch.broker.dispatch import TABLE
+from ketch.broker.handlers import api_versions
+from ketch.errors import KetchError
+from ketch.wire.framing import FrameError, FrameReader
+from ketch.wire.messages import MalformedRequest, decode_request, encode_response, peek_api
+
+if TYPE_CHECKING:
+    from ketch.broker.server import Broker
+
+log = logging.getLogger(__name__)
+
+_PRODUCE, _API_VERSIONS = 0, 18
+# A request other than Produce carries no records. Parsed, a small array element takes some 50 times its bytes.
+_CONTROL_REQUEST_MAX = 4 << 20
+_WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
+_IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered
+
+
+class Connection(asyncio.Protocol):
+    """The asyncio shell. A task lives only while there are requests, so an idle connection costs little."""
+
+    def __init__(self, broker: Broker) -> None:
+        # for good
+        self._broker = broker
+        self.peer = "?"
+        self._transport: asyncio.Transport | None = None
+        # reading
+        self._frames = FrameReader(broker.settings.socket_request_max_bytes)
+        self._requests: deque[bytes] = deque()
+        self._held = 0  # bytes of requests not yet answered, a half received one included
+        self._paused = False
+        self.last_active = time.monotonic()
+        # working
+        self._worker: asyncio.Task[None] | None = None
+        self._client_id: str | None = None
+        # writing
+        self._responses: deque[tuple[int, asyncio.Future[bytes | None]]] = deque()  # (request's bytes, response)
+        self._progress = asyncio.Event()  # a response went out, or the peer reads again
+        self._writable = True
+
+    @property
+    def client(self) -> str:
+        """Who this is, for log lines."""
+        return f"{self._client_id} at {self.peer}" if self._client_id else self.peer
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._requests or self._responses or self._worker)
+
+    @property
+    def halfway(self) -> bool:
+        """A request has begun to come in and nothing else is going on."""
+        return bool(self._frames.buffered) and not (self.busy or self._paused)
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "?"
+        self._transport.set_write_buffer_limits(_WRITE_AHEAD)
+        if not self._broker.admit(self):
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = time.monotonic()
+        self._held += len(data)
+        allowed = self._broker.budget.take(self, len(data))
+        try:
+            self._requests.extend(self._frames.feed(data))
+        except FrameError as error:
+            self._hang_up(str(error))
+            return
+        if self._requests and self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+        if not allowed or self._full:
+            self._pause()
+
+    @property
+    def _full(self) -> bool:
+        # A request on its way in may always come to its end, however large.
+        whole = self._held - self._frames.buffered
+        return whole > self._broker.settings.queued_max_bytes_per_connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._requests.clear()
+        if self._worker is not None:
+            self._worker.cancel()
+        for _, response in self._responses:
+            response.cancel()
+        self._responses.clear()
+        self._broker.forget(self)
+        self._broker.budget.leave(self, self._held)
+        self._held = 0
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self.last_active = time.monotonic()
+        self._writable = True
+        self._progress.set()
+
+    # -- backpressure
+
+    def _pause(self) -> None:
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and self._paused and not self._full:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _release(self, size: int) -> None:
+        self._held -= size
+        self._broker.budget.give(self, size)
+        if self._paused and self._broker.budget.open_for(self):
+            self.resume()
+
+    # -- requests
+
+    async def _work(self) -> None:
+        """Serves what has come in, one request after the other, until there is nothing left."""
+        try:
+            while self._requests:
+                await self._serve(self._requests.popleft())
+                await self._keep_pace()
+        except (CloseConnection, MalformedRequest) as error:
+            self._hang_up(str(error))
+        except KetchError as error:
+            self._hang_up(f"no answer possible: {error}")
+        except Exception:
+            log.exception("%s: unexpected error; connection closed", self.client)
+            self._close()
+        finally:
+            self._worker = None
+
+    async def _keep_pace(self) -> None:
+        """Waits while the peer does not read, or has too many answers outstanding."""
+        while not self._writable or len(self._responses) >= _IN_FLIGHT_MAX:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def _serve(self, frame: bytes) -> None:
+        key, version, correlation_id = peek_api(frame)
+        api = TABLE.get(key)
+        if api is None:
+            raise MalformedRequest(f"unknown API key {key}")
+        if not (api.served or api.least) <= version <= api.most:
+            self._serve_unknown_version(len(frame), api, version, correlation_id)
+            return
+        if key != _PRODUCE and len(frame) > _CONTROL_REQUEST_MAX:
+            raise MalformedRequest(f"a request of {len(frame)} bytes for API key {key}")
+        header, body = decode_request(frame, key, version)
+        self._client_id = header.client_id
+        answer = await api.handle(Request(self._broker, header, body, self.client))
+        metrics.requested(api.handle.__module__.rpartition(".")[2])
+        self._answer(len(frame), api, version, correlation_id, answer)
+
+    def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
+        if api.key != _API_VERSIONS:
+            raise MalformedRequest(f"version {version} of API key {api.key}, served are {api.least} to {api.most}")
+        self._answer(size, api, 0, correlation_id, api_versions.answer(ErrorCode.unsupported_version))
+
+    # -- responses
+
+    def _answer(
+        self, size: int, api: Api, version: int, correlation_id: int, answer: Answer | Awaitable[Answer]
+    ) -> None:
+        """Puts the response in line; `size` is that of the request's frame."""
+        response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._responses.append((size + 4, response))
+        if answer is None or isinstance(answer, dict):
+            response.set_result(encode_response(api.key, version, correlation_id, answer) if answer else None)
+            self._flush()
+        else:
+            task = asyncio.ensure_future(self._later(api, version, correlation_id, answer, response))
+            self._broker.background(task)
+
+    async def _later(
+        self, api: Api, version: int, correlation_id: int, answer: Awaitable[Answer], response: asyncio.Future[bytes | None]
+    ) -> None:
+        try:
+            body = await answer
+            if not response.done():
+                response.set_result(encode_response(api.key, version, correlation_id, body) if body else None)
+                self._flush()
+        except CloseConnection as error:
+            self._hang_up(str(error))
+        except Exception:
+            log.exception("%s: unexpected error; connection closed", self.client)
+            self._close()
+
+    def _flush(self) -> None:
+        """Writes the responses that are ready, as far as those before them are, too."""
+        while self._responses and self._responses[0][1].done():
+            size, response = self._responses.popleft()
+            data = response.result()
+            if data is not None and self._transport is not None:
+                self._transport.write(data)
+            self._release(size)
+        self._progress.set()
+
+    # -- the end
+
+    def _hang_up(self, reason: str) -> None:
+        if self._transport is not None:
+            log.warning("%s: connection closed: %s", self.client, reason)
+            metrics.bad_requests.inc()
+        self._close()
+
+    def _close(self) -> None:
+        self._requests.clear()
+        if self._transport is not None:
+            self._transport.close()
+
+    def drain(self) -> None:
+        """Takes up nothing more; what is being worked on is answered."""
+        self._requests.clear()
+        self._pause()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,31 @@
+"""Ketch's errors as Kafka's codes. The one place where the two meet."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ketch import errors
+from ketch.errors import KetchError
+
+_CODES: dict[type[KetchError], ErrorCode] = {
+    errors.StorageUnavailable: ErrorCode.kafka_storage_error,
+    errors.RedisError: ErrorCode.kafka_storage_error,
+    errors.CorruptRecord: ErrorCode.corrupt_message,
+    errors.InvalidRecord: ErrorCode.invalid_record,
+    errors.UnsupportedCompression: ErrorCode.unsupported_compression_type,
+    errors.RecordTooLarge: ErrorCode.message_too_large,
+    errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
+    errors.InvalidProducerEpoch: ErrorCode.invalid_producer_epoch,
+    errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    errors.UnknownTopicOrPartition: ErrorCode.unknown_topic_or_partition,
+    errors.UnknownTopicId: ErrorCode.unknown_topic_id,
+    errors.TopicExists: ErrorCode.topic_already_exists,
+    errors.InvalidConfig: ErrorCode.invalid_config,
+    errors.TransactionsUnsupported: ErrorCode.transactional_id_authorization_failed,
+}
+
+
+def code_of(error: BaseException) -> ErrorCode:
+    """The code a client gets for an error; UNKNOWN_SERVER_ERROR for one that nobody foresaw."""
+    return _CODES.get(type(error), ErrorCode.unknown_server_error)  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""CreateTopics (19), versions 2 to 7.
+
+A partition has one replica here (Redis replicates), so a replication factor other than 1 or -1 is refused, and manual
+assignments may name this broker only. Names that differ in `.` and `_` alone do not collide: no metric is made of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker import configs
+from ketch.broker.api import Answer, Request
+from ketch.broker.errors import code_of
+from ketch.errors import KetchError, TopicExists
+from ketch.store.offsets import OffsetCodec
+from ketch.store.topics import Topic, legal_name
+from ketch.topicconfig import validate
+from ketch.wire.messages import Body
+
+log = logging.getLogger(__name__)
+
+MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
+
+
+class _Refused(KetchError):
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def handle(request: Request) -> Answer:
+    names = Counter(topic.name for topic in request.body.topics)
+    asked = {topic.name: topic for topic in request.body.topics}
+    return {
+        "throttle_time": 0,
+        "topics": [await _create(request, topic, names[name] > 1) for name, topic in asked.items()],
+    }
+
+
+async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
+    try:
+        if duplicate:
+            raise _Refused(ErrorCode.invalid_request, "Duplicate topic name.")
+        partitions = _partitions(request, asked)
+        chosen = validate({config.name: config.value for config in asked.configs})
+        topic = await _make(request, asked.name, partitions, chosen)
+    except KetchError as error:
+        code = error.code if isinstance(error, _Refused) else code_of(error)
+        log.info("%s: CreateTopics %s refused with %s: %s", request.client, asked.name, code.name, error)
+        return _result(asked.name, code, str(error))
+    return _made(request, topic)
+
+
+async def _make(request: Request, name: str, partitions: int, chosen: dict[str, str]) -> Topic:
+    catalog = request.broker.log.catalog
+    if request.body.validate_only:
+        if await catalog.get(name) is not None:
+            raise TopicExists(f"Topic '{name}' already exists.")
+        return Topic(name, UUID(int=0), partitions, 0, OffsetCodec(), {**request.broker.log.defaults, **chosen})
+    if request.body.timeout.total_seconds() <= 0:
+        raise _Refused(ErrorCode.request_timed_out, "The request timed out.")
+    topic = await catalog.create(name, partitions, chosen)
+    log.info("%s: created topic %s with %d partitions", request.client, name, partitions)
+    return topic
+
+
+def _partitions(request: Request, asked: Any) -> int:
+    """The number of partitions to make; _Refused where name, number, factor or assignment can't be."""
+    if not legal_name(asked.name):
+        raise _Refused(ErrorCode.invalid_topic_exception, _why_illegal(asked.name))
+    if asked.assignments:
+        return _assigned(request, asked)
+    if asked.replication_factor not in (-1, 1):
+        raise _Refused(ErrorCode.invalid_replication_factor, _why_factor(asked.replication_factor))
+    partitions: int = asked.num_partitions
+    if partitions == -1:
+        return request.broker.settings.default_partitions
+    if partitions <= 0:
+        raise _Refused(ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value.")
+    if partitions > MAX_PARTITIONS:
+        raise _Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+    return partitions
+
+
+def _assigned(request: Request, asked: Any) -> int:
+    if asked.num_partitions != -1 or asked.replication_factor != -1:
+        message = "A manual partition assignment was specified, but partitions or replication factor was not set to -1."
+        raise _Refused(ErrorCode.invalid_request, message)
+    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+    node = request.broker.settings.node_id
+    if indexes != list(range(len(indexes))) or any(tuple(a.broker_ids) != (node,) for a in asked.assignments):
+        message = f"Partitions must be 0 to n-1, each on broker {node} alone."
+        raise _Refused(ErrorCode.invalid_replica_assignment, message)
+    return len(indexes)
+
+
+def _why_illegal(name: str) -> str:
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > 249:
+        reason = f"the length of '{name}' is longer than the max allowed length 249"
+    else:
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return f"Topic name is invalid: {reason}"
+
+
+def _why_factor(factor: int) -> str:
+    if factor <= 0:
+        return "Replication factor must be larger than 0, or -1 to use the default value."
+    return f"Unable to replicate the partition {factor} time(s): a partition has one replica, Redis replicates it."
+
+
+def _made(request: Request, topic: Topic) -> Body:
+    shown = configs.topic_configs(topic, request.broker.settings)
+    return _result(topic.name, ErrorCode.none, None) | {
+        "topic_id": topic.id,
+        "num_partitions": topic.partitions,
+        "replication_factor": 1,
+        "configs": shown,
+    }
+
+
+def _result(name: str, error: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": UUID(int=0),
+        "error_code": error,
+        "error_message": message,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": (),
+    }
+
+

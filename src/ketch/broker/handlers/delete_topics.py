@@ -1,0 +1,64 @@
+"""DeleteTopics (20), versions 1 to 6: by name, from version 6 on by id as well (KIP-516)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.errors import code_of
+from ketch.errors import KetchError
+from ketch.store.topics import Topic
+from ketch.wire.messages import Body
+
+log = logging.getLogger(__name__)
+
+_ZERO_ID = UUID(int=0)
+
+
+async def handle(request: Request) -> Answer:
+    asked = [(name, _ZERO_ID) for name in getattr(request.body, "topic_names", ())]
+    asked += [(state.name, state.topic_id or _ZERO_ID) for state in getattr(request.body, "topics", ())]
+    times = Counter(asked)
+    return {"throttle_time": 0, "responses": [await _delete(request, *key, times[key]) for key in times]}
+
+
+async def _delete(request: Request, name: str | None, topic_id: UUID, times: int) -> Body:
+    refusal = _refusal(name, topic_id, times)
+    if refusal:
+        return _result(name, topic_id, ErrorCode.invalid_request, refusal)
+    try:
+        topic = await _find(request, name, topic_id)
+        if request.body.timeout.total_seconds() <= 0:
+            return _result(name, topic_id, ErrorCode.request_timed_out, None)
+        await request.broker.log.delete(topic)
+    except KetchError as error:
+        log.info("%s: DeleteTopics %s: %s", request.client, name or topic_id, error)
+        return _result(name, topic_id, code_of(error), str(error))
+    log.info("%s: deleted topic %s", request.client, topic.name)
+    return _result(topic.name, topic.id, ErrorCode.none, None)
+
+
+def _refusal(name: str | None, topic_id: UUID, times: int) -> str | None:
+    if times > 1:
+        return "Duplicate topic name."
+    if name is None and topic_id == _ZERO_ID:
+        return "Neither topic name nor id were specified."
+    if name is not None and topic_id != _ZERO_ID:
+        return "You may not specify both topic name and topic id."
+    return None
+
+
+async def _find(request: Request, name: Any, topic_id: UUID) -> Topic:
+    if name is None:
+        return await request.broker.log.topic_by_id(topic_id)
+    request.broker.log.catalog.forget(name)
+    return await request.broker.log.topic(name)
+
+
+def _result(name: str | None, topic_id: UUID, error: ErrorCode, message: str | None) -> Body:
+    return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": message}

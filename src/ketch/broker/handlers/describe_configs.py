@@ -1,0 +1,71 @@
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics (resource type 2) and of this broker (4)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker import configs
+from ketch.broker.api import Answer, Request
+from ketch.broker.errors import code_of
+from ketch.errors import KetchError
+from ketch.store.topics import legal_name
+from ketch.wire.messages import Body
+
+log = logging.getLogger(__name__)
+
+_TOPIC, _BROKER = 2, 4
+
+
+async def handle(request: Request) -> Answer:
+    return {"throttle_time": 0, "results": [await _describe(request, asked) for asked in request.body.resources]}
+
+
+async def _describe(request: Request, asked: Any) -> Body:
+    names = asked.configuration_keys or None  # an empty list means all, as null does
+    if asked.resource_type == _TOPIC:
+        return await _topic(request, asked, names)
+    if asked.resource_type == _BROKER:
+        return _broker(request, asked, names)
+    return _result(asked, ErrorCode.invalid_request, f"Unexpected resource type {asked.resource_type}.")
+
+
+async def _topic(request: Request, asked: Any, names: tuple[str, ...] | None) -> Body:
+    if not legal_name(asked.resource_name):
+        return _result(asked, ErrorCode.invalid_topic_exception, f"Topic name is invalid: '{asked.resource_name}'")
+    try:
+        topic = await request.broker.log.topic(asked.resource_name)
+    except KetchError as error:
+        log.info("%s: DescribeConfigs of %s: %s", request.client, asked.resource_name, error)
+        return _result(asked, code_of(error), str(error))
+    entries = configs.topic_configs(topic, request.broker.settings, names)
+    return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
+
+
+def _broker(request: Request, asked: Any, names: tuple[str, ...] | None) -> Body:
+    node = str(request.broker.settings.node_id)
+    if asked.resource_name not in (node, ""):
+        message = f"Unexpected broker id, expected {node} or empty string, but received {asked.resource_name}"
+        return _result(asked, ErrorCode.invalid_request, message)
+    entries = configs.broker_configs(request.broker.settings, names) if asked.resource_name else []
+    return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
+
+
+def _trimmed(request: Request, entries: list[Body]) -> list[Body]:
+    """Without what was not asked for."""
+    absent: Body = {} if request.body.include_synonyms else {"synonyms": ()}
+    if not getattr(request.body, "include_documentation", False):
+        absent = {**absent, "documentation": None}
+    return [{**entry, **absent} for entry in entries]
+
+
+def _result(asked: Any, error: ErrorCode, message: str, entries: list[Body] | None = None) -> Body:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "resource_type": asked.resource_type,
+        "resource_name": asked.resource_name,
+        "configs": entries or [],
+    }

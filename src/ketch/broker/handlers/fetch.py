@@ -1,0 +1,219 @@
+"""Fetch (1), versions 4 to 16: batches from an offset on, waiting for them up to `max_wait`.
+
+Versions up to 12 name topics, later ones give ids (KIP-516). Sessions are incremental (KIP-227). A fetch that has less than
+`min_bytes` waits on the streams themselves (`store.watcher`): any writer wakes it, a redis-cli too. At least one record
+is returned if there is any, however large (KIP-74). Zstd goes to versions that know it (10 and on, KIP-110), the others
+get the batch uncompressed.
+
+Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; leader epochs are
+0 throughout and not checked; every partition has one replica, so followers' fields are ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from ketch import metrics
+from ketch.broker.api import Answer, Request
+from ketch.broker.errors import code_of
+from ketch.broker.sessions import InvalidSessionEpoch, Session, SessionNotFound, Target, TopicKey
+from ketch.errors import KetchError
+from ketch.log.notes import fetch_codec
+from ketch.log.partition import Bounds, Partition
+from ketch.wire.messages import Body
+
+log = logging.getLogger(__name__)
+
+_IDS_SINCE = 13
+_ZSTD, _ZSTD_SINCE = 4, 10
+_ZERO_ID = UUID(int=0)
+
+
+@dataclass(slots=True)
+class _Result:
+    """What one partition gave."""
+
+    target: Target
+    error: ErrorCode = ErrorCode.none
+    records: bytes = b""
+    bounds: Bounds | None = None
+    partition: Partition | None = None
+
+    @property
+    def told(self) -> tuple[int, int]:
+        return (self.bounds.log_start, self.bounds.high_watermark) if self.bounds else (-1, -1)
+
+    @property
+    def news(self) -> bool:
+        return bool(self.records or self.error or self.told != self.target.told)
+
+
+async def handle(request: Request) -> Answer:
+    body = request.body
+    try:
+        session = _session(request)
+    except SessionNotFound:
+        return _failure(ErrorCode.fetch_session_id_not_found)
+    except InvalidSessionEpoch:
+        return _failure(ErrorCode.invalid_fetch_session_epoch)
+    deadline = time.monotonic() + body.max_wait.total_seconds()
+    while True:
+        results = await _read_all(request, session)
+        if _enough(results, body.min_bytes) or not await _changed(request, results, deadline):
+            return _answer(request, session, results)
+
+
+def _session(request: Request) -> Session:
+    body = request.body
+    targets = [
+        Target(_topic_key(request, topic), part.partition, part.fetch_offset, part.partition_max_bytes)
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    if request.version < 7:
+        session = Session()
+        session.update(targets)
+        return session
+    forgotten = [(_topic_key(request, topic), index) for topic in body.forgotten_topics_data for index in topic.partitions]
+    return request.broker.sessions.resolve(body.session_id, body.session_epoch, targets, forgotten)
+
+
+def _topic_key(request: Request, topic: object) -> TopicKey:
+    if request.version >= _IDS_SINCE:
+        return getattr(topic, "topic_id", None) or _ZERO_ID
+    name: str = topic.topic  # type: ignore[attr-defined]
+    return name
+
+
+# -- reading
+
+
+async def _read_all(request: Request, session: Session) -> list[_Result]:
+    """Reads partition after partition until the response is full; the rest give their bounds only."""
+    results = await asyncio.gather(*(_locate(request, target) for target in session.targets.values()))
+    room = min(max(request.body.max_bytes, 0), request.broker.settings.fetch_max_bytes)
+    first = True
+    for result in results:
+        if not _has_data(result):
+            continue
+        limit = min(room, max(result.target.max_bytes, 0))
+        if limit > 0 or first:
+            await _read(request, result, limit)
+            room -= len(result.records)
+            first = first and not result.records
+    return results
+
+
+async def _locate(request: Request, target: Target) -> _Result:
+    result = _Result(target)
+    try:
+        result.partition = await _partition(request, target)
+        result.bounds = await result.partition.bounds()
+        result.partition.check(target.offset, result.bounds)
+    except KetchError as error:
+        result.error = code_of(error)
+        result.bounds = None
+        log.info("%s: Fetch of %s-%d gets %s: %s", request.client, target.topic, target.partition, result.error.name, error)
+    return result
+
+
+async def _partition(request: Request, target: Target) -> Partition:
+    if isinstance(target.topic, str):
+        topic = await request.broker.log.topic(target.topic)
+    else:
+        topic = await request.broker.log.topic_by_id(target.topic)
+    return request.broker.log.partition(topic, target.partition)
+
+
+def _has_data(result: _Result) -> bool:
+    return result.bounds is not None and result.target.offset < result.bounds.high_watermark
+
+
+async def _read(request: Request, result: _Result, limit: int) -> None:
+    assert result.partition is not None
+    codec = fetch_codec(result.partition.topic)
+    if codec == _ZSTD and request.version < _ZSTD_SINCE:
+        codec = 0
+    try:
+        read = await result.partition.read(result.target.offset, limit, codec)
+        result.records, result.bounds = read.records, read.bounds
+    except KetchError as error:
+        result.error, result.bounds = code_of(error), None
+
+
+# -- waiting
+
+
+# An unknown partition must not turn the wait of the others into a spin (Kafka's DelayedFetch, too, goes on waiting).
+_PATIENT = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+
+
+def _enough(results: list[_Result], min_bytes: int) -> bool:
+    if sum(len(result.records) for result in results) >= min_bytes:
+        return True
+    return all(result.error for result in results) or any(
+        result.error and result.error not in _PATIENT for result in results
+    )
+
+
+async def _changed(request: Request, results: Iterable[_Result], deadline: float) -> bool:
+    """Waits until a partition changes; False when the time is up."""
+    left = deadline - time.monotonic()
+    watcher = request.broker.log.watcher
+    if left <= 0 or watcher.closing:
+        return False
+    waiter = watcher.wait(result.partition.stream for result in results if result.partition is not None)
+    try:
+        async with asyncio.timeout(left):
+            await waiter.fired.wait()
+    except TimeoutError:
+        return False
+    finally:
+        watcher.release(waiter)
+    return True
+
+
+# -- answering
+
+
+def _answer(request: Request, session: Session, results: list[_Result]) -> Body:
+    topics: dict[TopicKey, list[Body]] = {}
+    for result in results:
+        if result.news or not session.incremental:
+            topics.setdefault(result.target.topic, []).append(_partition_body(result))
+            result.target.told = result.told
+        if result.records:
+            session.served(result.target)
+            metrics.fetched(result.partition.topic.name if result.partition else "", len(result.records))
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none,
+        "session_id": session.id,
+        "responses": [
+            {"topic": key, "topic_id": key, "partitions": partitions} for key, partitions in topics.items()
+        ],
+    }
+
+
+def _partition_body(result: _Result) -> Body:
+    log_start, end = result.told
+    return {
+        "partition_index": result.target.partition,
+        "error_code": result.error,
+        "high_watermark": end,
+        "last_stable_offset": end,
+        "log_start_offset": log_start,
+        "aborted_transactions": None,
+        "records": result.records,
+    }
+
+
+def _failure(error: ErrorCode) -> Body:
+    return {"throttle_time": 0, "error_code": error, "session_id": 0, "responses": ()}

@@ -1,0 +1,71 @@
+"""ListOffsets (2), versions 1 to 9: the ends of a partition, and the record at a point in time.
+
+-1 latest, -2 earliest, -3 the record with the latest timestamp (version 7 on, KIP-734), -4 earliest local (8 on, KIP-405),
+-5 latest tiered (9 on, KIP-1005; nothing is tiered: -1). Any other timestamp: the first record as late as that.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.errors import code_of
+from ketch.errors import KetchError
+from ketch.log.partition import Partition
+from ketch.log.search import Found
+from ketch.wire.messages import Body
+
+log = logging.getLogger(__name__)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_NOTHING = Found(-1, -1)
+
+
+async def handle(request: Request) -> Answer:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {"name": topic.name, "partitions": [await _partition(request, topic.name, part) for part in topic.partitions]}
+            for topic in request.body.topics
+        ],
+    }
+
+
+async def _partition(request: Request, name: str, asked: object) -> Body:
+    index: int = asked.partition_index  # type: ignore[attr-defined]
+    timestamp: int = asked.timestamp  # type: ignore[attr-defined]
+    if timestamp < LATEST_TIERED or request.version < _SINCE.get(timestamp, 0):
+        return _body(index, ErrorCode.unsupported_version, _NOTHING)
+    try:
+        topic = await request.broker.log.topic(name)
+        found = await _find(request.broker.log.partition(topic, index), timestamp)
+    except KetchError as error:
+        log.info("%s: ListOffsets of %s-%d gets %s: %s", request.client, name, index, code_of(error).name, error)
+        return _body(index, code_of(error), _NOTHING)
+    return _body(index, ErrorCode.none, found or _NOTHING)
+
+
+async def _find(partition: Partition, timestamp: int) -> Found | None:
+    match timestamp:
+        case -1:
+            return Found((await partition.bounds()).high_watermark, -1)
+        case -2 | -4:
+            return Found((await partition.bounds()).log_start, -1)
+        case -3:
+            return await partition.latest_timestamp()
+        case -5:
+            return None
+    return await partition.first_at_or_after(timestamp)
+
+
+def _body(index: int, error: ErrorCode, found: Found) -> Body:
+    return {
+        "partition_index": index,
+        "error_code": error,
+        "timestamp": found.timestamp,
+        "offset": found.offset,
+        "leader_epoch": 0 if found.offset >= 0 else -1,
+    }

@@ -1,0 +1,145 @@
+"""Produce (0), versions 3 to 12 (0 to 2 are advertised for old librdkafka's sake, see dispatch).
+
+Every partition is checked, stored and answered on its own. The answer waits for Redis, but the connection's next request
+does not wait for the answer. acks 1 and -1 are the same: a record is acknowledged once Redis has it in the stream and, by
+`fsync`, in its append-only file. acks 0 gets no answer; an error then closes the connection, as Kafka does.
+
+Deviations: no transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED 53 for a transactional batch). An illegal topic name is
+INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch import metrics
+from ketch.broker.api import Answer, CloseConnection, Request
+from ketch.broker.errors import code_of
+from ketch.errors import KetchError, StorageUnavailable, UnsupportedCompression
+from ketch.log.partition import Partition
+from ketch.log.validate import Admitted, admit
+from ketch.store.topics import Topic, legal_name
+from ketch.wire.messages import Body
+
+log = logging.getLogger(__name__)
+
+_ZSTD = 4
+_ZSTD_SINCE = 7  # the first version whose clients know zstd (KIP-110)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """One partition's fate: an error at once, or a base offset to come."""
+
+    index: int
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    offset: asyncio.Future[int] | None = None
+    log_start: int = -1
+    append_time: int | None = None
+
+
+async def handle(request: Request) -> Answer | Awaitable[Answer]:
+    deadline = time.monotonic() + request.body.timeout.total_seconds()
+    topics = []
+    for topic in request.body.topic_data:
+        outcomes = [await _store(request, topic.name, part.index, part.records) for part in topic.partition_data]
+        if outcomes:
+            topics.append((topic.name, outcomes))
+    return _answer(request, topics, deadline)
+
+
+async def _store(request: Request, name: str, index: int, records: bytes | None) -> _Outcome:
+    """Checks one partition's batch and hands it on; does not wait until it is stored."""
+    outcome = _Outcome(index)
+    try:
+        if not legal_name(name):
+            return _refused(request, outcome, name, ErrorCode.invalid_topic_exception, "illegal topic name")
+        topic = await request.broker.log.topic(name)
+        partition = request.broker.log.partition(topic, index)
+        if request.body.acks not in (-1, 0, 1):
+            return _refused(request, outcome, name, ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
+        admitted = await _admit(request, topic, records or b"")
+        await _append(request, topic, partition, admitted, outcome)
+    except KetchError as error:
+        return _refused(request, outcome, name, code_of(error), str(error))
+    return outcome
+
+
+async def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
+    settings = request.broker.settings
+    now = time.time_ns() // 1_000_000
+    admitted = admit(topic, records, now, settings.socket_request_max_bytes)
+    if admitted.header.codec == _ZSTD and request.version < _ZSTD_SINCE:
+        raise UnsupportedCompression(f"Produce v{request.version} does not know zstd.")
+    await request.broker.topic_notes.see(topic, admitted.header, now)
+    return admitted
+
+
+async def _append(
+    request: Request, topic: Topic, partition: Partition, admitted: Admitted, outcome: _Outcome
+) -> None:
+    await request.broker.log.writable()
+    outcome.offset = partition.append(admitted.batch, admitted.producer)
+    outcome.log_start = partition.log_start
+    outcome.append_time = admitted.batch.timestamp
+    metrics.produced(topic.name, admitted.header.count, admitted.header.length)
+
+
+def _refused(request: Request, outcome: _Outcome, topic: str, code: ErrorCode, reason: str) -> _Outcome:
+    log.warning("%s: Produce to %s-%d refused with %s: %s", request.client, topic, outcome.index, code.name, reason)
+    outcome.error, outcome.message, outcome.offset = code, reason, None
+    return outcome
+
+
+async def _answer(request: Request, topics: list[tuple[str, list[_Outcome]]], deadline: float) -> Answer:
+    pending = [outcome.offset for _, outcomes in topics for outcome in outcomes if outcome.offset is not None]
+    if pending:
+        await asyncio.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
+    body = {
+        "responses": [
+            {"name": name, "partition_responses": [_partition(request, name, outcome) for outcome in outcomes]}
+            for name, outcomes in topics
+        ],
+        "throttle_time": 0,
+    }
+    if request.body.acks != 0:
+        return body
+    if any(outcome.error for _, outcomes in topics for outcome in outcomes):
+        raise CloseConnection("an error under acks=0")
+    return None
+
+
+def _partition(request: Request, topic: str, outcome: _Outcome) -> Body:
+    base = -1
+    if outcome.offset is not None:
+        try:
+            base = _stored(outcome.offset)
+        except KetchError as error:
+            _refused(request, outcome, topic, code_of(error), str(error))
+    failed = bool(outcome.error)
+    return {
+        "index": outcome.index,
+        "error_code": outcome.error,
+        "base_offset": base,
+        "log_append_time": None if failed else outcome.append_time,
+        "log_start_offset": -1 if failed else outcome.log_start,
+        "record_errors": (),
+        "error_message": outcome.message,
+    }
+
+
+def _stored(offset: asyncio.Future[int]) -> int:
+    if not offset.done():
+        raise StorageUnavailable("Redis did not answer within the request's timeout")
+    error: Any = offset.exception()
+    if error is not None:
+        raise error
+    return offset.result()

@@ -1,0 +1,128 @@
+"""The broker: listens, admits connections, owns what they share, and stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import Any
+
+from ketch import metrics
+from ketch.broker.budget import Budget
+from ketch.broker.connection import Connection
+from ketch.broker.sessions import Sessions
+from ketch.config import Settings
+from ketch.errors import KetchError
+from ketch.log.log import Log
+from ketch.log.notes import TopicNotes
+from ketch.store.url import RedisAddress
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
+
+
+class Broker:
+    """Serves Kafka clients from one Redis.
+
+    Args:
+        redis: where the log is.
+    """
+
+    def __init__(self, settings: Settings, redis: RedisAddress) -> None:
+        self.settings = settings
+        self.log = Log(settings, redis)
+        self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots)
+        self.topic_notes = TopicNotes(self.log.catalog)
+        self.budget = Budget(settings.queued_max_bytes)
+        self.cluster_id = ""
+        self.port = settings.port
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._background: set[asyncio.Future[Any]] = set()
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        return self.settings.advertised(self.port)
+
+    async def start(self) -> None:
+        """Connects to Redis and listens.
+
+        Raises:
+            StorageUnavailable: Redis can't be reached.
+            KetchError: the port can't be listened on.
+        """
+        await self.log.start()
+        self.cluster_id = await self.log.cluster_id()
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self), self.settings.host, self.settings.port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            reason = error.strerror or error
+            raise KetchError(f"Cannot listen on {self.settings.host}:{self.settings.port}: {reason}.") from None
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.background(loop.create_task(self._close_idle()))
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a new connection may stay (`max.connections`)."""
+        if len(self._connections) >= self.settings.max_connections:
+            log.warning("%s: connection refused: max_connections is %d", connection.peer, self.settings.max_connections)
+            metrics.connections_refused.inc()
+            return False
+        self._connections.add(connection)
+        metrics.connections.set(len(self._connections))
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        metrics.connections.set(len(self._connections))
+
+    def background(self, work: asyncio.Future[Any]) -> None:
+        """Keeps a task alive until it is done."""
+        self._background.add(work)
+        work.add_done_callback(self._background.discard)
+
+    async def _close_idle(self) -> None:
+        idle = self.settings.connections_max_idle_ms / 1000 or math.inf
+        while True:
+            await asyncio.sleep(min(idle / 2, _STALLED_S / 2))
+            now = time.monotonic()
+            for connection in list(self._connections):
+                limit = _STALLED_S if connection.halfway else idle
+                if now - connection.last_active > limit:
+                    log.info("%s: closed after %.0f s without a word", connection.client, limit)
+                    connection.abort()
+
+    async def drain(self) -> None:
+        """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.drain()
+        self.log.watcher.close()
+        try:
+            async with asyncio.timeout(self.settings.drain_timeout_ms / 1000):
+                while any(connection.busy for connection in self._connections):
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            log.warning("%d connections had requests in flight and were cut off", len(self._connections))
+        await self._close()
+
+    async def _close(self) -> None:
+        for connection in list(self._connections):
+            connection.abort()
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.log.stop()
+
+    def abort(self) -> None:
+        """Stops at once."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()

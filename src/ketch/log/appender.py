@@ -1,0 +1,302 @@
+"""Appends batches to one partition: whole or not at all, on consecutive offsets, in the order they were given.
+
+While nobody else writes to the stream, ids are chosen here and batches are pipelined without waiting (`scripts.GUARD`
+refuses them if the stream has moved). The first refusal drains what is in flight, then everything is sent again in order
+with Redis choosing the ids (`scripts.APPEND`), for a second: slower, but no other writer can starve it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ketch.errors import KetchError, StorageUnavailable, UnknownTopicOrPartition
+from ketch.log.producers import ProducerState, sequence_behind
+from ketch.store import streams
+from ketch.store.link import Link
+from ketch.store.offsets import OffsetCodec
+from ketch.store.pipe import pack, parse
+from ketch.store.streams import Producer, RecordSet, Refusal
+
+_CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
+_MAX_ATTEMPTS = 30  # of one batch; only one with a record too wide for Lua ever comes near
+_MAX_SCRIPT_RECORDS = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
+
+log = logging.getLogger(__name__)
+
+
+class _Mode(enum.Enum):
+    COLD = enum.auto()  # the stream's end is not known
+    FAST = enum.auto()  # ids chosen here
+    DRAINING = enum.auto()  # a batch was refused: waits for the fate of those behind it
+    CONTENDED = enum.auto()  # ids chosen by Redis
+
+
+@dataclass(slots=True, eq=False)
+class _Append:
+    batch: RecordSet
+    producer: tuple[int, int, int] | None  # id, epoch, base sequence
+    future: asyncio.Future[int]  # base offset
+    attempts: int = 0
+    wide: bool = False  # more fields than a Lua script can pass on
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # acks=0: nobody may ask
+
+
+class Appender:
+    """The write side of one partition.
+
+    Args:
+        keys: stream, producers and fence key.
+        floor: the partition's first offset; no record comes before it.
+        landed: called with (records, their bytes, last offset) of every batch stored.
+        alive: whether the topic still exists; asked when the stream was not as it had been left.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        keys: tuple[bytes, bytes, bytes],
+        codec: OffsetCodec,
+        floor: int,
+        landed: Callable[[int, int, int], None],
+        alive: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._link, self._keys, self._codec, self._floor = link, keys, codec, floor
+        self._landed, self._alive = landed, alive
+        self._mode = _Mode.COLD
+        self._last = streams.ZERO
+        self._contended_until = 0.0
+        self._producers: dict[int, ProducerState] = {}
+        self._waiting: deque[_Append] = deque()
+        self._refused: list[_Append] = []
+        self._inflight = 0
+        self._closed = False
+        self._preparing: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """The topic is being deleted: nothing more is written."""
+        self._closed = True
+        self._fail_all(UnknownTopicOrPartition("the topic was deleted"))
+
+    def append(self, batch: RecordSet, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
+        """Stores a batch; the future gets the offset of its first record once Redis has it.
+
+        Args:
+            producer: (id, epoch, base sequence) of an idempotent producer.
+
+        The future fails with InvalidRecord, InvalidProducerEpoch, OutOfOrderSequence or StorageUnavailable; nothing of
+        the batch is stored then, save that a connection lost at that very moment leaves it open.
+        """
+        entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
+        entry.wide = batch.count > _MAX_SCRIPT_RECORDS
+        if self._closed:
+            entry.fail(UnknownTopicOrPartition("the topic was deleted"))
+            return entry.future
+        self._waiting.append(entry)
+        self._pump()
+        return entry.future
+
+    # -- sending
+
+    def _pump(self) -> None:
+        while (self._waiting or self._refused) and self._preparing is None:
+            if self._refused or not self._open_for(self._waiting[0]):
+                if self._inflight == 0:
+                    self._prepare()
+                return
+            if self._unknown(self._waiting[0].producer):
+                self._prepare()
+                return
+            self._submit(self._waiting.popleft())
+
+    def _open_for(self, entry: _Append) -> bool:
+        if self._mode is _Mode.CONTENDED:
+            return not entry.wide and time.monotonic() < self._contended_until
+        return self._mode is _Mode.FAST
+
+    def _unknown(self, producer: tuple[int, int, int] | None) -> bool:
+        return producer is not None and producer[0] not in self._producers
+
+    def _submit(self, entry: _Append) -> None:
+        try:
+            producer = self._admit(entry)
+            if not entry.future.done():
+                self._send(entry, producer)
+        except StorageUnavailable as error:
+            entry.fail(error)
+            self._forget()
+        except KetchError as error:
+            entry.fail(error)
+
+    def _admit(self, entry: _Append) -> Producer | None:
+        """The producer's next state; or, for a duplicate, the entry's future follows the earlier batch's."""
+        if entry.producer is None:
+            return None
+        pid, epoch, first = entry.producer
+        state = self._producers[pid]
+        duplicate = state.check(epoch, first, entry.batch.count)
+        if duplicate is not None:
+            _follow(entry.future, duplicate.offset)
+            return None
+        head = state.head
+        ahead = ProducerState(epoch, sequence_behind(first, entry.batch.count - 1))
+        return Producer(pid, head, ahead.head, f"{first}:{ahead.last_sequence}:", _now_ms())
+
+    def _send(self, entry: _Append, producer: Producer | None) -> None:
+        if self._mode is _Mode.FAST:
+            base = max(self._now_offset(), self._codec.to_offset(*self._last) + 1)
+            payload, replies = streams.encode_transaction(
+                self._keys, self._codec, self._last, base, entry.batch, producer
+            )
+            reply = self._link.pipe.send(payload, replies)
+            self._last = self._codec.to_id(base + entry.batch.count - 1)
+            reply.add_done_callback(partial(self._transacted, entry, base))
+        else:
+            payload = streams.encode_append(self._keys, self._codec, self._now_offset(), entry.batch, producer)
+            reply = self._link.pipe.send(payload)
+            reply.add_done_callback(partial(self._appended, entry))
+        self._inflight += 1
+        if entry.producer is not None and producer is not None:
+            pid, epoch, first = entry.producer
+            self._producers[pid].advance(epoch, first, entry.batch.count, entry.future)
+
+    def _now_offset(self) -> int:
+        if self._codec.dense:
+            return 0
+        return max(_now_ms() << self._codec.bits, self._floor)
+
+    # -- answers
+
+    def _transacted(self, entry: _Append, base: int, reply: asyncio.Future[bytes]) -> None:
+        try:
+            if streams.read_transaction(reply.result()):
+                self._stored(entry, base)
+            else:
+                self._refuse(entry)
+        except KetchError as error:
+            self._failed(entry, error)
+        self._answered()
+
+    def _appended(self, entry: _Append, reply: asyncio.Future[bytes]) -> None:
+        try:
+            base = streams.read_append(reply.result(), self._codec)
+            if isinstance(base, int):
+                self._stored(entry, base)
+            else:
+                entry.wide = base is Refusal.WIDE
+                self._refuse(entry)
+        except KetchError as error:
+            self._failed(entry, error)
+        self._answered()
+
+    def _stored(self, entry: _Append, base: int) -> None:
+        if not entry.future.done():
+            entry.future.set_result(base)
+        self._landed(entry.batch.count, len(entry.batch.records), base + entry.batch.count - 1)
+
+    def _refuse(self, entry: _Append) -> None:
+        self._mode = _Mode.DRAINING
+        entry.attempts += 1
+        if entry.attempts < _MAX_ATTEMPTS:
+            self._refused.append(entry)
+        else:
+            entry.fail(StorageUnavailable("other writers kept this batch out"))
+
+    def _failed(self, entry: _Append, error: KetchError) -> None:
+        entry.fail(error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error)))
+        self._mode = _Mode.DRAINING  # what was pipelined behind it expects an end that will not come
+
+    def _answered(self) -> None:
+        self._inflight -= 1
+        if self._inflight == 0:
+            self._pump()
+
+    # -- getting ready
+
+    def _prepare(self) -> None:
+        if self._preparing is None:
+            self._preparing = asyncio.get_running_loop().create_task(self._prepared())
+
+    async def _prepared(self) -> None:
+        """Learns what the next batch in line needs to know, or fails everything in line if Redis can't say."""
+        try:
+            if self._inflight == 0:
+                await self._settle()
+            if self._waiting:
+                await self._learn_producer(self._waiting[0])
+        except KetchError as error:
+            self._fail_all(error)
+        except Exception as error:
+            log.exception("appending to %s", self._keys[0].decode(errors="replace"))
+            self._fail_all(error)
+        finally:
+            self._preparing = None
+        self._pump()
+
+    async def _settle(self) -> None:
+        """Nothing is in flight: from draining to contended, from cold (or contended long ago) to fast."""
+        self._waiting.extendleft(reversed(self._refused))
+        refused, self._refused = bool(self._refused), []
+        if self._mode is _Mode.DRAINING:
+            self._producers.clear()
+            await self._link.pipe.call("DEL", self._keys[2])
+            if refused and not await self._alive():
+                raise UnknownTopicOrPartition("the topic was deleted")
+            if refused and not self._waiting[0].wide:
+                self._mode, self._contended_until = _Mode.CONTENDED, time.monotonic() + _CONTENDED_S
+                return
+        if self._mode is not _Mode.FAST:
+            reply = await self._link.pipe.send(streams.info_command(self._keys[0]))
+            self._last = streams.parse_info(parse(reply)).last
+            self._mode = _Mode.FAST
+
+    async def _learn_producer(self, entry: _Append) -> None:
+        if entry.producer is None or not self._unknown(entry.producer):
+            return
+        pid = entry.producer[0]
+        reply = await self._link.pipe.send(pack("HGET", self._keys[1], pid))
+        self._producers[pid] = ProducerState.parse(parse(reply), self._codec)
+
+    def _fail_all(self, error: Exception) -> None:
+        waiting, self._waiting = [*self._refused, *self._waiting], deque()
+        self._refused = []
+        for entry in waiting:
+            entry.fail(error if isinstance(error, KetchError) else StorageUnavailable(str(error)))
+        self._forget()
+
+    def _forget(self) -> None:
+        """The connection went: what is known may be wrong, so everything is read again."""
+        self._mode = _Mode.COLD if self._inflight == 0 else _Mode.DRAINING
+        self._producers.clear()
+
+
+def _follow(future: asyncio.Future[int], earlier: int | asyncio.Future[int]) -> None:
+    if isinstance(earlier, int):
+        future.set_result(earlier)
+        return
+
+    def done(first: asyncio.Future[int]) -> None:
+        error = first.exception()
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+            future.exception()
+        else:
+            future.set_result(first.result())
+
+    earlier.add_done_callback(done)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,115 @@
+"""The log as a whole: connections, the topic catalog, and a Partition for every partition in use."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import uuid
+
+from ketch.config import Settings
+from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
+from ketch.log.partition import Partition
+from ketch.store.keys import Keyspace
+from ketch.store.link import Link
+from ketch.store.topics import Catalog, Topic
+from ketch.store.url import RedisAddress
+from ketch.store.watcher import Watcher
+from ketch.topicconfig import defaults
+
+
+class Log:
+    """Everything that is stored.
+
+    Args:
+        address: the Redis it is stored in.
+    """
+
+    def __init__(self, settings: Settings, address: RedisAddress) -> None:
+        timeout = settings.redis_timeout_ms / 1000
+        max_age = settings.metadata_max_age_ms / 1000
+        self.keys = Keyspace(settings.keyspace)
+        self.defaults = defaults(settings)
+        self._writes = Link("write", address, timeout)
+        self._reads = Link("read", address, timeout)
+        self._watcher = Watcher(address, timeout, max_age)
+        self.catalog = Catalog(self.keys, self._reads, max_age, self.defaults)
+        self._session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}".encode()
+        self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+
+    @property
+    def watcher(self) -> Watcher:
+        return self._watcher
+
+    async def start(self) -> None:
+        """Connects; StorageUnavailable if Redis cannot be reached."""
+        await self._writes.start()
+        await self._reads.start()
+        await self._watcher.start()
+
+    async def stop(self) -> None:
+        for part in (self._watcher, self._reads, self._writes):
+            await part.stop()
+
+    async def writable(self) -> None:
+        """Waits while Redis is behind with what it was sent."""
+        await self._writes.pipe.drained()
+
+    async def topic(self, name: str) -> Topic:
+        """The topic; UnknownTopicOrPartition if there is none."""
+        topic = await self.catalog.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"no topic {name}")
+        return topic
+
+    async def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
+        """The topic with this id; UnknownTopicId if there is none."""
+        topic = await self.catalog.by_id(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"no topic with id {topic_id}")
+        return topic
+
+    def partition(self, topic: Topic, index: int) -> Partition:
+        """One of the topic's partitions; UnknownTopicOrPartition if it has fewer."""
+        partition = self._partitions.get((topic.id, index))
+        if partition is None:
+            if not 0 <= index < topic.partitions:
+                raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {index}")
+            partition = self._new_partition(topic, index)
+            self._partitions[topic.id, index] = partition
+        partition.topic = topic  # configs may have changed
+        return partition
+
+    def _new_partition(self, topic: Topic, index: int) -> Partition:
+        async def alive() -> bool:
+            self.catalog.forget(topic.name)
+            now = await self.catalog.get(topic.name)
+            return now is not None and now.id == topic.id
+
+        return Partition(topic, index, self.keys, self._session, (self._writes, self._reads), self._watcher, alive)
+
+    async def delete(self, topic: Topic) -> None:
+        """Deletes the topic; what waits on its partitions fails."""
+        for index in range(topic.partitions):
+            partition = self._partitions.pop((topic.id, index), None)
+            if partition is not None:
+                partition.close()
+        await self.catalog.delete(topic)
+
+    async def new_producer_id(self) -> int:
+        """A producer id that was never given before."""
+        number: int = await self._writes.pipe.call("INCR", self.keys.next_producer_id)
+        return number
+
+    async def cluster_id(self) -> str:
+        """The id of all brokers on this keyspace, made by the first one."""
+        mine = uuid.uuid4().bytes
+        pipe = self._writes.pipe
+        await pipe.call("SETNX", self.keys.cluster_id, _base64(mine))
+        found: bytes = await pipe.call("GET", self.keys.cluster_id)
+        return found.decode()
+
+
+def _base64(raw: bytes) -> str:
+    # 22 characters of URL-safe base64 without padding: Kafka's Uuid.toString
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

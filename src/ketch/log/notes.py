@@ -1,0 +1,51 @@
+"""What the broker learns of a topic from its batches and keeps in the topic's hash, for its own restarts and its peers.
+
+`producerCompression`: the codec last produced with, which `compression.type=producer` fetches with, since entries hold no
+codec. `timestampLead`: how far timestamps have run ahead of the clock, which a search by time has to allow for.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ketch.records import BatchHeader
+from ketch.store.topics import Catalog, Topic
+
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+_CODEC_INTERVAL = 1.0  # seconds; two producers that use two codecs must not write the hash at every batch
+_LEAD_STEP = 1 << 16  # ms; the lead is kept in steps, about a minute each, so that it is seldom written
+
+
+class TopicNotes:
+    """Watches batches go by."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._codec_noted: dict[str, float] = {}
+
+    async def see(self, topic: Topic, header: BatchHeader, now: int) -> None:
+        """Notes what is new in a batch that is about to be stored; `now` in ms.
+
+        Raises:
+            StorageUnavailable: there is something to note and Redis is gone.
+        """
+        lead = header.max_timestamp - now
+        if lead > topic.timestamp_lead:
+            await self._catalog.note(topic, "timestampLead", -(-lead // _LEAD_STEP) * _LEAD_STEP)
+        codec = CODEC_NAMES[header.codec]
+        if codec != topic.codec_seen and topic.configs["compression.type"] == "producer":
+            await self._see_codec(topic, codec)
+
+    async def _see_codec(self, topic: Topic, codec: str) -> None:
+        now = time.monotonic()
+        if now - self._codec_noted.get(topic.name, -_CODEC_INTERVAL) >= _CODEC_INTERVAL:
+            self._codec_noted[topic.name] = now
+            await self._catalog.note(topic, "producerCompression", codec)
+
+
+def fetch_codec(topic: Topic) -> int:
+    """Kafka's number of the codec that a consumer of the topic gets."""
+    wanted = topic.configs["compression.type"]
+    if wanted == "producer":
+        wanted = topic.codec_seen
+    return CODEC_NAMES.index(wanted) if wanted in CODEC_NAMES else 0

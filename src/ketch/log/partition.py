@@ -1,0 +1,205 @@
+"""One topic partition: its bounds, a read, an append, a search by time. The only place that knows where records lie."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ketch.errors import OffsetOutOfRange
+from ketch.log import search
+from ketch.log.appender import Appender
+from ketch.log.search import Found
+from ketch.records import Codec, assemble, empty_batch
+from ketch.store import streams
+from ketch.store.keys import Keyspace
+from ketch.store.link import Link
+from ketch.store.streams import RecordSet, StreamInfo
+from ketch.store.topics import Topic
+from ketch.store.watcher import Watcher
+
+_COUNT_MAX = 20_000  # entries in one XRANGE: what a 1 MB fetch of 50-byte records takes
+_COUNT_UNKNOWN = 500  # entries in the first XRANGE of a stream whose entries' size is not known
+_ENTRY_OVERHEAD = 8  # bytes of a record around its key and value, about
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Offsets of the first record that may exist and behind the last one."""
+
+    log_start: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Batches from the offset asked for on, and the bounds they were read between."""
+
+    records: bytes
+    bounds: Bounds
+
+
+class Partition:
+    """Reads and writes one partition of one topic.
+
+    Args:
+        topic: gives the current description of the topic; its configs may change.
+        session: this broker process's own id, part of its fence key.
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        keys: Keyspace,
+        session: bytes,
+        links: tuple[Link, Link],
+        watcher: Watcher,
+        alive: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.topic, self.index = topic, index
+        self.stream = keys.stream(topic.name, index)
+        self._codec = topic.codec
+        writes, self._reads = links
+        self._watcher = watcher
+        self._entry_bytes = float(topic.message_bytes)
+        self.log_start = topic.first_offset  # as last seen
+        append_keys = (self.stream, keys.producers(self.stream), keys.fence(self.stream, session))
+        self._appender = Appender(writes, append_keys, self._codec, topic.first_offset, self._landed, alive)
+
+    # -- writing
+
+    def append(self, batch: RecordSet, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
+        """See `Appender.append`."""
+        return self._appender.append(batch, producer)
+
+    def close(self) -> None:
+        """The topic goes: appends fail from now on, waiting fetches look again."""
+        self._appender.close()
+        self._watcher.changed(self.stream)
+
+    def _landed(self, count: int, size: int, _last: int) -> None:
+        self._learn_size(size / count)
+        self._watcher.changed(self.stream)
+
+    # -- bounds
+
+    async def bounds(self) -> Bounds:
+        """Log start and high watermark.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
+        return self._bounds(await self._info())
+
+    async def _info(self) -> StreamInfo:
+        info = await self._watcher.info(self.stream)
+        if not self._entry_bytes and info.entry_bytes:
+            self._entry_bytes = float(info.entry_bytes)
+        return info
+
+    def _bounds(self, info: StreamInfo) -> Bounds:
+        bounds = self._computed(info)
+        self.log_start = bounds.log_start
+        return bounds
+
+    def _computed(self, info: StreamInfo) -> Bounds:
+        # The high watermark is behind the last id ever generated, not behind the last entry: trimming must not move it.
+        end = max(self._codec.to_offset(*info.last) + 1, self.topic.first_offset)
+        if info.first is None:
+            return Bounds(end, end)
+        start = self._codec.to_offset(*info.first)
+        if info.untrimmed:
+            # The first write must not move the start: a consumer (Spark's among them) may hold the earlier answer.
+            start = min(start, self.topic.first_offset)
+        return Bounds(start, end)
+
+    # -- reading
+
+    async def read(self, offset: int, max_bytes: int, codec: int) -> Read:
+        """Batches from `offset` on, about `max_bytes` of them before compression, at least one record if there is any.
+
+        Args:
+            codec: Kafka's number of the compression to apply (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd).
+
+        Raises:
+            OffsetOutOfRange: below the log start or above the high watermark.
+            StorageUnavailable: Redis is gone.
+        """
+        bounds = await self.bounds()
+        self.check(offset, bounds)
+        if offset == bounds.high_watermark:
+            return Read(b"", bounds)
+        batches = await self._range(offset, max_bytes)
+        if not batches:
+            return await self._read_gap(offset, max_bytes, codec)
+        read_up_to = batches[-1][0] + batches[-1][1] + 1
+        bounds = Bounds(bounds.log_start, max(bounds.high_watermark, read_up_to))
+        return Read(self._encode(batches, codec), bounds)
+
+    def check(self, offset: int, bounds: Bounds) -> None:
+        """Raises OffsetOutOfRange unless `offset` can be read from."""
+        if not bounds.log_start <= offset <= bounds.high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} is not in {bounds.log_start} to {bounds.high_watermark}")
+
+    async def _read_gap(self, offset: int, max_bytes: int, codec: int) -> Read:
+        """No record from `offset` to the high watermark: the tail was deleted. An empty batch takes the consumer there."""
+        self._watcher.changed(self.stream)  # what was cached may be older than the range
+        bounds = await self.bounds()
+        self.check(offset, bounds)
+        batches = await self._range(offset, max_bytes)
+        if batches:
+            return Read(self._encode(batches, codec), bounds)
+        if offset == bounds.high_watermark:
+            return Read(b"", bounds)
+        span = min(bounds.high_watermark - offset, 2**31) - 1
+        return Read(empty_batch(offset, span, -1), bounds)
+
+    async def _range(self, offset: int, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:
+        count = self._count_for(max_bytes)
+        reply = await self._chunk(offset, count)
+        batches = streams.read_range(reply, self._codec, max_bytes, self._log_append_time)
+        if batches:
+            records = sum(batch[4] for batch in batches)
+            self._learn_size(sum(len(batch[5]) for batch in batches) / records)
+        return batches
+
+    @property
+    def _log_append_time(self) -> bool:
+        return self.topic.configs["message.timestamp.type"] == "LogAppendTime"
+
+    def _count_for(self, max_bytes: int) -> int:
+        if not self._entry_bytes:
+            return _COUNT_UNKNOWN
+        return max(1, min(_COUNT_MAX, int(max_bytes / (self._entry_bytes + _ENTRY_OVERHEAD)) + 1))
+
+    def _learn_size(self, size: float) -> None:
+        # Grows at once, shrinks slowly: a reply much too large costs memory, one too small a round trip.
+        self._entry_bytes = max(size, self._entry_bytes + (size - self._entry_bytes) / 8)
+
+    def _encode(self, batches: list[tuple[int, int, int, int, int, bytes]], codec: int) -> bytes:
+        kind = int(self._log_append_time)
+        parts = [
+            assemble(base, last_delta, first_ts, max_ts, count, records, Codec(codec), timestamp_type=kind)
+            for base, last_delta, first_ts, max_ts, count, records in batches
+        ]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # -- searching by time (ListOffsets)
+
+    async def first_at_or_after(self, timestamp: int) -> Found | None:
+        """The first record whose timestamp is `timestamp` ms or later; None if there is none.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
+        info = await self._info()
+        return await search.first_at_or_after(self._chunk, self.topic, info, timestamp)
+
+    async def latest_timestamp(self) -> Found | None:
+        """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""
+        info = await self._info()
+        return await search.latest_timestamp(self._chunk, self.topic, info)
+
+    async def _chunk(self, offset: int, count: int) -> bytes:
+        return await self._reads.pipe.send(streams.range_command(self.stream, self._codec, offset, count))

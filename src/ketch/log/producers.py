@@ -1,0 +1,88 @@
+"""Idempotent producers of one partition (KIP-98): which batch may come next, which one was here already.
+
+Sans-IO. The truth is the hash `{ks}:producers:{stream}`, written in the transaction that writes the batch; this is what
+the broker knows of it, a batch in flight counting as written.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections import deque
+from dataclasses import dataclass, field
+
+from ketch.errors import InvalidProducerEpoch, OutOfOrderSequence
+from ketch.store.offsets import OffsetCodec
+
+RETAINED_BATCHES = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
+_SEQUENCE_MASK = 2**31 - 1
+
+
+def sequence_behind(sequence: int, count: int) -> int:
+    """The sequence `count` records on; behind 2^31 - 1 comes 0 (Kafka's DefaultRecordBatch.incrementSequence)."""
+    return (sequence + count) & _SEQUENCE_MASK
+
+
+@dataclass(slots=True)
+class Appended:
+    """A batch of this producer: its first and last sequence, and its base offset or the future of it."""
+
+    first: int
+    last: int
+    offset: int | Future[int]
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """One producer id's state on one partition."""
+
+    epoch: int = -1
+    last_sequence: int = -1
+    batches: deque[Appended] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
+
+    @property
+    def head(self) -> str:
+        """The part of the hash field that the scripts compare; empty for a producer never seen here."""
+        return f"{self.epoch} {self.last_sequence}" if self.epoch >= 0 else ""
+
+    @classmethod
+    def parse(cls, value: bytes | None, codec: OffsetCodec) -> ProducerState:
+        """From the hash field `epoch last_sequence updated_ms first:last:entry_id ...`."""
+        if not value:
+            return cls()
+        epoch, last, _, *batches = value.decode().split()
+        state = cls(int(epoch), int(last))
+        for batch in batches:
+            first, last, entry = batch.split(":")
+            state.batches.append(Appended(int(first), int(last), codec.to_offset(*codec.parse_id(entry.encode()))))
+        return state
+
+    def check(self, epoch: int, first: int, count: int) -> Appended | None:
+        """None where the batch is the next one; the earlier batch where it is a duplicate of one of the last five.
+
+        Raises:
+            InvalidProducerEpoch: an older epoch than the one seen (47).
+            OutOfOrderSequence: a gap, or a duplicate too old to know its offset (45).
+        """
+        if epoch < self.epoch:
+            raise InvalidProducerEpoch(f"epoch {epoch} is older than {self.epoch}")
+        if epoch > self.epoch:
+            # An unknown producer may start anywhere: its state may have expired. A new epoch starts at 0.
+            if self.epoch >= 0 and first != 0:
+                raise OutOfOrderSequence(f"sequence {first} at the start of epoch {epoch}")
+            return None
+        last = sequence_behind(first, count - 1)
+        for batch in self.batches:
+            if (batch.first, batch.last) == (first, last):
+                return batch
+        if first != sequence_behind(self.last_sequence, 1):
+            raise OutOfOrderSequence(f"sequence {first} where {sequence_behind(self.last_sequence, 1)} is next")
+        return None
+
+    def advance(self, epoch: int, first: int, count: int, offset: int | Future[int]) -> Appended:
+        """Takes a batch that `check` has passed."""
+        if epoch != self.epoch:
+            self.batches.clear()
+        self.epoch, self.last_sequence = epoch, sequence_behind(first, count - 1)
+        batch = Appended(first, self.last_sequence, offset)
+        self.batches.append(batch)
+        return batch

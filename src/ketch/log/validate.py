@@ -1,0 +1,71 @@
+"""What a produced batch must be before anything of it is stored (Kafka's UnifiedLog.append and LogValidator)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ketch.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge, TransactionsUnsupported
+from ketch.records import HEADER_SIZE, BatchHeader, decompress, read_header
+from ketch.store.streams import RecordSet
+from ketch.store.topics import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A batch that may be stored."""
+
+    header: BatchHeader
+    batch: RecordSet
+    producer: tuple[int, int, int] | None  # id, epoch, base sequence
+
+
+def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
+    """Checks one partition's `records` field of a Produce request.
+
+    Args:
+        now: the broker's clock, ms.
+        inflated_max: bytes a compressed batch may become.
+
+    Raises:
+        RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression, InvalidTimestamp, TransactionsUnsupported.
+    """
+    if len(data) > int(topic.configs["max.message.bytes"]):
+        raise RecordTooLarge(
+            f"The record batch size in the append is {len(data)} bytes which exceeds the maximum configured value of "
+            f"{topic.configs['max.message.bytes']} (max.message.bytes)."
+        )
+    _check_one_batch(data)
+    header = read_header(data)
+    _check_producer(header)
+    timestamp = now if topic.configs["message.timestamp.type"] == "LogAppendTime" else None
+    if timestamp is None:
+        _check_timestamps(topic, header, now)
+    records = decompress(header.codec, memoryview(data)[HEADER_SIZE:], inflated_max)
+    batch = RecordSet(records, header.count, header.base_timestamp, timestamp)
+    producer = (header.producer_id, header.producer_epoch, header.base_sequence) if header.producer_id >= 0 else None
+    return Admitted(header, batch, producer)
+
+
+def _check_one_batch(data: bytes) -> None:
+    whole = len(data) >= HEADER_SIZE and int.from_bytes(data[8:12], signed=True) + 12 == len(data)
+    if not whole:
+        raise InvalidRecord("Produce requests must contain exactly one whole record batch per partition.")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.transactional:
+        raise TransactionsUnsupported("Transactions are not supported.")
+    if header.control:
+        raise InvalidRecord("Clients are not allowed to write control records.")
+    if header.base_offset != 0:
+        raise InvalidRecord(f"The base offset of a produced batch should be 0, but it is {header.base_offset}.")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecord(f"Invalid sequence number {header.base_sequence} of producer {header.producer_id}.")
+
+
+def _check_timestamps(topic: Topic, header: BatchHeader, now: int) -> None:
+    before = int(topic.configs["message.timestamp.before.max.ms"])
+    after = int(topic.configs["message.timestamp.after.max.ms"])
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if timestamp != -1 and not now - before <= timestamp <= now + after:
+            raise InvalidTimestamp(f"Timestamp {timestamp} is not within {before} ms before and {after} ms after {now}.")

@@ -1,0 +1,48 @@
+"""Every key Ketch keeps in Redis. The names are a contract with whoever looks with redis-cli (docs/redis-layout.md)."""
+
+from __future__ import annotations
+
+
+class Keyspace:
+    """Key names under one prefix, as bytes, for that is how they go onto the wire.
+
+    Args:
+        name: the prefix, `korvet` by default; `ketch.config` refuses braces in it, for they would move every hash slot.
+    """
+
+    __slots__ = ("name", "next_producer_id", "topic_ids", "topics", "cluster_id")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.topics = f"{name}:topics".encode()
+        self.topic_ids = f"{name}:topic-ids".encode()
+        self.cluster_id = f"{name}:cluster-id".encode()
+        self.next_producer_id = f"{name}:next-producer-id".encode()
+
+    def topic(self, topic: str) -> bytes:
+        """Hash: one topic's id, partition count and configuration."""
+        return f"{self.name}:topic:{topic}".encode()
+
+    def stream(self, topic: str, partition: int) -> bytes:
+        """Stream: the log of one partition."""
+        return f"{self.name}:stream:{topic}:{partition}".encode()
+
+    def commits(self, topic: str) -> bytes:
+        """Glob pattern of the committed offsets of every group on one topic."""
+        return _glob(f"{self.name}:commit:{self.name}:stream:{topic}:".encode()) + b"*"
+
+    def producers(self, stream: bytes) -> bytes:
+        """Hash: idempotent producer id -> state, in the stream's own slot."""
+        return self._beside(b"producers", stream)
+
+    def fence(self, stream: bytes, session: bytes) -> bytes:
+        """String: a broker session whose pipelined appends were refused and must stay so until it has seen it."""
+        return self._beside(b"fence", stream) + b":" + session
+
+    def _beside(self, kind: bytes, stream: bytes) -> bytes:
+        # The braces make Redis Cluster hash this key to the slot of the un-tagged stream key, so MULTI may span both.
+        return self.name.encode() + b":" + kind + b":{" + stream + b"}"
+
+
+def _glob(key: bytes) -> bytes:
+    return b"".join(b"\\" + bytes([c]) if c in b"*?[]\\^-" else bytes([c]) for c in key)

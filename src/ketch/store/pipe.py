@@ -1,0 +1,247 @@
+"""One pipelined connection to Redis that hands replies on as raw bytes.
+
+redis-py turns every reply into Python objects; on the way of a record there must be none. So the hot path writes
+commands as bytes and gets the bytes of a reply, framed by the kernel (`records.scan_reply`) and read where they are
+used. `hiredis` parses what is small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import hiredis
+
+from ketch.errors import RedisError, StorageUnavailable
+from ketch.records import scan_reply
+from ketch.store.url import RedisAddress
+
+log = logging.getLogger(__name__)
+
+_START = 1 << 16  # first size of the receive buffer; it doubles up to what the largest reply needs
+_WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before `drained` waits
+_KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
+
+
+def pack(*args: bytes | str | int) -> bytes:
+    """One command in RESP."""
+    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]
+    return packed
+
+
+def parse(reply: bytes) -> Any:
+    """A whole reply as Python objects, errors as `hiredis.ReplyError` values."""
+    reader = hiredis.Reader()
+    reader.feed(reply)
+    return reader.gets()
+
+
+class Pipe(asyncio.BufferedProtocol):
+    """A connection: write commands in any number, every reply goes to the future of its command, in order.
+
+    Args:
+        on_push: takes the out-of-band messages of RESP3 (client tracking).
+        on_lost: called once when the connection is gone; every waiting future has failed by then.
+    """
+
+    def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
+        self._on_lost = on_lost
+        self._on_push = on_push
+        self._waiting: deque[tuple[int, asyncio.Future[bytes]]] = deque()  # (replies until its own, its future)
+        self._buffer = bytearray(_START)
+        self._start = 0  # where the reply being read begins
+        self._scanned = 0  # how far it has been framed
+        self._end = 0  # how far the buffer is filled
+        self._pending = 1  # RESP values still missing of it
+        self._skip = 0  # whole replies to pass over before the one that the first future wants
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._progress = 0  # replies taken so far; the watchdog sees a Redis that hangs by it
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
+        self._transport.set_write_buffer_limits(_WRITE_AHEAD)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._start and self._end > len(self._buffer) // 2:
+            self._compact()
+        if self._end == len(self._buffer):
+            self._buffer.extend(bytes(len(self._buffer)))
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        try:
+            while self._scanned < self._end:
+                self._scanned, self._pending = scan_reply(self._buffer, self._scanned, self._end, self._pending)
+                if self._pending:
+                    return
+                self._take()
+        except ValueError as error:
+            log.error("Redis sent what is not RESP (%s); connection closed", error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._writable.set()
+        waiting, self._waiting = self._waiting, deque()
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(StorageUnavailable("the connection to Redis was lost"))
+                future.exception()  # some nobody waits for any more; that is no error of its own
+        self._on_lost()
+
+    # -- the callers' side
+
+    @property
+    def connected(self) -> bool:
+        return self._transport is not None
+
+    def send(self, payload: bytes, replies: int = 1) -> asyncio.Future[bytes]:
+        """Writes commands that make `replies` replies; the future gets the bytes of the last one.
+
+        Raises:
+            StorageUnavailable: not connected. (The future fails with it when the connection goes.)
+        """
+        if self._transport is None:
+            raise StorageUnavailable("not connected to Redis")
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append((replies - 1, future))
+        if len(self._waiting) == 1:
+            self._skip = replies - 1
+        self._transport.write(payload)
+        return future
+
+    async def drained(self) -> None:
+        """Waits while more than a few MB of commands have not been taken by Redis."""
+        await self._writable.wait()
+
+    async def call(self, *args: bytes | str | int) -> Any:
+        """One command, its reply as Python objects.
+
+        Raises:
+            StorageUnavailable: the connection is gone.
+            RedisError: Redis answered with an error.
+        """
+        return checked(parse(await self.send(pack(*args))))
+
+    async def calls(self, commands: list[tuple[bytes | str | int, ...]]) -> list[Any]:
+        """Several commands in one write, their replies in order; raises as `call`."""
+        futures = [self.send(pack(*command)) for command in commands]
+        return [checked(parse(reply)) for reply in await asyncio.gather(*futures)]
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def watch(self, timeout: float) -> None:
+        """Closes the connection when a command has waited `timeout` seconds and nothing moved: Redis hangs.
+
+        Runs until the connection is gone. What was in flight then has an unknown fate; the callers know.
+        """
+        seen = -1
+        while self.connected:
+            await asyncio.sleep(timeout / 2)
+            if self._waiting and self._progress == seen:
+                log.error("Redis did not answer for %.1f s; connection closed", timeout / 2)
+                self.close()
+                return
+            seen = self._progress if self._waiting else -1
+
+    # -- the buffer
+
+    def _take(self) -> None:
+        """Hands on the whole reply between _start and _scanned."""
+        self._pending = 1
+        self._progress += 1
+        is_push = self._buffer[self._start] == 0x3E  # '>'
+        if is_push:
+            if self._on_push is not None:
+                self._on_push(parse(bytes(memoryview(self._buffer)[self._start : self._scanned])))
+        elif self._skip:
+            self._skip -= 1
+        elif self._waiting:
+            _, future = self._waiting.popleft()
+            self._skip = self._waiting[0][0] if self._waiting else 0
+            if not future.done():
+                future.set_result(bytes(memoryview(self._buffer)[self._start : self._scanned]))
+        self._start = self._scanned
+        if self._start == self._end:
+            self._reset()
+
+    def _reset(self) -> None:
+        self._start = self._scanned = self._end = 0
+        if len(self._buffer) > _KEEP:
+            self._buffer = bytearray(_START)
+
+    def _compact(self) -> None:
+        size = self._end - self._start
+        self._buffer[:size] = self._buffer[self._start : self._end]
+        self._scanned -= self._start
+        self._start, self._end = 0, size
+
+
+def checked(reply: Any) -> Any:
+    """The reply, unless it is an error.
+
+    Raises:
+        StorageUnavailable: Redis cannot serve now (loading, read-only, out of memory, busy with a script).
+        RedisError: any other error.
+    """
+    if isinstance(reply, hiredis.ReplyError):
+        text = str(reply)
+        if text.startswith(("LOADING", "READONLY", "OOM", "BUSY", "MISCONF", "MASTERDOWN", "NOAUTH", "EXECABORT")):
+            raise StorageUnavailable(f"Redis refuses: {text}")
+        raise RedisError(text)
+    return reply
+
+
+async def open_pipe(
+    address: RedisAddress,
+    timeout: float,
+    on_lost: Callable[[], None],
+    on_push: Callable[[Any], None] | None = None,
+) -> Pipe:
+    """Connects and introduces itself: AUTH, SELECT, a client name; RESP3 where pushes are wanted.
+
+    Raises:
+        StorageUnavailable: no connection within `timeout` seconds, or Redis refuses it.
+    """
+    loop = asyncio.get_running_loop()
+    pipe = Pipe(on_lost, on_push)
+    try:
+        async with asyncio.timeout(timeout):
+            if address.path:
+                await loop.create_unix_connection(lambda: pipe, address.path, ssl=address.ssl)
+            else:
+                await loop.create_connection(lambda: pipe, address.host, address.port, ssl=address.ssl)
+            await pipe.calls(_introduction(address, resp3=on_push is not None))
+    except (OSError, TimeoutError, RedisError) as error:
+        pipe.close()
+        raise StorageUnavailable(f"Redis at {address.describe()}: {error or type(error).__name__}") from None
+    return pipe
+
+
+def _introduction(address: RedisAddress, resp3: bool) -> list[tuple[bytes | str | int, ...]]:
+    commands: list[tuple[bytes | str | int, ...]] = []
+    if address.password is not None:
+        user = (address.username,) if address.username else ()
+        commands.append(("AUTH", *user, address.password))
+    if resp3:
+        commands.append(("HELLO", 3))
+    if address.db:
+        commands.append(("SELECT", address.db))
+    commands.append(("CLIENT", "SETNAME", "ketch"))
+    return commands

@@ -1,0 +1,104 @@
+"""The Lua that makes a batch land whole or not at all. Sent with EVAL, so that a SCRIPT FLUSH can't take it away.
+
+Appending is optimistic: ids are chosen here, the XADDs are bulk-encoded by the kernel and go into MULTI between GUARD and
+RELEASE. GUARD compares the stream's last-generated-id with the one the ids were chosen behind. Where another client wrote
+in between, some XADDs of the batch would fail and the later ones succeed; so GUARD then poisons the stream (moves
+last-generated-id past the batch, which makes every XADD fail) and RELEASE puts it back: the refused batch leaves no trace.
+It also leaves a fence for this broker session, for the batches already pipelined behind the refused one must not
+overtake it. APPEND is the pessimistic form for a contended stream: ids are chosen in Redis, nothing can come between.
+
+Producer state (KIP-98) of one id, a hash field: `epoch last_sequence updated_ms` and up to five `first:last:entry_id`, the
+batches that a retry is recognised by. It moves only if its first two words are what the broker thought they were.
+"""
+
+from __future__ import annotations
+
+# Lua's stack takes so many values in one unpack (LUAI_MAXCSTACK is 8000, some of them used by the call itself).
+_WIDEST = 7000
+
+_LAST_ID = """
+local function last_id()
+ local i=redis.pcall('XINFO','STREAM',KEYS[1])
+ if i.err then return not string.find(i.err,'no such key') and i or nil end
+ for k=1,#i,2 do if i[k]=='last-generated-id' then return i[k+1] end end
+end"""
+
+# producer: {pid, expected head, new head, now, "first:last:"}; record(id) writes, expected() compares
+_PRODUCER = """
+local function expected(p)
+ cur=redis.call('HGET',KEYS[2],ARGV[p]) or ''
+ return (cur:match('^%S+ %S+') or '')==ARGV[p+1]
+end
+local function record(p,id)
+ local new,old=ARGV[p+2]..' '..ARGV[p+3],{}
+ if cur:match('^%S+')==ARGV[p+2]:match('^%S+') then for b in cur:gmatch('%S+:%S+:%S+') do old[#old+1]=b end end
+ for i=math.max(1,#old-3),#old do new=new..' '..old[i] end
+ redis.call('HSET',KEYS[2],ARGV[p],new..' '..ARGV[p+4]..id)
+end"""
+
+_GUARD = """
+local last=last_id()
+if type(last)=='table' then return last end
+local known=last or '0-0'
+if known==ARGV[1] and redis.call('EXISTS',KEYS[3])==0{expected} then
+{record} return 1
+end
+redis.call('SET',KEYS[3],known,'PX',60000)
+if not last then redis.call('SET',KEYS[1],'') return 0 end
+local ms,seq=known:match('(%d+)-(%d+)')
+ms,seq=tonumber(ms),tonumber(seq)
+local ems,eseq=tonumber(ARGV[3]),tonumber(ARGV[4])
+if ms<ems or (ms==ems and seq<eseq) then redis.call('XSETID',KEYS[1],ARGV[3]..'-'..ARGV[4]) end
+return 0"""
+
+# KEYS stream, producers, fence. ARGV expected last id, base id, end ms, end seq[, producer]. Returns 1, or 0 for refused.
+GUARD = _LAST_ID + _GUARD.format(expected="", record="")
+GUARD_PRODUCER = (
+    "local cur" + _LAST_ID + _PRODUCER + _GUARD.format(expected=" and expected(5)", record=" record(5,ARGV[2])\n")
+)
+
+# KEYS stream, fence. Undoes the poison when GUARD has just refused; the fence stays.
+RELEASE = """
+local last=redis.call('GET',KEYS[2])
+if last and last~='up' then
+ if redis.call('TYPE',KEYS[1]).ok=='string' then redis.call('DEL',KEYS[1])
+ else redis.call('XSETID',KEYS[1],last) end
+ redis.call('SET',KEYS[2],'up','PX',60000)
+end
+return 1"""
+
+# KEYS stream, producers. ARGV bits, floor ms, floor seq, producer's words (0|5), [producer], then per record the number of
+# its fields and values, and these. Returns the base id, 0 where the producer's state has moved, -1 for a record too wide.
+APPEND = (
+    "local cur"
+    + _LAST_ID
+    + _PRODUCER
+    + """
+local last=last_id()
+if type(last)=='table' then return last end
+if ARGV[4]=='5' and not expected(5) then return 0 end
+local limit=2^tonumber(ARGV[1])
+local ms,seq=(last or '0-0'):match('(%d+)-(%d+)')
+ms,seq=tonumber(ms),tonumber(seq)+1
+ms,seq=ms+math.floor(seq/limit),seq%limit
+local fms,fseq=tonumber(ARGV[2]),tonumber(ARGV[3])
+if ms<fms or (ms==fms and seq<fseq) then ms,seq=fms,fseq end
+local p=5+tonumber(ARGV[4])
+local first=p
+while p<=#ARGV do
+ local n=tonumber(ARGV[p])
+ if n>@WIDEST then return -1 end
+ p=p+1+n
+end
+p=first
+local base=string.format('%.0f-%.0f',ms,seq)
+if ARGV[4]=='5' then record(5,base) end
+while p<=#ARGV do
+ local n=tonumber(ARGV[p])
+ redis.call('XADD',KEYS[1],string.format('%.0f-%.0f',ms,seq),unpack(ARGV,p+1,p+n))
+ p=p+1+n
+ seq=seq+1
+ if seq==limit then ms,seq=ms+1,0 end
+end
+return base"""
+).replace("@WIDEST", str(_WIDEST))

@@ -1,0 +1,208 @@
+"""The topic catalog in Redis: which topics exist, and each one's hash.
+
+A topic is created as hash (HSETNX on `id` decides a race), id map, then the set, which is the moment it exists; it is
+deleted in reverse, streams between. A broker that dies on the way leaves a hash that no set names: it is purged by the
+next creation of that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ketch.errors import TopicExists
+from ketch.store.keys import Keyspace
+from ketch.store.link import Link
+from ketch.store.offsets import OffsetCodec
+from ketch.topicconfig import CONFIGS
+
+log = logging.getLogger(__name__)
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TO_HASH = {"uncompressed": "none"}  # the seed layout's word for compression.type=uncompressed
+_CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill memory
+_ABANDONED_MS = 5_000  # a creation that takes longer has died on the way
+
+# KEYS hash. ARGV field, value, ...; the first pair is the id. 1 when this call made the hash.
+_CREATE_HASH = "if redis.call('HSETNX',KEYS[1],ARGV[1],ARGV[2])==0 then return 0 end redis.call('HSET',KEYS[1],unpack(ARGV)) return 1"
+
+
+def legal_name(topic: str) -> bool:
+    """Kafka's rule (`Topic.validate`): 1 to 249 of a-z A-Z 0-9 . _ -, and neither `.` nor `..`."""
+    return _LEGAL_NAME.fullmatch(topic) is not None and topic not in (".", "..")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as its hash says."""
+
+    name: str
+    id: uuid.UUID
+    partitions: int
+    created: int  # ms; an untrimmed partition's log starts here
+    codec: OffsetCodec
+    configs: Mapping[str, str] = field(hash=False)  # by Kafka's name; what the hash lacks, the broker's defaults fill
+    codec_seen: str = "none"  # compression the last producer used, for compression.type=producer
+    message_bytes: int = 0  # average size of a record, 0 unknown
+    timestamp_lead: int = 0  # ms that a record's timestamp lay at most ahead of the clock when it was appended
+
+    @property
+    def first_offset(self) -> int:
+        """Where an untrimmed partition of it begins."""
+        return 0 if self.codec.dense else self.created << self.codec.bits
+
+
+class Catalog:
+    """Reads and writes the catalog; holds what it read for at most `max_age` seconds.
+
+    Args:
+        defaults: configs of a topic whose hash does not say.
+    """
+
+    def __init__(self, keys: Keyspace, link: Link, max_age: float, defaults: Mapping[str, str]) -> None:
+        self._keys, self._link, self._max_age, self._defaults = keys, link, max_age, defaults
+        self._cache: dict[str, tuple[float, Topic | None]] = {}
+        self._names: tuple[float, list[str]] | None = None
+        self._ids: dict[uuid.UUID, str] = {}
+
+    async def get(self, name: str) -> Topic | None:
+        """The topic, or None where there is none.
+
+        Raises:
+            StorageUnavailable: Redis is gone and nothing fresh is cached.
+        """
+        cached = self._cache.get(name)
+        if cached is not None and time.monotonic() - cached[0] < self._max_age:
+            return cached[1]
+        return (await self._load([name]))[0]
+
+    async def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic with this id, or None."""
+        name = self._ids.get(topic_id)
+        if name is None:
+            found = await self._link.pipe.call("HGET", self._keys.topic_ids, str(topic_id))
+            if found is None:
+                return None
+            name = found.decode()
+        topic = await self.get(name)
+        return topic if topic is not None and topic.id == topic_id else None
+
+    async def all(self) -> list[Topic]:
+        """Every topic, by name."""
+        now = time.monotonic()
+        if self._names is None or now - self._names[0] >= self._max_age:
+            names = sorted(name.decode() for name in await self._link.pipe.call("SMEMBERS", self._keys.topics))
+            self._names = (now, names)
+            await self._load(names)
+        return [topic for name in self._names[1] if (topic := await self.get(name)) is not None]
+
+    async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """Makes a topic.
+
+        Raises:
+            TopicExists: it is there already, or another broker made it at this moment.
+        """
+        values = {**self._defaults, **configs}
+        now = time.time_ns() // 1_000_000
+        fields: list[str | int] = ["id", str(uuid.uuid4()), "name", name, "partitions", partitions, "created", now]
+        for config in CONFIGS.values():
+            fields += [config.field, _TO_HASH.get(values[config.name], values[config.name])]
+        while not await self._link.pipe.call("EVAL", _CREATE_HASH, 1, self._keys.topic(name), *fields):
+            await self._others_creation(name)
+        await self._publish(name, str(fields[1]))
+        self.forget(name)
+        topic = await self.get(name)
+        assert topic is not None
+        return topic
+
+    async def _publish(self, name: str, topic_id: str) -> None:
+        await self._link.pipe.call("HSET", self._keys.topic_ids, topic_id, name)
+        await self._link.pipe.call("SADD", self._keys.topics, name)
+
+    async def _others_creation(self, name: str) -> None:
+        """The hash is there already: TopicExists if the topic is or is just being made, else the remains are purged."""
+        if await self._link.pipe.call("SISMEMBER", self._keys.topics, name):
+            raise TopicExists(f"Topic '{name}' already exists.")
+        created = await self._link.pipe.call("HGET", self._keys.topic(name), "created")
+        if created is None or time.time_ns() // 1_000_000 - int(created) > _ABANDONED_MS:
+            await self._purge(name)
+        else:
+            await asyncio.sleep(0.02)
+
+    async def delete(self, topic: Topic) -> None:
+        """Deletes a topic with its records, commits and producer states."""
+        await self._link.pipe.call("SREM", self._keys.topics, topic.name)
+        await self._purge(topic.name)
+        self.forget(topic.name)
+
+    async def _purge(self, name: str) -> None:
+        topic_id, partitions = await self._link.pipe.call("HMGET", self._keys.topic(name), "id", "partitions")
+        streams = [self._keys.stream(name, partition) for partition in range(int(partitions or 0))]
+        keys = [*streams, *map(self._keys.producers, streams), *await self._scan(self._keys.commits(name))]
+        await self._link.pipe.calls([("UNLINK", key) for key in keys])  # one key each: a cluster has slots
+        if topic_id is not None:
+            await self._link.pipe.call("HDEL", self._keys.topic_ids, topic_id)
+        await self._link.pipe.call("DEL", self._keys.topic(name))
+
+    async def _scan(self, pattern: bytes) -> list[bytes]:
+        found, cursor = [], b"0"
+        while True:
+            cursor, keys = await self._link.pipe.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            found += keys
+            if cursor == b"0":
+                return found
+
+    async def note(self, topic: Topic, field_name: str, value: str | int) -> None:
+        """Writes one field that Ketch itself keeps in the hash of a topic that exists."""
+        script = "if redis.call('HGET',KEYS[1],'id')==ARGV[1] then redis.call('HSET',KEYS[1],ARGV[2],ARGV[3]) end"
+        await self._link.pipe.call("EVAL", script, 1, self._keys.topic(topic.name), str(topic.id), field_name, value)
+        self.forget(topic.name)
+
+    def forget(self, name: str) -> None:
+        """Drops what is cached of a topic, so that the next question goes to Redis."""
+        self._cache.pop(name, None)
+        self._names = None
+
+    async def _load(self, names: list[str]) -> list[Topic | None]:
+        commands: list[tuple[bytes | str | int, ...]] = []
+        for name in names:
+            commands += [("SISMEMBER", self._keys.topics, name), ("HGETALL", self._keys.topic(name))]
+        replies = await self._link.pipe.calls(commands)
+        now = time.monotonic()
+        if len(self._cache) > _CACHE_MAX:
+            self._cache.clear()
+        topics = [
+            self._parse(name, replies[2 * i + 1]) if replies[2 * i] else None for i, name in enumerate(names)
+        ]
+        for name, topic in zip(names, topics, strict=True):
+            self._cache[name] = (now, topic)
+            if topic is not None:
+                self._ids[topic.id] = name
+        return topics
+
+    def _parse(self, name: str, reply: list[bytes]) -> Topic | None:
+        hash_ = {key.decode(): value.decode() for key, value in zip(reply[::2], reply[1::2], strict=True)}
+        configs = {c.name: hash_.get(c.field, self._defaults[c.name]) for c in CONFIGS.values()}
+        if configs["compression.type"] == "none":
+            configs["compression.type"] = "uncompressed"
+        try:
+            return Topic(
+                name=name,
+                id=uuid.UUID(hash_["id"]),
+                partitions=int(hash_["partitions"]),
+                created=int(hash_.get("created", 0)),
+                codec=OffsetCodec(int(configs["offsetSequenceBits"]), configs["offset.ids"] == "dense"),
+                configs=configs,
+                codec_seen=hash_.get("producerCompression", "none"),
+                message_bytes=int(hash_.get("messageBytes") or 0),
+                timestamp_lead=int(hash_.get("timestampLead", 0)),
+            )
+        except (KeyError, ValueError) as error:  # somebody's hand
+            log.error("topic %s: its hash %s is damaged (%r)", name, self._keys.topic(name).decode(), error)
+            return None
+

@@ -1,0 +1,116 @@
+"""Topic configs: Kafka's names, types and defaults, what Ketch adds, and the topic-hash field each is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ketch.config import Settings
+from ketch.errors import InvalidConfig
+
+ConfigType = Literal["string", "int", "long", "double", "list", "boolean"]
+_LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+
+COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One config: its Kafka name, the field of the topic hash it lives in, and what it may be."""
+
+    name: str
+    field: str
+    type: ConfigType
+    default: Callable[[Settings], object]
+    documentation: str
+    allowed: tuple[str, ...] = ()
+    low: int = 0
+    high: int = _LONG_MAX
+    fixed: bool = False  # set at creation, refused to change
+    synonym: str | None = None  # the broker's config that its default comes from
+
+    def check(self, value: str) -> str:
+        """The value in its canonical form.
+
+        Raises:
+            InvalidConfig: wrong type or out of range (Kafka: INVALID_CONFIG 40).
+        """
+        if self.allowed:
+            if value.lower() not in {option.lower() for option in self.allowed}:
+                raise self._invalid(value, f"String must be one of: {', '.join(self.allowed)}")
+            return next(option for option in self.allowed if option.lower() == value.lower())
+        return str(self._number(value))
+
+    def _number(self, value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise self._invalid(value, f"Not a number of type {self.type.upper()}") from None
+        if number < self.low:
+            raise self._invalid(value, f"Value must be at least {self.low}")
+        if number > self.high:
+            raise self._invalid(value, f"Value must be no more than {self.high}")
+        return number
+
+    def _invalid(self, value: str, reason: str) -> InvalidConfig:
+        return InvalidConfig(f"Invalid value {value} for configuration {self.name}: {reason}")
+
+
+def _constant(value: object) -> Callable[[Settings], object]:
+    return lambda _: value
+
+
+# The first four are fields of the seed's topic hash; Kafka's names for the rest are field names too.
+_ALL = (
+    TopicConfig("retention.ms", "retentionTime", "long", lambda s: s.retention_ms,
+                "How long a record is kept, in ms, by the time it was appended; -1 keeps it forever.", low=-1, synonym="log.retention.ms"),
+    TopicConfig("retention.bytes", "retentionBytes", "long", lambda s: s.retention_bytes,
+                "About how many bytes of records a partition keeps; -1 sets no limit.", low=-1, synonym="log.retention.bytes"),
+    TopicConfig("compression.type", "compression", "string", lambda s: s.default_compression_type,
+                "Codec of the batches consumers get; producer: the one the last producer used.", COMPRESSION_TYPES, synonym="compression.type"),
+    TopicConfig("valueType", "valueType", "string", _constant("BYTES"),
+                "What values hold, for tools that read the stream from Redis.", ("BYTES", "JSON")),
+    TopicConfig("offsetSequenceBits", "offsetSequenceBits", "int", lambda s: s.default_offset_sequence_bits,
+                "Bits of an offset that hold the entry id's sequence.", low=10, high=16, fixed=True),
+    TopicConfig("offset.ids", "offset.ids", "string", lambda s: s.default_offset_ids,
+                "Entry ids from the clock (time) or from a counter (dense: offsets 0, 1, 2, ...).", ("time", "dense"), fixed=True),
+    TopicConfig("storage.layout", "storage.layout", "string", _constant("record"),
+                "One stream entry per record.", ("record",), fixed=True),
+    TopicConfig("max.message.bytes", "max.message.bytes", "int", lambda s: s.message_max_bytes,
+                "Largest record batch, as the producer sent it.", high=_INT_MAX, synonym="message.max.bytes"),
+    TopicConfig("message.timestamp.type", "message.timestamp.type", "string", _constant("CreateTime"),
+                "Whose clock a record's timestamp is from.", ("CreateTime", "LogAppendTime"), synonym="log.message.timestamp.type"),
+    TopicConfig("message.timestamp.before.max.ms", "message.timestamp.before.max.ms", "long", _constant(_LONG_MAX),
+                "How far a record's timestamp may lie before the broker's clock.", synonym="log.message.timestamp.before.max.ms"),
+    TopicConfig("message.timestamp.after.max.ms", "message.timestamp.after.max.ms", "long", _constant(_LONG_MAX),
+                "How far a record's timestamp may lie after the broker's clock.", synonym="log.message.timestamp.after.max.ms"),
+    TopicConfig("cleanup.policy", "cleanup.policy", "list", _constant("delete"),
+                "Old records are deleted by retention.ms and retention.bytes.", ("delete",), synonym="log.cleanup.policy"),
+    TopicConfig("min.insync.replicas", "min.insync.replicas", "int", _constant(1),
+                "Replicas that must acknowledge; a partition has one here, and Redis replicates.", low=1, high=1, synonym="min.insync.replicas"),
+)  # fmt: skip
+
+CONFIGS: Mapping[str, TopicConfig] = {config.name: config for config in _ALL}
+
+
+def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """Configs as a client gave them, checked and canonical.
+
+    Raises:
+        InvalidConfig: an unknown name, a null, or a value out of range.
+    """
+    checked = {}
+    for name, value in configs.items():
+        if name not in CONFIGS:
+            raise InvalidConfig(f"Unknown topic config name: {name}")
+        if value is None:
+            raise InvalidConfig(f"Null value not supported for topic configs: {name}")
+        checked[name] = CONFIGS[name].check(value.strip())
+    return checked
+
+
+def defaults(settings: Settings) -> dict[str, str]:
+    """Every config's value for a topic that sets none."""
+    return {name: str(config.default(settings)) for name, config in CONFIGS.items()}

@@ -1,0 +1,1 @@
+"""The Kafka wire protocol, sans-IO: frames in, typed kio entities out, and back."""
