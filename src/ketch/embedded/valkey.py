@@ -191,7 +191,7 @@ class EmbeddedValkey:
         try:
             await asyncio.wait((exited, ready), return_when=asyncio.FIRST_COMPLETED)
             if not ready.done():
-                raise KetchError(_why_not(logfile, log_start))
+                raise KetchError(_why_not(exited.result(), logfile, log_start))
             ready.result()
         finally:
             exited.cancel()
@@ -301,8 +301,10 @@ def _how_it_ended(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
 
-def _why_not(logfile: Path, start: int) -> str:
+def _why_not(code: int, logfile: Path, start: int) -> str:
     """What Valkey said last, as one sentence; its lines are `pid:role date * text`, # for warnings."""
+    if code < 0:
+        return f"Valkey {_how_it_ended(code)} while it started (see {logfile})."
     with logfile.open("rb") as file:
         file.seek(start)
         lines = file.read().decode(errors="replace").splitlines()
