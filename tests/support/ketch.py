@@ -1,0 +1,101 @@
+"""Ketch as a user runs it: a process of its own with its embedded Valkey, on free ports and in its own directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import redis
+
+_READY = re.compile(r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+")
+_TCP = re.compile(r"127\.0\.0\.1:(\d+)")
+T = TypeVar("T")
+
+
+def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") -> T:
+    """The first true answer of `probe`; AssertionError if none comes in time."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"gave up after {timeout} s waiting for {what or probe}"
+        time.sleep(0.01)
+
+
+class KetchServer:
+    """One broker. Attributes are known once `start` has returned.
+
+    Args:
+        directory: where its data and its log are.
+        arguments: of `ketch serve`, beside those this class gives.
+    """
+
+    def __init__(self, directory: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
+        self.directory = directory
+        self.arguments = arguments
+        self.env = {**os.environ, **(env or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.redis_port = 0
+        self.log_path = directory / "ketch.log"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """Everything it printed, over all its runs."""
+        return self.log_path.read_text(errors="replace")
+
+    def start(self) -> KetchServer:
+        """Starts it and waits for the ready line. A port that was chosen once is kept."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "ketch", "serve", "--port", str(self.port), *self.arguments]
+        if "--redis" not in self.arguments:
+            command += ["--data-dir", str(self.directory / "data"), "--redis-port", str(self.redis_port)]
+        with self.log_path.open("ab") as output:
+            begin = output.tell()
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=self.env)
+        match = eventually(lambda: self._ready(begin), 30.0, f"the ready line in {self.log_path}")
+        self.port = int(match["port"])
+        tcp = _TCP.search(match["redis"])
+        if tcp:
+            self.redis_port = int(tcp[1])
+        return self
+
+    def _ready(self, begin: int) -> re.Match[str] | None:
+        assert self.process is not None
+        text = self.log_path.read_bytes()[begin:].decode(errors="replace")
+        if self.process.poll() is not None:
+            raise AssertionError(f"ketch exited with {self.process.returncode}: {text}")
+        return _READY.search(text)
+
+    def redis(self) -> redis.Redis:
+        """A client of the embedded server."""
+        return redis.Redis(port=self.redis_port)
+
+    def kill(self) -> None:
+        """kill -9 of the broker."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def kill_valkey(self) -> None:
+        """kill -9 of the embedded server."""
+        os.kill(int(self.redis().info("server")["process_id"]), signal.SIGKILL)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 15.0) -> int:
+        """Sends a signal and waits; the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout)
