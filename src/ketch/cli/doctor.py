@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +11,12 @@ from urllib.parse import quote
 
 import typer
 
+from ketch.cli.output import Json, show_json, show_rows
 from ketch.config import Settings
 from ketch.embedded import EmbeddedValkey, running_socket
 from ketch.errors import KetchError
 from ketch.store.health import Check, examine
 from ketch.store.url import RedisAddress
-
-_COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def command(
@@ -30,7 +26,7 @@ def command(
     redis_key: Annotated[Path | None, typer.Option(help="Key (PEM) of the client certificate.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Directory of the embedded Valkey.")] = None,
     config: Annotated[Path | None, typer.Option(envvar="KETCH_CONFIG", help="A TOML file of settings.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check Redis: version, persistence, eviction, clock; and the kernel.
 
@@ -46,12 +42,10 @@ def command(
     settings = Settings.load(config, {name: value for name, value in given.items() if value is not None})
     checks = asyncio.run(_examine(settings))
     if as_json:
-        typer.echo(json.dumps([asdict(check) for check in checks]))
-    elif sys.stdout.isatty():
-        _table(checks)
+        show_json([asdict(check) for check in checks])
     else:
-        for check in checks:
-            typer.echo("\t".join((check.name, check.verdict, check.seen, check.advice)))
+        columns = ("check", "verdict", "seen", "what to do")
+        show_rows(columns, [(check.name, check.verdict, check.seen, check.advice) for check in checks])
     if any(check.verdict == "fail" for check in checks):
         raise typer.Exit(1)
 
@@ -81,14 +75,3 @@ async def _examine_trial(settings: Settings, timeout: float) -> list[Check]:
     if checks[0].verdict == "ok":
         checks[0] = Check("Redis", "ok", "the embedded Valkey is not running, and starts on trial")
     return checks
-
-
-def _table(checks: Sequence[Check]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("check", "verdict", "seen", "what to do")
-    for check in checks:
-        table.add_row(check.name, Text(check.verdict, _COLORS[check.verdict]), Text(check.seen), Text(check.advice))
-    Console().print(table)

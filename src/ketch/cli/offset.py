@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
+from ketch.cli.output import Json, show_json
 from ketch.errors import ConfigError
 from ketch.store.offsets import MAX_BITS, MAX_OFFSET, MIN_BITS, OffsetCodec
 
@@ -20,7 +20,6 @@ app = typer.Typer(
 
 Bits = Annotated[int, typer.Option("--bits", min=MIN_BITS, max=MAX_BITS, help="The topic's offsetSequenceBits.")]
 Dense = Annotated[bool, typer.Option("--dense", help="The topic has offset.ids=dense.")]
-Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,7 +59,7 @@ def decode(
 
 def _show(answer: str, entry_id: str, offset: int, time: str | None, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"id": entry_id, "offset": offset, "time": time}))
+        show_json({"id": entry_id, "offset": offset, "time": time})
     else:
         typer.echo(f"{answer}\t{time}" if time else answer)
 
