@@ -384,7 +384,7 @@ def scan_reply(buf: BytesLike, pos: int, end: int, pending: int) -> tuple[int, i
         if token is None:
             break
         pos, opened = token
-        pending += opened - 1
-        if pending > _INT64_MAX:
+        if pending > _INT64_MAX - opened:
             raise ValueError("malformed reply")
+        pending += opened - 1
     return pos, pending

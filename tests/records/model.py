@@ -1,0 +1,145 @@
+"""What the kernels must do, said slowly: records, entries and replies as plain Python values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from hypothesis import strategies as st
+
+INT32_MAX = 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    timestamp: int = 0
+    key: bytes | None = None
+    value: bytes | None = b"v"
+    headers: tuple[tuple[bytes, bytes | None], ...] = field(default=())
+
+
+# ---- the wire format of records
+
+
+def varint(n: int) -> bytes:
+    raw = 2 * n if n >= 0 else -2 * n - 1
+    out = b""
+    while raw > 127:
+        out += bytes([raw % 128 + 128])
+        raw //= 128
+    return out + bytes([raw])
+
+
+def nullable(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def record(row: Row, offset_delta: int, base_timestamp: int) -> bytes:
+    body = b"\0" + varint(wrap(row.timestamp - base_timestamp)) + varint(offset_delta)
+    body += nullable(row.key) + nullable(row.value) + varint(len(row.headers))
+    body += b"".join(nullable(name) + nullable(value) for name, value in row.headers)
+    return varint(len(body)) + body
+
+
+def records(rows: list[Row], base_timestamp: int = 0) -> bytes:
+    return b"".join(record(row, i, base_timestamp) for i, row in enumerate(rows))
+
+
+def wrap(n: int) -> int:
+    return (n - INT64_MIN) % 2**64 + INT64_MIN
+
+
+def read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = data[pos]
+        pos += 1
+        raw |= (byte % 128) << shift
+        shift += 7
+        if byte < 128:
+            return (raw // 2 if raw % 2 == 0 else -(raw + 1) // 2), pos
+
+
+def read_nullable(data: bytes, pos: int) -> tuple[bytes | None, int]:
+    size, pos = read_varint(data, pos)
+    return (None, pos) if size < 0 else (data[pos : pos + size], pos + size)
+
+
+def read_records(data: bytes, base_offset: int, base_timestamp: int) -> list[tuple[int, Row]]:
+    rows, pos = [], 0
+    while pos < len(data):
+        size, pos = read_varint(data, pos)
+        end = pos + size
+        timestamp_delta, pos = read_varint(data, pos + 1)
+        offset_delta, pos = read_varint(data, pos)
+        key, pos = read_nullable(data, pos)
+        value, pos = read_nullable(data, pos)
+        count, pos = read_varint(data, pos)
+        headers = []
+        for _ in range(count):
+            name, pos = read_nullable(data, pos)
+            header, pos = read_nullable(data, pos)
+            headers.append((name, header))
+        assert pos == end
+        rows.append((base_offset + offset_delta, Row(base_timestamp + timestamp_delta, key, value, tuple(headers))))
+    return rows
+
+
+# ---- entries
+
+
+def fields(row: Row) -> list[bytes]:
+    out = [] if row.key is None else [b"key", row.key]
+    out += [] if row.value is None else [b"value", row.value]
+    out += [b"timestamp", str(row.timestamp).encode()]
+    for name, value in row.headers:
+        out += [b"nullheader." + name, b""] if value is None else [b"header." + name, value]
+    return out
+
+
+def bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def array(items: list[bytes]) -> bytes:
+    return b"*%d\r\n" % len(items) + b"".join(items)
+
+
+def entry(entry_id: bytes | str, flat: list[bytes] | None) -> bytes:
+    entry_id = entry_id.encode() if isinstance(entry_id, str) else entry_id
+    return array([bulk(entry_id), b"*-1\r\n" if flat is None else array([bulk(item) for item in flat])])
+
+
+def xrange_reply(entries: list[tuple[bytes | str, list[bytes] | None]]) -> bytes:
+    return array([entry(*each) for each in entries])
+
+
+def entry_id(offset: int, bits: int, dense: bool = False) -> str:
+    return "{}-{}".format(*divmod(offset + dense, 1 << bits))
+
+
+def decoded_rows(batches: list[tuple[int, int, int, int, int, bytes]]) -> list[tuple[int, Row]]:
+    """The records of what decode_entries returned, after checking that each batch agrees with its own header."""
+    rows = []
+    for base_offset, last_offset_delta, base_timestamp, max_timestamp, count, data in batches:
+        batch = read_records(data, base_offset, base_timestamp)
+        assert len(batch) == count
+        assert batch[0][0] == base_offset
+        assert batch[-1][0] - base_offset == last_offset_delta <= INT32_MAX
+        assert batch[0][1].timestamp == base_timestamp
+        assert max(row.timestamp for _, row in batch) == max_timestamp
+        rows += batch
+    assert all(before < after for (before, _), (after, _) in pairwise(rows))
+    return rows
+
+
+# ---- strategies
+
+blobs = st.binary(max_size=40) | st.sampled_from([b"", b"\r\n", b"\xff\xfe", b"x" * 64, b"y" * 200])
+nullable_blobs = st.none() | blobs
+int64s = st.integers(INT64_MIN, INT64_MAX) | st.sampled_from([INT64_MIN, -1, 0, 1, INT64_MAX])
+times = st.integers(1_700_000_000_000, 1_700_000_000_050)
+headers = st.lists(st.tuples(blobs | st.sampled_from([b"a", b""]), nullable_blobs), max_size=4).map(tuple)
+rows = st.builds(Row, times | int64s, nullable_blobs, nullable_blobs, headers)
+batches = st.lists(rows, min_size=1, max_size=12)
