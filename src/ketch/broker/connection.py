@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         """Puts the response in line; `size` is that of the request's frame."""
         response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._responses.append((size + 4, response))
-        if answer is None or isinstance(answer, dict):
+        if answer is None or isinstance(answer, Mapping):
             response.set_result(encode_response(api.key, version, correlation_id, answer) if answer else None)
             self._flush()
         else:
@@ -196,7 +196,12 @@ class Connection(asyncio.Protocol):
             self._broker.background(task)
 
     async def _later(
-        self, api: Api, version: int, correlation_id: int, answer: Awaitable[Answer], response: asyncio.Future[bytes | None]
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        answer: Awaitable[Answer],
+        response: asyncio.Future[bytes | None],
     ) -> None:
         try:
             body = await answer

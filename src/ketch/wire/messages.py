@@ -78,13 +78,13 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: Body)
     """A whole response frame, its length prefix included.
 
     Args:
-        body: kio's field names to values; nested entities as dicts, arrays as iterables of them, times and durations in ms.
+        body: kio's field names to values; nested entities as dicts, arrays as iterables of them, times in ms.
     """
     schema = load_response_schema(api_key, version)
     header = schema.__header_schema__
     buffer = io.BytesIO()
     buffer.write(b"\0\0\0\0")
-    _writer(header)(buffer, header(correlation_id=correlation_id))  # type: ignore[call-arg,arg-type]
+    _writer(header)(buffer, header(correlation_id=correlation_id))  # type: ignore[arg-type]
     _writer(schema)(buffer, build(schema, body))
     frame = buffer.getbuffer()
     frame[:4] = (len(frame) - 4).to_bytes(4)
@@ -93,7 +93,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: Body)
 
 @cache
 def _writer(entity: type) -> Callable[[io.BytesIO, Any], None]:
-    return entity_writer(entity)  # type: ignore[type-var]
+    return entity_writer(entity)
 
 
 def build(entity: type, body: Body) -> Any:

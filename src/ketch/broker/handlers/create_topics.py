@@ -137,5 +137,3 @@ def _result(name: str, error: ErrorCode, message: str | None) -> dict[str, Any]:
         "replication_factor": -1,
         "configs": (),
     }
-
-

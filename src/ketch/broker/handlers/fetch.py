@@ -1,12 +1,12 @@
 """Fetch (1), versions 4 to 16: batches from an offset on, waiting for them up to `max_wait`.
 
-Versions up to 12 name topics, later ones give ids (KIP-516). Sessions are incremental (KIP-227). A fetch that has less than
-`min_bytes` waits on the streams themselves (`store.watcher`): any writer wakes it, a redis-cli too. At least one record
-is returned if there is any, however large (KIP-74). Zstd goes to versions that know it (10 and on, KIP-110), the others
-get the batch uncompressed.
+Versions up to 12 name topics, later ones give ids (KIP-516). Sessions are incremental (KIP-227). A fetch that has less
+than `min_bytes` waits on the streams themselves (`store.watcher`): any writer wakes it, a redis-cli too. At least one
+record is returned if there is any, however large (KIP-74). Zstd goes to versions that know it (10 and on, KIP-110), the
+others get the batch uncompressed.
 
-Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; leader epochs are
-0 throughout and not checked; every partition has one replica, so followers' fields are ignored.
+Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; leader epochs
+are 0 throughout and not checked; every partition has one replica, so followers' fields are ignored.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def _session(request: Request) -> Session:
         session = Session()
         session.update(targets)
         return session
-    forgotten = [(_topic_key(request, topic), index) for topic in body.forgotten_topics_data for index in topic.partitions]
+    forgotten = [
+        (_topic_key(request, topic), index) for topic in body.forgotten_topics_data for index in topic.partitions
+    ]
     return request.broker.sessions.resolve(body.session_id, body.session_epoch, targets, forgotten)
 
 
@@ -120,7 +122,9 @@ async def _locate(request: Request, target: Target) -> _Result:
     except KetchError as error:
         result.error = code_of(error)
         result.bounds = None
-        log.info("%s: Fetch of %s-%d gets %s: %s", request.client, target.topic, target.partition, result.error.name, error)
+        log.info(
+            "%s: Fetch of %s-%d gets %s: %s", request.client, target.topic, target.partition, result.error.name, error
+        )
     return result
 
 
@@ -196,9 +200,7 @@ def _answer(request: Request, session: Session, results: list[_Result]) -> Body:
         "throttle_time": 0,
         "error_code": ErrorCode.none,
         "session_id": session.id,
-        "responses": [
-            {"topic": key, "topic_id": key, "partitions": partitions} for key, partitions in topics.items()
-        ],
+        "responses": [{"topic": key, "topic_id": key, "partitions": partitions} for key, partitions in topics.items()],
     }
 
 

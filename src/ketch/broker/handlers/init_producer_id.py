@@ -1,7 +1,7 @@
 """InitProducerId (22), versions 0 to 5: a fresh id for an idempotent producer (KIP-98), never given twice.
 
-A given id and epoch (version 3 on) get a new id as well, as in Kafka where there is no transactional id. A transactional
-id is refused: there are no transactions.
+A given id and epoch (version 3 on) get a new id as well, as in Kafka where there is no transactional id. A
+transactional id is refused: there are no transactions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ async def handle(request: Request) -> Answer:
     if body.transactional_id == "" or half:
         return _answer(ErrorCode.invalid_request)
     if body.transactional_id is not None:
-        log.warning("%s: InitProducerId for transactional id %s: no transactions", request.client, body.transactional_id)
+        log.warning(
+            "%s: InitProducerId for transactional id %s: no transactions", request.client, body.transactional_id
+        )
         return _answer(ErrorCode.transactional_id_authorization_failed)
     try:
         return _answer(ErrorCode.none, await request.broker.log.new_producer_id())

@@ -1,7 +1,8 @@
 """ListOffsets (2), versions 1 to 9: the ends of a partition, and the record at a point in time.
 
--1 latest, -2 earliest, -3 the record with the latest timestamp (version 7 on, KIP-734), -4 earliest local (8 on, KIP-405),
--5 latest tiered (9 on, KIP-1005; nothing is tiered: -1). Any other timestamp: the first record as late as that.
+-1 latest, -2 earliest, -3 the record with the latest timestamp (version 7 on, KIP-734), -4 earliest local (8 on,
+KIP-405), -5 latest tiered (9 on, KIP-1005; nothing is tiered: -1). Any other timestamp: the first record as late as
+that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ async def handle(request: Request) -> Answer:
     return {
         "throttle_time": 0,
         "topics": [
-            {"name": topic.name, "partitions": [await _partition(request, topic.name, part) for part in topic.partitions]}
+            {
+                "name": topic.name,
+                "partitions": [await _partition(request, topic.name, part) for part in topic.partitions],
+            }
             for topic in request.body.topics
         ],
     }

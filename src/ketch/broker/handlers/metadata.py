@@ -1,4 +1,4 @@
-"""Metadata (3), versions 0 to 12: this broker and the topics; topics asked for by name are created where that is allowed.
+"""Metadata (3), versions 0 to 12: this broker and topics; those asked for by name are created where that is allowed.
 
 Every broker on one Redis can serve every partition, so each names itself alone, as leader, controller and only replica.
 A topic that was just created is in the first answer already (Kafka has the client ask again).

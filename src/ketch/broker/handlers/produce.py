@@ -1,11 +1,12 @@
 """Produce (0), versions 3 to 12 (0 to 2 are advertised for old librdkafka's sake, see dispatch).
 
-Every partition is checked, stored and answered on its own. The answer waits for Redis, but the connection's next request
-does not wait for the answer. acks 1 and -1 are the same: a record is acknowledged once Redis has it in the stream and, by
-`fsync`, in its append-only file. acks 0 gets no answer; an error then closes the connection, as Kafka does.
+Every partition is checked, stored and answered on its own. The answer waits for Redis, but the connection's next
+request does not wait for the answer. acks 1 and -1 are the same: a record is acknowledged once Redis has it in the
+stream and, by `fsync`, in its append-only file. acks 0 gets no answer; an error then closes the connection, as Kafka
+does.
 
-Deviations: no transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED 53 for a transactional batch). An illegal topic name is
-INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (2).
+Deviations: no transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED 53 for a transactional batch). An illegal topic name
+is INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (2).
 """
 
 from __future__ import annotations
@@ -83,9 +84,7 @@ async def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
     return admitted
 
 
-async def _append(
-    request: Request, topic: Topic, partition: Partition, admitted: Admitted, outcome: _Outcome
-) -> None:
+async def _append(request: Request, topic: Topic, partition: Partition, admitted: Admitted, outcome: _Outcome) -> None:
     await request.broker.log.writable()
     outcome.offset = partition.append(admitted.batch, admitted.producer)
     outcome.log_start = partition.log_start
