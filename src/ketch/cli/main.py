@@ -64,7 +64,7 @@ def main() -> None:
     try:
         app(prog_name="ketch")
     except KetchError as error:
-        print(f"ketch: {error}", file=sys.stderr)
+        print(f"ketch: {str(error).rstrip('.')}.", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

@@ -76,12 +76,13 @@ class _Serve:
             log.warning(warning.sentence())
         from ketch.broker.server import Broker
 
-        self._broker = Broker(self._settings, address)
-        await self._broker.start()
+        broker = Broker(self._settings, address)
+        await broker.start()
+        self._broker = broker
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        print(self._ready_line(address, self._broker.port), flush=True)
+        print(self._ready_line(address, broker.port), flush=True)
 
     async def _redis(self) -> RedisAddress:
         if self._settings.redis is not None:
@@ -117,15 +118,8 @@ class _Serve:
             self._abort.set()
 
     async def _drain(self) -> int:
-        if self._broker is None:
-            return 0
-        try:
-            async with asyncio.timeout(self._settings.drain_timeout_ms / 1000):
-                drained = await self._unless(self._abort, self._broker.drain())
-        except TimeoutError:
-            drained = False
-            log.warning("requests in flight after %d ms are given up", self._settings.drain_timeout_ms)
-        if not drained:
+        """Within drain_timeout_ms, which the broker keeps to, or at once on a second signal."""
+        if self._broker is not None and not await self._unless(self._abort, self._broker.drain()):
             self._broker.abort()
         log.info("stopped")
         return 1 if self._abort.is_set() else 0

@@ -56,10 +56,12 @@ class Facts:
 
 
 async def examine(address: RedisAddress, timeout: float) -> list[Check]:
-    """All checks, worst cases included: never raises for what it finds. `timeout` in seconds covers the whole look."""
+    """All checks, worst cases included: never raises for what it finds.
+
+    `timeout`, in seconds, is for connecting, and again for all questions.
+    """
     try:
-        async with asyncio.timeout(timeout):
-            facts = await _look(address, timeout)
+        facts = await _look(address, timeout)
     except (StorageUnavailable, RedisError, TimeoutError) as error:
         reason = str(error).removeprefix(f"Redis at {address.describe()}: ").rstrip(".") or f"silent for {timeout:g} s"
         advice = "start Redis, or check the address, user and password and the network in between"
@@ -79,20 +81,25 @@ def require_fit(checks: list[Check]) -> list[Check]:
 async def _look(address: RedisAddress, timeout: float) -> Facts:
     pipe = await open_pipe(address, timeout, on_lost=lambda: None)
     try:
-        info = parse_info(await pipe.call("INFO"))
-        before = time.time()
-        seconds, microseconds = await pipe.call("TIME")
-        ours = (before + time.time()) / 2
-        return Facts(
-            info=info,
-            save=await _config(pipe, "save"),
-            appendfsync=await _config(pipe, "appendfsync"),
-            clock_ahead=int(seconds) + int(microseconds) / 1e6 - ours,
-            missing=await _missing(pipe),
-            cluster=await _cluster_info(pipe) if info.get("cluster_enabled") == "1" else None,
-        )
+        async with asyncio.timeout(timeout):
+            return await _ask(pipe)
     finally:
         pipe.close()
+
+
+async def _ask(pipe: Pipe) -> Facts:
+    info = parse_info(await pipe.call("INFO"))
+    before = time.time()
+    seconds, microseconds = await pipe.call("TIME")
+    ours = (before + time.time()) / 2
+    return Facts(
+        info=info,
+        save=await _config(pipe, "save"),
+        appendfsync=await _config(pipe, "appendfsync"),
+        clock_ahead=int(seconds) + int(microseconds) / 1e6 - ours,
+        missing=await _missing(pipe),
+        cluster=await _cluster_info(pipe) if info.get("cluster_enabled") == "1" else None,
+    )
 
 
 def parse_info(text: bytes) -> dict[str, str]:
