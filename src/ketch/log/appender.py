@@ -130,7 +130,7 @@ class Appender:
     def _submit(self, entry: _Append) -> None:
         try:
             producer = self._admit(entry)
-            if not entry.future.done():
+            if producer is not None or entry.producer is None:  # else a duplicate, which follows the earlier batch
                 self._send(entry, producer)
         except StorageUnavailable as error:
             entry.fail(error)
