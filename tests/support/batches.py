@@ -100,3 +100,21 @@ def batch(
     body += data
     crc = crc32c.crc32c(body) if crc is None else crc
     return struct.pack(">qiibI", base_offset, len(body) + 9, leader_epoch, magic, crc) + body
+
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+
+
+def decompress(codec: int, data: bytes) -> bytes:
+    """What a broker sends: snappy comes in snappy-java's blocks (magic, two versions, then length and raw snappy)."""
+    if codec == 2 and data.startswith(b"\x82SNAPPY\0"):
+        plain, pos = b"", 16
+        while pos < len(data):
+            size = int.from_bytes(data[pos : pos + 4])
+            plain += bytes(cramjam.snappy.decompress_raw(data[pos + 4 : pos + 4 + size]))
+            pos += 4 + size
+        return plain
+    if codec == 2:
+        return bytes(cramjam.snappy.decompress_raw(data))
+    modules = {1: cramjam.gzip, 3: cramjam.lz4, 4: cramjam.zstd}
+    return bytes(modules[codec].decompress(data)) if codec else data

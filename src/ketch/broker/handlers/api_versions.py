@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Api, Request
-from ketch.wire.messages import Body
 
 TABLE: Mapping[int, Api] = {}  # set by broker.dispatch, which imports this module
 
@@ -21,7 +21,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 
 async def handle(request: Request) -> Answer:
     if request.version >= 3 and not _named_well(request):
-        return answer(ErrorCode.invalid_request)
+        return answer(ErrorCode.invalid_request) | {"api_keys": ()}
     return answer(ErrorCode.none)
 
 
@@ -30,7 +30,7 @@ def _named_well(request: Request) -> bool:
     return all(_SOFTWARE.fullmatch(name) for name in names)
 
 
-def answer(error: ErrorCode) -> Body:
+def answer(error: ErrorCode) -> dict[str, Any]:
     """The ranges with an error code or none."""
     return {
         "error_code": error,

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _ZSTD = 4
 _ZSTD_SINCE = 7  # the first version whose clients know zstd (KIP-110)
+# Kafka's timeout is for the followers alone, so a client may well say 0. Here it is for Redis, which needs a moment.
+_LEAST_TIMEOUT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class _Outcome:
 
 
 async def handle(request: Request) -> Answer | Awaitable[Answer]:
-    deadline = time.monotonic() + request.body.timeout.total_seconds()
+    deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
     topics = []
     for topic in request.body.topic_data:
         outcomes = [await _store(request, topic.name, part.index, part.records) for part in topic.partition_data]
@@ -123,13 +125,12 @@ def _partition(request: Request, topic: str, outcome: _Outcome) -> Body:
             base = _stored(outcome.offset)
         except KetchError as error:
             _refused(request, outcome, topic, code_of(error), str(error))
-    failed = bool(outcome.error)
     return {
         "index": outcome.index,
         "error_code": outcome.error,
         "base_offset": base,
-        "log_append_time": None if failed else outcome.append_time,
-        "log_start_offset": -1 if failed else outcome.log_start,
+        "log_append_time": None if outcome.error else outcome.append_time,
+        "log_start_offset": outcome.log_start,
         "record_errors": (),
         "error_message": outcome.message,
     }
