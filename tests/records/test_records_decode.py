@@ -119,6 +119,8 @@ class TestOffsets:
     def test_entry_zero_is_none_of_a_dense_stream(self, kernel: ModuleType) -> None:
         with pytest.raises(ValueError, match="offsets"):
             rows_at(kernel, ("0-0", []), dense=True)
+        with pytest.raises(ValueError, match="offsets"):
+            rows_at(kernel, ("0-1", []), ("0-0", []), dense=True)
 
 
 class TestForeignEntries:

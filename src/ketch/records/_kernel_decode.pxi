@@ -125,9 +125,9 @@ cdef inline int take_id(Decoder* decoder, int64_t* ms, int64_t* offset) noexcept
         return NO_OFFSET
     ms[0] = <int64_t>id_ms
     number = <int64_t>((id_ms << decoder.bits) + seq) - (1 if decoder.dense else 0)
+    if number < 0 or (number <= decoder.last_offset and decoder.last_offset == INT64_MAX):
+        return NO_OFFSET
     if number <= decoder.last_offset:
-        if decoder.last_offset == INT64_MAX or decoder.last_offset < 0:
-            return NO_OFFSET
         number = decoder.last_offset + 1
     offset[0] = number
     return OK

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,7 +23,10 @@ _INT64_MAX = 2**63 - 1
 _RECORD_MIN = 7  # seven one-byte fields
 _LINE_MAX = 64 * 1024  # Redis never sends a longer line: PROTO_INLINE_MAX_SIZE
 _SIZE_DIGITS = 10
+_SIZE_LINE = re.compile(rb"(\d{1,10})\r\n")
+_BULK_HEAD = re.compile(rb"\$(\d{1,10})\r\n")
 _DIGITS = frozenset(b"0123456789")
+_ONE_BYTE = [bytes([i]) for i in range(0x80)]
 _VARINT = (5, 32)  # most bytes, bits
 _VARLONG = (10, 64)
 
@@ -174,11 +178,14 @@ class _Reply:
         return size
 
     def bulk(self) -> bytes:
-        size = self.size(b"$")
-        end = self.pos + size
-        if size < 0 or self.data[end : end + 2] != b"\r\n":
+        head = _BULK_HEAD.match(self.data, self.pos)
+        if head is None:
             raise ValueError("malformed reply")
-        start, self.pos = self.pos, end + 2
+        start = head.end()
+        end = start + int(head[1])
+        if self.data[end : end + 2] != b"\r\n":
+            raise ValueError("malformed reply")
+        self.pos = end + 2
         return self.data[start:end]
 
     def fields(self) -> list[Field] | None:
@@ -241,6 +248,8 @@ def _headers(fields: list[Field]) -> list[Header]:
 
 def _varint(n: int) -> bytes:
     raw = n << 1 if n >= 0 else (-n << 1) - 1
+    if raw < 0x80:
+        return _ONE_BYTE[raw]
     out = bytearray()
     while raw >= 0x80:
         out.append(raw & 0x7F | 0x80)
@@ -330,6 +339,14 @@ def decode_entries(
 
 def _take_size(data: BytesLike, pos: int, end: int) -> tuple[int, int] | None:
     """Where the line of an array or bulk string ends and its number, -1 for null; None when it is not whole yet."""
+    line = _SIZE_LINE.match(data, pos, end)
+    if line and (size := int(line[1])) <= _INT32_MAX:
+        return line.end(), size
+    return _take_odd_size(data, pos, end)
+
+
+def _take_odd_size(data: BytesLike, pos: int, end: int) -> tuple[int, int] | None:
+    """Null, not whole, or malformed."""
     null = pos < end and data[pos] == ord("-")
     start = pos = pos + null
     while pos < end and data[pos] in _DIGITS and pos - start <= _SIZE_DIGITS:
