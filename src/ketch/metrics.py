@@ -14,6 +14,7 @@ _requests = Counter("ketch_requests", "Requests answered", ["request"])
 connections = Gauge("ketch_connections", "Open client connections")
 connections_refused = Counter("ketch_connections_refused", "Connections closed because of max.connections")
 bad_requests = Counter("ketch_bad_requests", "Connections closed because of what they sent")
+appends_refused = Counter("ketch_appends_refused", "Batches sent again because another writer came in between")
 queued_bytes = Gauge("ketch_queued_request_bytes", "Bytes of requests received and not yet answered")
 
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from ketch import metrics
 from ketch.errors import KetchError, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.producers import ProducerState, sequence_behind
 from ketch.store import streams
@@ -207,6 +208,8 @@ class Appender:
     def _refuse(self, entry: _Append) -> None:
         self._mode = _Mode.DRAINING
         entry.attempts += 1
+        metrics.appends_refused.inc()
+        log.debug("%s: another writer came in between", self._keys[0].decode())
         if entry.attempts < _MAX_ATTEMPTS:
             self._refused.append(entry)
         else:

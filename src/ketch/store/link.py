@@ -63,11 +63,12 @@ class Link:
         self._spawn(self._keep())
 
     async def stop(self) -> None:
+        self._on_down, pipe, self._pipe = None, self._pipe, None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._pipe is not None:
-            self._pipe.close()
+        if pipe is not None:
+            pipe.close()
 
     async def _connect(self) -> None:
         self._lost.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -151,14 +152,15 @@ class Pipe(asyncio.BufferedProtocol):
 
         Runs until the connection is gone. What was in flight then has an unknown fate; the callers know.
         """
-        seen = -1
+        seen, since = -1, 0.0
         while self.connected:
-            await asyncio.sleep(timeout / 2)
-            if self._waiting and self._progress == seen:
-                log.error("Redis did not answer for %.1f s; connection closed", timeout / 2)
+            await asyncio.sleep(timeout / 4)
+            now = time.monotonic()
+            if not self._waiting or self._progress != seen:
+                seen, since = self._progress, now
+            elif now - since >= timeout:
+                log.error("Redis did not answer for %.1f s; connection closed", now - since)
                 self.close()
-                return
-            seen = self._progress if self._waiting else -1
 
     # -- the buffer
 
@@ -243,5 +245,5 @@ def _introduction(address: RedisAddress, resp3: bool) -> list[tuple[bytes | str 
         commands.append(("HELLO", 3))
     if address.db:
         commands.append(("SELECT", address.db))
-    commands.append(("CLIENT", "SETNAME", "ketch"))
+    commands += [("CLIENT", "SETNAME", "ketch"), ("PING",)]  # PING fails while Redis loads its data
     return commands
