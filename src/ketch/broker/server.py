@@ -66,6 +66,7 @@ class Broker:
             raise KetchError(f"Cannot listen on {self.settings.host}:{self.settings.port}: {reason}.") from None
         self.port = self._server.sockets[0].getsockname()[1]
         self.background(loop.create_task(self._close_idle()))
+        self.background(loop.create_task(self._retain()))
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay (`max.connections`)."""
@@ -96,6 +97,14 @@ class Broker:
                 if now - connection.last_active > limit:
                     log.info("%s: closed after %.0f s without a word", connection.client, limit)
                     connection.abort()
+
+    async def _retain(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.retention_check_interval_ms / 1000)
+            try:
+                await self.log.sweep()
+            except KetchError as error:
+                log.warning("retention: %s", error)
 
     async def drain(self) -> None:
         """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""

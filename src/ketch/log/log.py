@@ -9,6 +9,7 @@ import uuid
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
+from ketch.log import retention
 from ketch.log.partition import Partition
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
@@ -35,6 +36,7 @@ class Log:
         self._watcher = Watcher(address, timeout, max_age)
         self.catalog = Catalog(self.keys, self._reads, max_age, self.defaults)
         self._session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}".encode()
+        self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
 
     @property
@@ -50,6 +52,11 @@ class Log:
     async def stop(self) -> None:
         for part in (self._watcher, self._reads, self._writes):
             await part.stop()
+
+    @property
+    def up(self) -> bool:
+        """Whether Redis can be written to and read from now."""
+        return self._writes.up and self._reads.up
 
     async def writable(self) -> None:
         """Waits while Redis is behind with what it was sent."""
@@ -95,6 +102,10 @@ class Log:
             if partition is not None:
                 partition.close()
         await self.catalog.delete(topic)
+
+    async def sweep(self) -> None:
+        """Deletes what is past its retention, see `log.retention`."""
+        await retention.sweep(self, self._reads, self._producer_expiration_ms)
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given before."""

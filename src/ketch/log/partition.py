@@ -64,7 +64,8 @@ class Partition:
         self._watcher = watcher
         self._entry_bytes = float(topic.message_bytes)
         self.log_start = topic.first_offset  # as last seen
-        append_keys = (self.stream, keys.producers(self.stream), keys.fence(self.stream, session))
+        self.producers_key = keys.producers(self.stream)
+        append_keys = (self.stream, self.producers_key, keys.fence(self.stream, session))
         self._appender = Appender(writes, append_keys, self._codec, topic.first_offset, self._landed, alive)
 
     # -- writing
@@ -72,6 +73,11 @@ class Partition:
     def append(self, batch: RecordSet, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
         """See `Appender.append`."""
         return self._appender.append(batch, producer)
+
+    @property
+    def entry_bytes(self) -> float:
+        """About how large a record is; 0 where it is not known."""
+        return self._entry_bytes
 
     def close(self) -> None:
         """The topic goes: appends fail from now on, waiting fetches look again."""

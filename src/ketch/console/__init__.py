@@ -1,0 +1,1 @@
+"""HTTP beside Kafka: metrics and health."""

@@ -1,0 +1,67 @@
+"""`--http-port`: /metrics for Prometheus, /healthz for whoever restarts brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from prometheus_client import make_asgi_app
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+
+from ketch.errors import KetchError
+
+
+class _Server(uvicorn.Server):
+    """uvicorn inside the broker's loop: signals are the broker's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Console:
+    """The HTTP side of one broker.
+
+    Args:
+        healthy: whether records can be stored and read now.
+    """
+
+    def __init__(self, host: str, port: int, healthy: Callable[[], bool]) -> None:
+        self._healthy = healthy
+        routes = [Route("/healthz", self._health), Mount("/metrics", make_asgi_app())]
+        config = uvicorn.Config(
+            Starlette(routes=routes), host, port, log_config=None, access_log=False, lifespan="off", loop="none"
+        )
+        self._server = _Server(config)
+        self._host, self.port = host, port
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listens; KetchError where the port can't be had."""
+        loop = asyncio.get_running_loop()
+        listener = _bind(self._host, self.port)
+        self.port = listener.getsockname()[1]
+        self._task = loop.create_task(self._server.serve(sockets=[listener]))
+
+    async def stop(self) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+    async def _health(self, _: Request) -> Response:
+        if self._healthy():
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("Redis is gone\n", status_code=503)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise KetchError(f"Cannot listen on {host}:{port} for HTTP: {error.strerror or error}.") from None

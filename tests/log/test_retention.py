@@ -1,0 +1,84 @@
+"""Retention by time and size, with both kinds of ids, and the expiry of producer states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.ketch import KetchServer, eventually
+
+OLD_MS = 1_600_000_000_000
+
+
+def create(server: KetchServer, topic: str, **config: str) -> str:
+    """Makes a topic with one partition; the stream's key."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(10)
+    return f"korvet:stream:{topic}:0"
+
+
+@pytest.fixture
+def server(start_ketch: Callable[..., KetchServer]) -> KetchServer:
+    return start_ketch("--retention-check-interval-ms", "100", "--producer-id-expiration-ms", "300")
+
+
+def test_by_time(server: KetchServer, topic: str) -> None:
+    stream = create(server, topic, **{"retention.ms": "3600000"})
+    redis = server.redis()
+    for n in range(1000):
+        redis.xadd(stream, {"value": n}, id=f"{OLD_MS}-{n}")
+    redis.xadd(stream, {"value": "new"})
+    # Whole nodes go: up to a hundred old entries share theirs with the new one.
+    eventually(lambda: redis.xlen(stream) <= 101)
+    assert redis.xrevrange(stream, count=1)[0][1] == {b"value": b"new"}
+
+
+def test_by_time_with_dense_ids(server: KetchServer, topic: str) -> None:
+    stream = create(server, topic, **{"retention.ms": "3600000", "offset.ids": "dense"})
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    for n in range(1000):
+        producer.produce(topic, str(n), timestamp=OLD_MS + n)
+    producer.produce(topic, "new", timestamp=time.time_ns() // 1_000_000)
+    producer.flush(10)
+    redis = server.redis()
+    eventually(lambda: redis.xlen(stream) <= 101)
+    assert redis.xrevrange(stream, count=1)[0][0] == b"0-1001"
+
+
+def test_by_size(server: KetchServer, topic: str) -> None:
+    stream = create(server, topic, **{"retention.bytes": "100000"})
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    for _ in range(2000):
+        producer.produce(topic, b"x" * 1000)
+    producer.flush(10)
+    redis = server.redis()
+    eventually(lambda: redis.xlen(stream) <= 200)
+    assert redis.xlen(stream) >= 90
+
+
+def test_kept_forever(server: KetchServer, topic: str) -> None:
+    other = f"{topic}-other"
+    kept = create(server, topic, **{"retention.ms": "-1"})
+    gone = create(server, other, **{"retention.ms": "3600000"})
+    redis = server.redis()
+    for n in range(300):
+        redis.xadd(kept, {"value": n}, id=f"{OLD_MS}-{n}")
+        redis.xadd(gone, {"value": n}, id=f"{OLD_MS}-{n}")
+    eventually(lambda: redis.xlen(gone) <= 100)
+    assert redis.xlen(kept) == 300
+
+
+def test_producer_states_expire(server: KetchServer, topic: str) -> None:
+    stream = create(server, topic)
+    producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
+    producer.produce(topic, "a")
+    assert producer.flush(10) == 0
+    redis = server.redis()
+    eventually(lambda: redis.hlen(f"korvet:producers:{{{stream}}}") == 0)
+    producer.produce(topic, "b")  # goes on with its sequence all the same
+    assert producer.flush(10) == 0
+    assert [fields[b"value"] for _, fields in redis.xrange(stream)] == [b"a", b"b"]
