@@ -5,8 +5,10 @@ SHELL := /bin/bash
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
-KERNEL := $(wildcard src/ketch/records/_kernel.pyx)
+KERNEL := $(wildcard src/ketch/records/_kernel*.pyx src/ketch/records/_kernel*.pxi)
 PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL)
+# pip shows nothing of a build that worked, and one without a compiler works.
+SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.records import KERNEL; KERNEL == "cython" or print("ketch: the Cython kernel was not built; the slower plain-Python one is used.")'
 ARGS ?=
 
 # Exact versions for the isolated build environment too (older and newer pip read it from different variables).
@@ -48,6 +50,7 @@ $(VENV)/.created: scripts/bootstrap
 
 $(VENV)/.installed: $(VENV)/.created $(PROJECT)
 	$(PIP) install --editable .
+	@$(SAY_KERNEL)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.created $(PROJECT)

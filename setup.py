@@ -24,13 +24,16 @@ class OptionalBuildExt(build_ext):
 def extensions() -> list[Extension]:
     if not os.path.exists(KERNEL):
         return []
-    kernel = Extension("ketch.records._kernel", [KERNEL], extra_compile_args=["-O3"], optional=True)
+    kernel = Extension("ketch.records._kernel", [KERNEL], extra_compile_args=["-O3"])
     try:
         from Cython.Build import cythonize
     except ImportError:
         print("ketch: Cython is missing; the plain-Python kernel is used.", file=sys.stderr)
         return []
-    return list(cythonize([kernel], language_level=3))
+    built: list[Extension] = cythonize([kernel], language_level=3)
+    for extension in built:
+        extension.optional = True  # after cythonize, which makes new ones without it
+    return built
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuildExt})

@@ -19,6 +19,7 @@ import typer
 from ketch.cli.main import STARTED
 from ketch.config import Settings
 from ketch.embedded import EmbeddedValkey
+from ketch.errors import KetchError
 from ketch.records import KERNEL
 from ketch.store.health import examine, require_fit
 from ketch.store.url import RedisAddress
@@ -77,7 +78,11 @@ class _Serve:
         from ketch.broker.server import Broker
 
         broker = Broker(self._settings, address)
-        await broker.start()
+        try:
+            await broker.start()
+        except KetchError:
+            await broker.drain()
+            raise
         self._broker = broker
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
@@ -119,10 +124,11 @@ class _Serve:
 
     async def _drain(self) -> int:
         """Within drain_timeout_ms, which the broker keeps to, or at once on a second signal."""
-        if self._broker is not None and not await self._unless(self._abort, self._broker.drain()):
+        drained = self._broker is None or await self._unless(self._abort, self._broker.drain())
+        if self._broker is not None and not drained:
             self._broker.abort()
         log.info("stopped")
-        return 1 if self._abort.is_set() else 0
+        return 0 if drained else 1
 
     @staticmethod
     async def _unless(event: asyncio.Event, work: Any) -> bool:
