@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +29,6 @@ def patched(data: bytes, at: int, layout: str, value: int) -> bytes:
 
 def resealed(data: bytes, at: int, layout: str, value: int) -> bytes:
     """Changes a field behind the checksum and makes the checksum right."""
-    from crc32c import crc32c
-
     out = patched(data, at, layout, value)
     return patched(out, 17, ">I", crc32c(out[21:]))
 

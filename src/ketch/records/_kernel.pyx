@@ -54,7 +54,7 @@ cdef enum:
     RECORD_OVERHEAD = 48
     # DefaultRecordBatch.RECORD_BATCH_OVERHEAD
     BATCH_OVERHEAD = 61
-    # Redis never sends a longer line: PROTO_INLINE_MAX_SIZE.
+    # Longest line taken, e.g. of an error: one that is not whole is searched again with every read, so it has a bound.
     LINE_MAX = 65536
     # Largest buffer kept between calls: a Produce request of message.max.bytes as commands, and a usual Fetch.
     SPARE_MAX = 8388608
