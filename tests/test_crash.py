@@ -1,4 +1,4 @@
-"""kill -9 of the broker, and of its Valkey, under an idempotent producer at full speed: nothing acknowledged is lost or doubled."""
+"""kill -9 of the broker, and of its Valkey, under an idempotent producer at full speed: nothing is lost or doubled."""
 
 from __future__ import annotations
 

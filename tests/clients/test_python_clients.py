@@ -38,7 +38,11 @@ RECORDS = [
             (None, b"no key", ()),
             (b"", b"", ()),
             (b"tombstone", None, ()),
-            (b"\xff\x00\r\n$5", bytes(range(256)), (("a", b"1"), ("a", b"2"), ("", b"")),),
+            (
+                b"\xff\x00\r\n$5",
+                bytes(range(256)),
+                (("a", b"1"), ("a", b"2"), ("", b"")),
+            ),
             (b"big", b"x" * 300_000, (("h", b"\x00\xff"),)),
             *((b"k%d" % n, b"value %d" % n * 20, (("n", b"%d" % n),)) for n in range(60)),
         ]
@@ -105,7 +109,9 @@ def read_confluent(server: KetchServer, topic: str) -> list[Record]:
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": server.bootstrap, "group.id": "unused", "enable.auto.commit": False}
     )
-    consumer.assign([confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in range(PARTITIONS)])
+    consumer.assign(
+        [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in range(PARTITIONS)]
+    )
     found: list[Record] = []
     while len(found) < len(RECORDS):
         for m in consumer.consume(len(RECORDS) - len(found), 10):
@@ -170,7 +176,9 @@ def test_round_trip(
     assert noted == codec.encode() or (codec, write) == ("lz4", write_confluent)
 
 
-@pytest.mark.parametrize("config", [{"offset.ids": "dense"}, {"offsetSequenceBits": "16"}, {"compression.type": "zstd"}])
+@pytest.mark.parametrize(
+    "config", [{"offset.ids": "dense"}, {"offsetSequenceBits": "16"}, {"compression.type": "zstd"}]
+)
 def test_round_trip_with_config(broker: KetchServer, topic: str, config: dict[str, str]) -> None:
     create(broker, topic, **config)
     write_confluent(broker, topic, "lz4", True)
@@ -195,7 +203,9 @@ def test_kcat(broker: KetchServer, topic: str, codec: str) -> None:
 
 def test_tail_sees_a_redis_cli_write(broker: KetchServer, topic: str) -> None:
     create(broker, topic)
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_END)])
     assert consumer.poll(0.5) is None
 

@@ -1,8 +1,8 @@
 """Appends batches to one partition: whole or not at all, on consecutive offsets, in the order they were given.
 
 While nobody else writes to the stream, ids are chosen here and batches are pipelined without waiting (`scripts.GUARD`
-refuses them if the stream has moved). The first refusal drains what is in flight, then everything is sent again in order
-with Redis choosing the ids (`scripts.APPEND`), for a second: slower, but no other writer can starve it.
+refuses them if the stream has moved). The first refusal drains what is in flight, then everything is sent again in
+order with Redis choosing the ids (`scripts.APPEND`), for a second: slower, but no other writer can starve it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the broker learns of a topic from its batches and keeps in the topic's hash, for its own restarts and its peers.
 
-`producerCompression`: the codec last produced with, which `compression.type=producer` fetches with, since entries hold no
-codec. `timestampLead`: how far timestamps have run ahead of the clock, which a search by time has to allow for.
+`producerCompression`: the codec last produced with, which `compression.type=producer` fetches with, since entries hold
+no codec. `timestampLead`: how far timestamps have run ahead of the clock, which a search by time has to allow for.
 """
 
 from __future__ import annotations

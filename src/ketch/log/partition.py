@@ -149,7 +149,7 @@ class Partition:
             raise OffsetOutOfRange(f"offset {offset} is not in {bounds.log_start} to {bounds.high_watermark}")
 
     async def _read_gap(self, offset: int, max_bytes: int, codec: int) -> Read:
-        """No record from `offset` to the high watermark: the tail was deleted. An empty batch takes the consumer there."""
+        """The tail from `offset` on was deleted: an empty batch takes the consumer to the high watermark."""
         self._watcher.changed(self.stream)  # what was cached may be older than the range
         bounds = await self.bounds()
         self.check(offset, bounds)

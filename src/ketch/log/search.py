@@ -1,8 +1,8 @@
 """ListOffsets by time: the record's own timestamp decides, entry ids only say where to begin.
 
-With time ids a record cannot have been appended before its timestamp, save by `timestampLead`, which the topic keeps: so
-a search begins at `(timestamp - lead) << N`. With dense ids a bisection over the timestamps finds the place, which is
-exact as long as they rise; a short log is simply read.
+With time ids a record cannot have been appended before its timestamp, save by `timestampLead`, which the topic keeps:
+so a search begins at `(timestamp - lead) << N`. With dense ids a bisection over the timestamps finds the place, which
+is exact as long as they rise; a short log is simply read.
 """
 
 from __future__ import annotations

@@ -68,4 +68,6 @@ def _check_timestamps(topic: Topic, header: BatchHeader, now: int) -> None:
     after = int(topic.configs["message.timestamp.after.max.ms"])
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != -1 and not now - before <= timestamp <= now + after:
-            raise InvalidTimestamp(f"Timestamp {timestamp} is not within {before} ms before and {after} ms after {now}.")
+            raise InvalidTimestamp(
+                f"Timestamp {timestamp} is not within {before} ms before and {after} ms after {now}."
+            )

@@ -1,1 +1,1 @@
-"""Redis: key names, the two connections, streams, scripts and the topic catalog. The one seam the layouts lie behind."""
+"""Redis: key names, connections, streams, scripts and the topic catalog. The one seam the layouts lie behind."""

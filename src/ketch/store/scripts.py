@@ -1,14 +1,14 @@
 """The Lua that makes a batch land whole or not at all. Sent with EVAL, so that a SCRIPT FLUSH can't take it away.
 
-Appending is optimistic: ids are chosen here, the XADDs are bulk-encoded by the kernel and go into MULTI between GUARD and
-RELEASE. GUARD compares the stream's last-generated-id with the one the ids were chosen behind. Where another client wrote
-in between, some XADDs of the batch would fail and the later ones succeed; so GUARD then poisons the stream (moves
-last-generated-id past the batch, which makes every XADD fail) and RELEASE puts it back: the refused batch leaves no trace.
-It also leaves a fence for this broker session, for the batches already pipelined behind the refused one must not
+Appending is optimistic: ids are chosen here, the XADDs are bulk-encoded by the kernel and go into MULTI between GUARD
+and RELEASE. GUARD compares the stream's last-generated-id with the one the ids were chosen behind. Where another client
+wrote in between, some XADDs of the batch would fail and the later ones succeed; so GUARD then poisons the stream (moves
+last-generated-id past the batch, which makes every XADD fail) and RELEASE puts it back: the refused batch leaves no
+trace. It also leaves a fence for this broker session, for the batches already pipelined behind the refused one must not
 overtake it. APPEND is the pessimistic form for a contended stream: ids are chosen in Redis, nothing can come between.
 
-Producer state (KIP-98) of one id, a hash field: `epoch last_sequence updated_ms` and up to five `first:last:entry_id`, the
-batches that a retry is recognised by. It moves only if its first two words are what the broker thought they were.
+Producer state (KIP-98) of one id, a hash field: `epoch last_sequence updated_ms` and up to five `first:last:entry_id`,
+the batches that a retry is recognised by. It moves only if its first two words are what the broker thought they were.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ local ems,eseq=tonumber(ARGV[3]),tonumber(ARGV[4])
 if ms<ems or (ms==ems and seq<eseq) then redis.call('XSETID',KEYS[1],ARGV[3]..'-'..ARGV[4]) end
 return 0"""
 
-# KEYS stream, producers, fence. ARGV expected last id, base id, end ms, end seq[, producer]. Returns 1, or 0 for refused.
+# KEYS stream, producers, fence. ARGV expected last id, base id, end ms, end seq[, producer]. Returns 1, or 0 for
+# refused.
 GUARD = _LAST_ID + _GUARD.format(expected="", record="")
 GUARD_PRODUCER = (
     "local cur" + _LAST_ID + _PRODUCER + _GUARD.format(expected=" and expected(5)", record=" record(5,ARGV[2])\n")
@@ -67,8 +68,9 @@ if last and last~='up' then
 end
 return 1"""
 
-# KEYS stream, producers. ARGV bits, floor ms, floor seq, producer's words (0|5), [producer], then per record the number of
-# its fields and values, and these. Returns the base id, 0 where the producer's state has moved, -1 for a record too wide.
+# KEYS stream, producers. ARGV bits, floor ms, floor seq, producer's words (0|5), [producer], then per record the number
+# of its fields and values, and these. Returns the base id, 0 where the producer's state has moved, -1 for a record too
+# wide.
 APPEND = (
     "local cur"
     + _LAST_ID

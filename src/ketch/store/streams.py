@@ -89,14 +89,19 @@ def parse_info(reply: Any) -> StreamInfo:
 class RecordSet:
     """The records of one produced batch, decompressed, as the kernel takes them."""
 
-    records: bytes | memoryview
+    records: bytes | bytearray | memoryview
     count: int
     base_timestamp: int
     timestamp: int | None  # ms, for LogAppendTime; None keeps each record's own
 
 
 def encode_transaction(
-    keys: tuple[bytes, bytes, bytes], codec: OffsetCodec, expected: Id, base: int, batch: RecordSet, producer: Producer | None
+    keys: tuple[bytes, bytes, bytes],
+    codec: OffsetCodec,
+    expected: Id,
+    base: int,
+    batch: RecordSet,
+    producer: Producer | None,
 ) -> tuple[bytes, int]:
     """The optimistic append: (commands, number of replies); the last reply is EXEC's, for `read_transaction`.
 
@@ -188,7 +193,7 @@ def read_range(
 
 
 def read_timestamps(reply: bytes, codec: OffsetCodec) -> list[tuple[int, int]]:
-    """(offset, timestamp in ms) of every entry in the reply of XRANGE, timestamps as `records.decode_entries` has them."""
+    """(offset, timestamp in ms) of every entry in XRANGE's reply, timestamps as `records.decode_entries` has them."""
     return [
         (codec.to_offset(*codec.parse_id(entry)), _timestamp(entry, fields, codec))
         for entry, fields in checked(parse(reply))

@@ -29,7 +29,10 @@ _CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill
 _ABANDONED_MS = 5_000  # a creation that takes longer has died on the way
 
 # KEYS hash. ARGV field, value, ...; the first pair is the id. 1 when this call made the hash.
-_CREATE_HASH = "if redis.call('HSETNX',KEYS[1],ARGV[1],ARGV[2])==0 then return 0 end redis.call('HSET',KEYS[1],unpack(ARGV)) return 1"
+_CREATE_HASH = """
+if redis.call('HSETNX',KEYS[1],ARGV[1],ARGV[2])==0 then return 0 end
+redis.call('HSET',KEYS[1],unpack(ARGV))
+return 1"""
 
 
 def legal_name(topic: str) -> bool:
@@ -176,9 +179,7 @@ class Catalog:
         now = time.monotonic()
         if len(self._cache) > _CACHE_MAX:
             self._cache.clear()
-        topics = [
-            self._parse(name, replies[2 * i + 1]) if replies[2 * i] else None for i, name in enumerate(names)
-        ]
+        topics = [self._parse(name, replies[2 * i + 1]) if replies[2 * i] else None for i, name in enumerate(names)]
         for name, topic in zip(names, topics, strict=True):
             self._cache[name] = (now, topic)
             if topic is not None:
@@ -205,4 +206,3 @@ class Catalog:
         except (KeyError, ValueError) as error:  # somebody's hand
             log.error("topic %s: its hash %s is damaged (%r)", name, self._keys.topic(name).decode(), error)
             return None
-

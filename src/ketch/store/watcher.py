@@ -1,9 +1,9 @@
 """Knows the ends of every stream someone reads, and wakes who waits when anyone writes.
 
-One connection with client tracking on (Redis 6): a stream whose XINFO was read over it is watched, and its first change,
-by whomever, is pushed. So what is cached is true until the push, waiting costs Redis nothing however many wait, and a
-plain redis-cli XADD wakes a consumer as fast as our own producer does. XREAD BLOCK would need one command that names all
-streams, sent anew at every change of the set, and its keys would span the slots of a cluster.
+One connection with client tracking on (Redis 6): a stream whose XINFO was read over it is watched, and its first
+change, by whomever, is pushed. So what is cached is true until the push, waiting costs Redis nothing however many wait,
+and a plain redis-cli XADD wakes a consumer as fast as our own producer does. XREAD BLOCK would need one command that
+names all streams, sent anew at every change of the set, and its keys would span the slots of a cluster.
 """
 
 from __future__ import annotations
