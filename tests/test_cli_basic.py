@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -248,6 +249,30 @@ def test_ready_line_and_stop(tmp_path):
             assert not Path(ready["socket"]).exists()
     with serving() as (_, line), redis.Redis(port=int(READY.fullmatch(line)["redis"])) as client:
         assert client.lrange("l", 0, -1) == [b"15", b"2"]
+
+
+def test_a_second_signal_stops_at_once():
+    with serving() as (process, line):
+        with redis.Redis(port=int(READY.fullmatch(line)["redis"])) as client:
+            valkey = client.info("server")["process_id"]
+        os.kill(valkey, signal.SIGSTOP)  # a stop that would take long
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.readline().endswith("SIGTERM: finishing requests in flight; once more stops at once\n")
+        _, log = stop(process)
+        assert "did not stop within 1 s and is killed" in log
+        assert not Path(f"/proc/{valkey}").exists()
+
+
+def test_metrics_and_health():
+    with serving("--http-port", "0") as (process, line):
+        found = re.search(r", http (127\.0\.0\.1:\d+), kernel ", line)
+        assert found, line
+        with urllib.request.urlopen(f"http://{found[1]}/healthz", timeout=LIMIT) as answer:
+            assert (answer.status, answer.read()) == (200, b"ok\n")
+        assert refusal(1, "serve", "--port", 0, "--data-dir", "other", "--http-port", found[1].rpartition(":")[2])
+        code, log = stop(process)
+        assert code == 0
+        assert "Traceback" not in log
 
 
 def test_second_broker_on_the_same_data_is_refused():

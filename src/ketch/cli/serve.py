@@ -26,11 +26,13 @@ from ketch.store.url import RedisAddress
 
 if TYPE_CHECKING:
     from ketch.broker.server import Broker
+    from ketch.console.app import Console
 
 log = logging.getLogger("ketch")
 
 # Descriptors beside those of client connections: Redis, Valkey's own, files, libraries.
 _OTHER_FILES = 256
+_IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
 
 
 def command(config: Path | None, **flags: Any) -> None:
@@ -55,6 +57,7 @@ class _Serve:
         self._settings = settings
         self._valkey: EmbeddedValkey | None = None
         self._broker: Broker | None = None
+        self._console: Console | None = None
         self._stop = asyncio.Event()
         self._abort = asyncio.Event()
 
@@ -67,8 +70,10 @@ class _Serve:
                 await self._stop.wait()
             return await self._drain()
         finally:
-            if self._valkey is not None:
-                await self._valkey.stop()
+            if self._console is not None:
+                await self._console.stop()
+            if self._valkey is not None and not await self._unless(self._abort, self._valkey.stop()):
+                await self._valkey.stop(_IMPATIENT_SECONDS)
 
     async def _start(self) -> None:
         _raise_file_limit(self._settings.max_connections)
@@ -84,6 +89,7 @@ class _Serve:
             await broker.drain()
             raise
         self._broker = broker
+        await self._start_console(broker)
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -105,6 +111,19 @@ class _Serve:
             starting.cancel()
         return RedisAddress.parse(valkey.url)
 
+    async def _start_console(self, broker: Broker) -> None:
+        if self._settings.http_port is None:
+            return
+        from ketch.console.app import Console
+
+        console = Console(self._settings.host, self._settings.http_port, lambda: broker.log.up)
+        try:
+            await console.start()
+        except KetchError:
+            await broker.drain()
+            raise
+        self._console = console
+
     def _ready_line(self, address: RedisAddress, port: int) -> str:
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         parts = [f"kafka {host}:{port}"]
@@ -112,6 +131,8 @@ class _Serve:
             parts += [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
         else:
             parts += [f"redis {address.describe()}"]
+        if self._console is not None:
+            parts += [f"http {host}:{self._console.port}"]
         parts += [f"kernel {KERNEL}", f"{time.perf_counter() - STARTED:.1f} s"]
         return f"ketch ready: {', '.join(parts)}"
 

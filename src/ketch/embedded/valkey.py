@@ -98,13 +98,16 @@ class EmbeddedValkey:
             raise
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
-    async def stop(self) -> None:
-        """Stops Valkey in order: it flushes and syncs its append-only file. Does nothing the second time."""
+    async def stop(self, patience: float = _STOP_SECONDS) -> None:
+        """Stops Valkey in order: it flushes and syncs its append-only file. Does nothing the second time.
+
+        Valkey is killed when that takes longer than `patience` seconds.
+        """
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
             self._supervisor = None
-        await self._end_process()
+        await self._end_process(patience)
         self._release()
 
     # -- the data directory
@@ -198,16 +201,16 @@ class EmbeddedValkey:
             ready.cancel()
             await asyncio.gather(exited, ready, return_exceptions=True)
 
-    async def _end_process(self) -> None:
+    async def _end_process(self, patience: float = _STOP_SECONDS) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
         with suppress(ProcessLookupError):
             process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+            await asyncio.wait_for(process.wait(), patience)
         except TimeoutError:
-            log.error("Valkey (pid %d) did not stop within %.0f s and is killed", process.pid, _STOP_SECONDS)
+            log.error("Valkey (pid %d) did not stop within %.0f s and is killed", process.pid, patience)
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
