@@ -67,5 +67,9 @@ class TransactionsUnsupported(KetchError):
     """A transactional batch; Kafka's TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which a client takes as final."""
 
 
+class UnknownLeaderEpoch(KetchError):
+    """Kafka's UNKNOWN_LEADER_EPOCH (75)."""
+
+
 class UnknownTopicId(KetchError):
     """Kafka's UNKNOWN_TOPIC_ID (100)."""

@@ -1,7 +1,8 @@
-"""The bound on request bytes in flight over all connections: who may go on reading. Sans-IO."""
+"""The bounds on what requests hold over all connections: who may go on reading, or inflating. No I/O."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 
@@ -64,3 +65,31 @@ class Budget:
         if self._favoured is not None:
             del self._paused[self._favoured]
             self._favoured.resume()
+
+
+class Gate:
+    """Counts what work in progress holds; whoever would add to it waits while it is above `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._below = asyncio.Event()
+        self._below.set()
+
+    async def passed(self) -> None:
+        """Waits until there is room. The caller takes it before it awaits anything else."""
+        while not self._below.is_set():
+            await self._below.wait()
+
+    def take(self, size: int) -> None:
+        self._change(size)
+
+    def give(self, size: int) -> None:
+        self._change(-size)
+
+    def _change(self, size: int) -> None:
+        self._used += size
+        if self._used <= self._limit:
+            self._below.set()
+        else:
+            self._below.clear()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
-from ketch.broker.api import Answer, Api, CloseConnection, Request
+from ketch.broker.api import Answer, Api, CloseConnection, Request, printable
 from ketch.broker.dispatch import TABLE
 from ketch.broker.handlers import api_versions
 from ketch.errors import KetchError
@@ -30,6 +30,9 @@ _CONTROL_REQUEST_MAX = 4 << 20
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered
 
+# Bytes, None for no response, or the reason for closing the connection when it is this one's turn.
+_Response = asyncio.Future[bytes | KetchError | None]
+
 
 class Connection(asyncio.Protocol):
     """The asyncio shell. A task lives only while there are requests, so an idle connection costs little."""
@@ -41,17 +44,20 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         # reading
         self._frames = FrameReader(broker.settings.socket_request_max_bytes)
-        self._requests: deque[bytes] = deque()
+        self._requests: deque[bytes | FrameError] = deque()  # an error is the last
         self._held = 0  # bytes of requests not yet answered, a half received one included
         self._paused = False
+        self._ending = False  # nothing more is read
         self.last_active = time.monotonic()
         # working
         self._worker: asyncio.Task[None] | None = None
         self._client_id: str | None = None
         # writing
-        self._responses: deque[tuple[int, asyncio.Future[bytes | None]]] = deque()  # (request's bytes, response)
+        self._responses: deque[tuple[int, _Response]] = deque()  # (request's bytes, response)
         self._progress = asyncio.Event()  # a response went out, or the peer reads again
         self._writable = True
+        self._unsent = 0  # response bytes that the peer does not take, as far as they count
+        self._reported = ""  # what the log said last
 
     @property
     def client(self) -> str:
@@ -60,12 +66,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        return bool(self._requests or self._responses or self._worker)
+        unsent = self._transport is not None and self._transport.get_write_buffer_size()
+        return bool(self._requests or self._responses or self._worker or unsent)
 
     @property
     def halfway(self) -> bool:
         """A request has begun to come in and nothing else is going on."""
-        return bool(self._frames.buffered) and not (self.busy or self._paused)
+        return bool(self._frames.buffered) and not (self._paused or self.busy)
 
     # -- asyncio's side
 
@@ -82,10 +89,11 @@ class Connection(asyncio.Protocol):
         self._held += len(data)
         allowed = self._broker.budget.take(self, len(data))
         try:
-            self._requests.extend(self._frames.feed(data))
+            for frame in self._frames.feed(data):
+                self._requests.append(frame)
         except FrameError as error:
-            self._hang_up(str(error))
-            return
+            self._requests.append(error)
+            self.drain()
         if self._requests and self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work())
         if not allowed or self._full:
@@ -105,19 +113,27 @@ class Connection(asyncio.Protocol):
         for _, response in self._responses:
             response.cancel()
         self._responses.clear()
+        self._count_unsent(0)
         self._broker.forget(self)
         self._broker.budget.leave(self, self._held)
         self._held = 0
 
     def pause_writing(self) -> None:
         self._writable = False
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self.last_active = time.monotonic()
         self._writable = True
+        self._count_unsent(0)
         self._progress.set()
 
     # -- backpressure
+
+    def _count_unsent(self, size: int) -> None:
+        self._broker.unsent += size - self._unsent
+        self._unsent = size
 
     def _pause(self) -> None:
         if self._transport is not None and not self._paused:
@@ -125,7 +141,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None and self._paused and not self._full:
+        if self._transport is not None and self._paused and not (self._full or self._ending):
             self._paused = False
             self._transport.resume_reading()
 
@@ -143,10 +159,11 @@ class Connection(asyncio.Protocol):
             while self._requests:
                 await self._serve(self._requests.popleft())
                 await self._keep_pace()
-        except (CloseConnection, MalformedRequest) as error:
-            self._hang_up(str(error))
         except KetchError as error:
-            self._hang_up(f"no answer possible: {error}")
+            self.drain()
+            self._requests.clear()
+            self._respond(0).set_result(error)
+            self._flush()
         except Exception:
             log.exception("%s: unexpected error; connection closed", self.client)
             self._close()
@@ -159,7 +176,9 @@ class Connection(asyncio.Protocol):
             self._progress.clear()
             await self._progress.wait()
 
-    async def _serve(self, frame: bytes) -> None:
+    async def _serve(self, frame: bytes | FrameError) -> None:
+        if isinstance(frame, FrameError):
+            raise frame
         key, version, correlation_id = peek_api(frame)
         api = TABLE.get(key)
         if api is None:
@@ -170,65 +189,79 @@ class Connection(asyncio.Protocol):
         if key != _PRODUCE and len(frame) > _CONTROL_REQUEST_MAX:
             raise MalformedRequest(f"a request of {len(frame)} bytes for API key {key}")
         header, body = decode_request(frame, key, version)
-        self._client_id = header.client_id
-        answer = await api.handle(Request(self._broker, header, body, self.client))
+        if header.client_id != self._client_id:
+            self._client_id = printable(header.client_id or "")
+        request = Request(self._broker, header, body, self.client)
+        answer = await api.handle(request)
         metrics.requested(api.handle.__module__.rpartition(".")[2])
-        self._answer(len(frame), api, version, correlation_id, answer)
+        response = self._respond(len(frame) + 4)
+        if answer is None or isinstance(answer, Mapping):
+            self._answer(request, answer, response)
+        else:
+            self._broker.background(asyncio.ensure_future(self._later(request, answer, response)))
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
         if api.key != _API_VERSIONS:
             raise MalformedRequest(f"version {version} of API key {api.key}, served are {api.least} to {api.most}")
-        self._answer(size, api, 0, correlation_id, api_versions.answer(ErrorCode.unsupported_version))
+        body = api_versions.answer(ErrorCode.unsupported_version)
+        self._respond(size + 4).set_result(encode_response(api.key, 0, correlation_id, body))
+        self._flush()
 
     # -- responses
 
-    def _answer(
-        self, size: int, api: Api, version: int, correlation_id: int, answer: Answer | Awaitable[Answer]
-    ) -> None:
-        """Puts the response in line; `size` is that of the request's frame."""
-        response: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self._responses.append((size + 4, response))
-        if answer is None or isinstance(answer, Mapping):
-            response.set_result(encode_response(api.key, version, correlation_id, answer) if answer else None)
-            self._flush()
-        else:
-            task = asyncio.ensure_future(self._later(api, version, correlation_id, answer, response))
-            self._broker.background(task)
+    def _respond(self, size: int) -> _Response:
+        """A place in the line of responses; `size` is that of the request's frame."""
+        response: _Response = asyncio.get_running_loop().create_future()
+        self._responses.append((size, response))
+        return response
 
-    async def _later(
-        self,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        answer: Awaitable[Answer],
-        response: asyncio.Future[bytes | None],
-    ) -> None:
+    async def _later(self, request: Request, answer: Awaitable[Answer], response: _Response) -> None:
         try:
-            body = await answer
-            if not response.done():
-                response.set_result(encode_response(api.key, version, correlation_id, body) if body else None)
-                self._flush()
+            self._answer(request, await answer, response)
         except CloseConnection as error:
-            self._hang_up(str(error))
+            self._report(request)
+            self.drain()
+            if not response.done():
+                response.set_result(error)
+                self._flush()
         except Exception:
             log.exception("%s: unexpected error; connection closed", self.client)
             self._close()
+
+    def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
+        self._report(request)
+        if not response.done():
+            header = request.header
+            response.set_result(
+                encode_response(header.api_key, header.api_version, header.correlation_id, answer) if answer else None
+            )
+            self._flush()
 
     def _flush(self) -> None:
         """Writes the responses that are ready, as far as those before them are, too."""
         while self._responses and self._responses[0][1].done():
             size, response = self._responses.popleft()
             data = response.result()
+            if isinstance(data, KetchError):
+                self._hang_up(str(data))
+                return
             if data is not None and self._transport is not None:
                 self._transport.write(data)
             self._release(size)
         self._progress.set()
 
+    def _report(self, request: Request) -> None:
+        """One line for what went wrong in a request; what a client goes on asking is not said again."""
+        summary = request.summary
+        if summary and summary != self._reported:
+            self._reported = summary
+            log.warning("%s: %s", request.client, summary)
+
     # -- the end
 
     def _hang_up(self, reason: str) -> None:
         if self._transport is not None:
-            log.warning("%s: connection closed: %s", self.client, reason)
+            log.warning("%s: connection closed: %s", self.client, printable(reason))
             metrics.bad_requests.inc()
         self._close()
 
@@ -238,8 +271,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def drain(self) -> None:
-        """Takes up nothing more; what is being worked on is answered."""
-        self._requests.clear()
+        """Reads nothing more; what has come in is answered."""
+        self._ending = True
         self._pause()
 
     def abort(self) -> None:

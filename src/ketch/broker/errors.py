@@ -19,6 +19,7 @@ _CODES: dict[type[KetchError], ErrorCode] = {
     errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
     errors.UnknownTopicOrPartition: ErrorCode.unknown_topic_or_partition,
+    errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
     errors.UnknownTopicId: ErrorCode.unknown_topic_id,
     errors.TopicExists: ErrorCode.topic_already_exists,
     errors.InvalidConfig: ErrorCode.invalid_config,
@@ -29,3 +30,9 @@ _CODES: dict[type[KetchError], ErrorCode] = {
 def code_of(error: BaseException) -> ErrorCode:
     """The code a client gets for an error; UNKNOWN_SERVER_ERROR for one that nobody foresaw."""
     return _CODES.get(type(error), ErrorCode.unknown_server_error)  # type: ignore[arg-type]
+
+
+def check_leader_epoch(epoch: int) -> None:
+    """Raises UnknownLeaderEpoch unless a client's epoch of a partition, -1 for none, can be: all are 0 here."""
+    if epoch > 0:
+        raise errors.UnknownLeaderEpoch(f"leader epoch {epoch}, it is 0")

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from ketch import metrics
-from ketch.broker.budget import Budget
+from ketch.broker.budget import Budget, Gate
 from ketch.broker.connection import Connection
 from ketch.broker.sessions import Sessions
 from ketch.config import Settings
@@ -21,6 +21,11 @@ from ketch.store.url import RedisAddress
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
+# Records inflate, and as commands for Redis they grow again: so much may be on the way at a time, and one batch more.
+_INFLATED_MAX = 64 << 20
+_UNSENT_MAX = 256 << 20  # response bytes that peers do not take
+_LEAST_FETCH = 64 << 10  # what a fetch may always have
+_FETCHES = 8  # that read records at a time; Redis answers one after the other anyway
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
 
 
@@ -37,6 +42,9 @@ class Broker:
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots)
         self.topic_notes = TopicNotes(self.log.catalog)
         self.budget = Budget(settings.queued_max_bytes)
+        self.inflated = Gate(_INFLATED_MAX)
+        self.fetching = asyncio.Semaphore(_FETCHES)
+        self.unsent = 0  # bytes of responses that peers do not take
         self.cluster_id = ""
         self.port = settings.port
         self._server: asyncio.Server | None = None
@@ -46,6 +54,11 @@ class Broker:
     @property
     def advertised(self) -> tuple[str, int]:
         return self.settings.advertised(self.port)
+
+    @property
+    def fetch_room(self) -> int:
+        """Bytes that a fetch may give now: the less, the more lie here that others do not take."""
+        return min(self.settings.fetch_max_bytes, max(_LEAST_FETCH, (_UNSENT_MAX - self.unsent) // 4))
 
     async def start(self) -> None:
         """Connects to Redis and listens.

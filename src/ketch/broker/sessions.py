@@ -20,6 +20,10 @@ class SessionNotFound(KetchError):
     """Kafka's FETCH_SESSION_ID_NOT_FOUND (70)."""
 
 
+class SessionTopicIds(KetchError):
+    """Kafka's FETCH_SESSION_TOPIC_ID_ERROR (106)."""
+
+
 class InvalidSessionEpoch(KetchError):
     """Kafka's INVALID_FETCH_SESSION_EPOCH (71)."""
 
@@ -32,6 +36,7 @@ class Target:
     partition: int
     offset: int
     max_bytes: int
+    leader_epoch: int = -1  # that the consumer knows; -1 for none
     told: tuple[int, int] = (-1, -1)  # log start and high watermark
 
 
@@ -41,6 +46,7 @@ class Session:
 
     id: int = 0
     epoch: int = FINAL_EPOCH
+    by_id: bool = False  # topics are ids
     targets: OrderedDict[tuple[TopicKey, int], Target] = field(default_factory=OrderedDict)
     incremental: bool = False  # this answer leaves out what has not changed
 
@@ -51,6 +57,7 @@ class Session:
                 self.targets[target.topic, target.partition] = target
             else:
                 known.offset, known.max_bytes = target.offset, target.max_bytes
+                known.leader_epoch = target.leader_epoch
         for key in forgotten:
             self.targets.pop(key, None)
 
@@ -75,41 +82,43 @@ class Sessions:
         return len(self._sessions)
 
     def resolve(
-        self, session_id: int, epoch: int, targets: list[Target], forgotten: list[tuple[TopicKey, int]]
+        self, session_id: int, epoch: int, targets: list[Target], forgotten: list[tuple[TopicKey, int]], by_id: bool
     ) -> Session:
         """The session that a fetch belongs to, its targets brought up to date.
 
         Raises:
             SessionNotFound: no such session, or it has been evicted.
             InvalidSessionEpoch: a request was lost or came twice.
+            SessionTopicIds: it was made with topic names and is used with ids, or the other way round.
         """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
-            session = self._new() if epoch == INITIAL_EPOCH and targets else Session()
+            session = self._new(by_id) if epoch == INITIAL_EPOCH else Session()
             session.update(targets)
             return session
-        return self._continue(session_id, epoch, targets, forgotten)
+        session = self._continued(session_id, epoch, by_id)
+        session.update(targets, forgotten)
+        return session
 
-    def _continue(
-        self, session_id: int, epoch: int, targets: list[Target], forgotten: list[tuple[TopicKey, int]]
-    ) -> Session:
+    def _continued(self, session_id: int, epoch: int, by_id: bool) -> Session:
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionNotFound(f"no fetch session {session_id}")
+        if session.by_id != by_id:
+            raise SessionTopicIds(f"fetch session {session_id} is one of topic {'ids' if session.by_id else 'names'}")
         if epoch != session.epoch:
             raise InvalidSessionEpoch(f"epoch {epoch} of fetch session {session_id}, {session.epoch} is next")
         self._sessions.move_to_end(session_id)
         session.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
         session.incremental = True
-        session.update(targets, forgotten)
         return session
 
-    def _new(self) -> Session:
+    def _new(self, by_id: bool) -> Session:
         if not self._slots:
             return Session()
         while len(self._sessions) >= self._slots:
             self._sessions.popitem(last=False)
-        session = Session(self._new_id(), INITIAL_EPOCH + 1)
+        session = Session(self._new_id(), INITIAL_EPOCH + 1, by_id)
         self._sessions[session.id] = session
         return session
 

@@ -6,6 +6,7 @@ Sans-IO: bytes go in as the socket delivers them, whole frames come out.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from ketch.errors import KetchError
 
@@ -23,49 +24,47 @@ class FrameReader:
         max_bytes: the largest frame taken (`socket.request.max.bytes`).
     """
 
-    __slots__ = ("_chunks", "_have", "_need", "max_bytes")
+    __slots__ = ("_need", "_rest", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._chunks: list[bytes] = []
-        self._have = 0
-        self._need = 0  # bytes of the current frame with its prefix; 0 while the prefix is incomplete
+        self._rest = bytearray()  # of a frame that is not whole yet; one piece, however small the reads
+        self._need = 0  # bytes of that frame with its prefix; 0 while the prefix is incomplete
 
     @property
     def buffered(self) -> int:
         """Bytes held of a frame that is not whole yet."""
-        return self._have
+        return len(self._rest)
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> Iterator[bytes]:
         """Takes what a socket read returned, gives the frames it completes, in order, without their prefix.
 
         Raises:
-            FrameError: a length that is negative or above `max_bytes`; nothing after it can be trusted.
+            FrameError: behind the frames before it, a length that is negative or above `max_bytes`; nothing after it
+                can be trusted.
         """
-        self._chunks.append(data)
-        self._have += len(data)
-        if self._have < self._need:
-            return []
-        buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
-        frames = []
-        start, end = 0, len(buffer)
+        whole: bytes | bytearray = data
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._need:
+                return
+            whole, self._rest = self._rest, bytearray()
+        view = memoryview(whole)
         self._need = 0
-        while end - start >= 4:
-            size = self._length(buffer, start)
-            if end - start - 4 < size:
+        while len(view) >= 4:
+            size = self._length(view)
+            if len(view) - 4 < size:
                 self._need = size + 4
                 break
-            frames.append(buffer[start + 4 : start + 4 + size])
-            start += 4 + size
-        self._chunks = [buffer[start:]] if start < end else []
-        self._have = end - start
-        return frames
+            yield bytes(view[4 : 4 + size])
+            view = view[4 + size :]
+        self._rest += view
 
-    def _length(self, buffer: bytes, start: int) -> int:
-        size: int = _LENGTH.unpack_from(buffer, start)[0]
+    def _length(self, frame: memoryview) -> int:
+        size: int = _LENGTH.unpack_from(frame)[0]
         if 0 <= size <= self.max_bytes:
             return size
-        raise FrameError(_explain(buffer[start : start + 4], size, self.max_bytes))
+        raise FrameError(_explain(bytes(frame[:4]), size, self.max_bytes))
 
 
 def _explain(prefix: bytes, size: int, limit: int) -> str:

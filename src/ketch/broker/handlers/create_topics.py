@@ -14,7 +14,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
-from ketch.broker.api import Answer, Request
+from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import code_of
 from ketch.errors import KetchError, TopicExists
 from ketch.store.offsets import OffsetCodec
@@ -51,8 +51,8 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:
         code = error.code if isinstance(error, _Refused) else code_of(error)
-        log.info("%s: CreateTopics %s refused with %s: %s", request.client, asked.name, code.name, error)
-        return _result(asked.name, code, str(error))
+        request.note(f"CreateTopics {asked.name} refused with {code.name}: {error}")
+        return _result(asked.name, code, printable(str(error)))
     return _made(request, topic)
 
 

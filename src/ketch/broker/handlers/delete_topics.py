@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.api import Answer, Request
+from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import code_of
 from ketch.errors import KetchError
 from ketch.store.topics import Topic
@@ -37,8 +37,8 @@ async def _delete(request: Request, name: str | None, topic_id: UUID, times: int
             return _result(name, topic_id, ErrorCode.request_timed_out, None)
         await request.broker.log.delete(topic)
     except KetchError as error:
-        log.info("%s: DeleteTopics %s: %s", request.client, name or topic_id, error)
-        return _result(name, topic_id, code_of(error), str(error))
+        request.note(f"DeleteTopics {name or topic_id}: {error}")
+        return _result(name, topic_id, code_of(error), printable(str(error)))
     log.info("%s: deleted topic %s", request.client, topic.name)
     return _result(topic.name, topic.id, ErrorCode.none, None)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
-from ketch.broker.api import Answer, Request
+from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import code_of
 from ketch.errors import KetchError
 from ketch.store.topics import legal_name
 from ketch.wire.messages import Body
-
-log = logging.getLogger(__name__)
 
 _TOPIC, _BROKER = 2, 4
 
@@ -38,7 +35,7 @@ async def _topic(request: Request, asked: Any, names: tuple[str, ...] | None) ->
     try:
         topic = await request.broker.log.topic(asked.resource_name)
     except KetchError as error:
-        log.info("%s: DescribeConfigs of %s: %s", request.client, asked.resource_name, error)
+        request.note(f"DescribeConfigs of {asked.resource_name}: {error}")
         return _result(asked, code_of(error), str(error))
     entries = configs.topic_configs(topic, request.broker.settings, names)
     return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
@@ -64,7 +61,7 @@ def _trimmed(request: Request, entries: list[Body]) -> list[Body]:
 def _result(asked: Any, error: ErrorCode, message: str, entries: list[Body] | None = None) -> Body:
     return {
         "error_code": error,
-        "error_message": message,
+        "error_message": printable(message),
         "resource_type": asked.resource_type,
         "resource_name": asked.resource_name,
         "configs": entries or [],

@@ -5,14 +5,13 @@ than `min_bytes` waits on the streams themselves (`store.watcher`): any writer w
 record is returned if there is any, however large (KIP-74). Zstd goes to versions that know it (10 and on, KIP-110), the
 others get the batch uncompressed.
 
-Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; leader epochs
-are 0 throughout and not checked; every partition has one replica, so followers' fields are ignored.
+Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; every partition
+has the leader epoch 0; every partition has one replica, so followers' fields are ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,18 +21,18 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of
-from ketch.broker.sessions import InvalidSessionEpoch, Session, SessionNotFound, Target, TopicKey
+from ketch.broker.errors import check_leader_epoch, code_of
+from ketch.broker.sessions import InvalidSessionEpoch, Session, SessionNotFound, SessionTopicIds, Target, TopicKey
 from ketch.errors import KetchError
 from ketch.log.notes import fetch_codec
 from ketch.log.partition import Bounds, Partition
 from ketch.wire.messages import Body
 
-log = logging.getLogger(__name__)
-
 _IDS_SINCE = 13
 _ZSTD, _ZSTD_SINCE = 4, 10
 _ZERO_ID = UUID(int=0)
+_READ_COMMITTED = 1
+_COALESCE_S = 0.01
 
 
 @dataclass(slots=True)
@@ -63,17 +62,28 @@ async def handle(request: Request) -> Answer:
         return _failure(ErrorCode.fetch_session_id_not_found)
     except InvalidSessionEpoch:
         return _failure(ErrorCode.invalid_fetch_session_epoch)
+    except SessionTopicIds:
+        return _failure(ErrorCode.fetch_session_topic_id_error)
     deadline = time.monotonic() + body.max_wait.total_seconds()
     while True:
         results = await _read_all(request, session)
         if _enough(results, body.min_bytes) or not await _changed(request, results, deadline):
             return _answer(request, session, results)
+        if any(result.records for result in results):
+            # Still too little: what there is will be read again, so not for every single record that comes in.
+            await asyncio.sleep(_COALESCE_S)
 
 
 def _session(request: Request) -> Session:
     body = request.body
     targets = [
-        Target(_topic_key(request, topic), part.partition, part.fetch_offset, part.partition_max_bytes)
+        Target(
+            _topic_key(request, topic),
+            part.partition,
+            part.fetch_offset,
+            part.partition_max_bytes,
+            getattr(part, "current_leader_epoch", -1),
+        )
         for topic in body.topics
         for part in topic.partitions
     ]
@@ -84,7 +94,8 @@ def _session(request: Request) -> Session:
     forgotten = [
         (_topic_key(request, topic), index) for topic in body.forgotten_topics_data for index in topic.partitions
     ]
-    return request.broker.sessions.resolve(body.session_id, body.session_epoch, targets, forgotten)
+    by_id = request.version >= _IDS_SINCE
+    return request.broker.sessions.resolve(body.session_id, body.session_epoch, targets, forgotten, by_id)
 
 
 def _topic_key(request: Request, topic: object) -> TopicKey:
@@ -100,7 +111,13 @@ def _topic_key(request: Request, topic: object) -> TopicKey:
 async def _read_all(request: Request, session: Session) -> list[_Result]:
     """Reads partition after partition until the response is full; the rest give their bounds only."""
     results = await asyncio.gather(*(_locate(request, target) for target in session.targets.values()))
-    room = min(max(request.body.max_bytes, 0), request.broker.settings.fetch_max_bytes)
+    async with request.broker.fetching:
+        await _fill(request, results)
+    return results
+
+
+async def _fill(request: Request, results: list[_Result]) -> None:
+    room = min(max(request.body.max_bytes, 0), request.broker.fetch_room)
     first = True
     for result in results:
         if not _has_data(result):
@@ -110,21 +127,19 @@ async def _read_all(request: Request, session: Session) -> list[_Result]:
             await _read(request, result, limit)
             room -= len(result.records)
             first = first and not result.records
-    return results
 
 
 async def _locate(request: Request, target: Target) -> _Result:
     result = _Result(target)
     try:
         result.partition = await _partition(request, target)
+        check_leader_epoch(target.leader_epoch)
         result.bounds = await result.partition.bounds()
         result.partition.check(target.offset, result.bounds)
     except KetchError as error:
         result.error = code_of(error)
         result.bounds = None
-        log.info(
-            "%s: Fetch of %s-%d gets %s: %s", request.client, target.topic, target.partition, result.error.name, error
-        )
+        request.note(f"Fetch of {target.topic}-{target.partition} gets {result.error.name}: {error}")
     return result
 
 
@@ -150,6 +165,7 @@ async def _read(request: Request, result: _Result, limit: int) -> None:
         result.records, result.bounds = read.records, read.bounds
     except KetchError as error:
         result.error, result.bounds = code_of(error), None
+        request.note(f"Fetch of {result.target.topic}-{result.target.partition} gets {result.error.name}: {error}")
 
 
 # -- waiting
@@ -189,9 +205,10 @@ async def _changed(request: Request, results: Iterable[_Result], deadline: float
 
 def _answer(request: Request, session: Session, results: list[_Result]) -> Body:
     topics: dict[TopicKey, list[Body]] = {}
+    committed = request.body.isolation_level == _READ_COMMITTED
     for result in results:
         if result.news or not session.incremental:
-            topics.setdefault(result.target.topic, []).append(_partition_body(result))
+            topics.setdefault(result.target.topic, []).append(_partition_body(result, committed))
             result.target.told = result.told
         if result.records:
             session.served(result.target)
@@ -204,7 +221,7 @@ def _answer(request: Request, session: Session, results: list[_Result]) -> Body:
     }
 
 
-def _partition_body(result: _Result) -> Body:
+def _partition_body(result: _Result, committed: bool) -> Body:
     log_start, end = result.told
     return {
         "partition_index": result.target.partition,
@@ -212,7 +229,7 @@ def _partition_body(result: _Result) -> Body:
         "high_watermark": end,
         "last_stable_offset": end,
         "log_start_offset": log_start,
-        "aborted_transactions": None,
+        "aborted_transactions": () if committed else None,
         "records": result.records,
     }
 

@@ -6,15 +6,11 @@ transactional id is refused: there are no transactions.
 
 from __future__ import annotations
 
-import logging
-
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError
 from ketch.wire.messages import Body
-
-log = logging.getLogger(__name__)
 
 
 async def handle(request: Request) -> Answer:
@@ -23,15 +19,13 @@ async def handle(request: Request) -> Answer:
     if body.transactional_id == "" or half:
         return _answer(ErrorCode.invalid_request)
     if body.transactional_id is not None:
-        log.warning(
-            "%s: InitProducerId for transactional id %s: no transactions", request.client, body.transactional_id
-        )
+        request.note(f"InitProducerId for transactional id {body.transactional_id}: there are no transactions")
         return _answer(ErrorCode.transactional_id_authorization_failed)
     try:
         return _answer(ErrorCode.none, await request.broker.log.new_producer_id())
     except KetchError as error:
         # The client asks its coordinator, which is the word for a broker that can't do that now; it tries again.
-        log.warning("%s: InitProducerId: %s", request.client, error)
+        request.note(f"InitProducerId: {error}")
         return _answer(ErrorCode.coordinator_not_available)
 
 

@@ -7,18 +7,17 @@ that.
 
 from __future__ import annotations
 
-import logging
+from collections import Counter
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of
+from ketch.broker.errors import check_leader_epoch, code_of
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.log.search import Found
 from ketch.wire.messages import Body
-
-log = logging.getLogger(__name__)
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -26,28 +25,34 @@ _NOTHING = Found(-1, -1)
 
 
 async def handle(request: Request) -> Answer:
+    return {"throttle_time": 0, "topics": [await _topic(request, topic) for topic in request.body.topics]}
+
+
+async def _topic(request: Request, asked: Any) -> Body:
+    times = Counter(part.partition_index for part in asked.partitions)
+    parts = {part.partition_index: part for part in asked.partitions}.values()
     return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [await _partition(request, topic.name, part) for part in topic.partitions],
-            }
-            for topic in request.body.topics
+        "name": asked.name,
+        "partitions": [
+            _body(part.partition_index, ErrorCode.invalid_request, _NOTHING)
+            if times[part.partition_index] > 1
+            else await _partition(request, asked.name, part)
+            for part in parts
         ],
     }
 
 
-async def _partition(request: Request, name: str, asked: object) -> Body:
-    index: int = asked.partition_index  # type: ignore[attr-defined]
-    timestamp: int = asked.timestamp  # type: ignore[attr-defined]
+async def _partition(request: Request, name: str, asked: Any) -> Body:
+    index, timestamp = asked.partition_index, asked.timestamp
     if timestamp < LATEST_TIERED or request.version < _SINCE.get(timestamp, 0):
         return _body(index, ErrorCode.unsupported_version, _NOTHING)
     try:
         topic = await request.broker.log.topic(name)
-        found = await _find(request.broker.log.partition(topic, index), timestamp)
+        partition = request.broker.log.partition(topic, index)
+        check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
+        found = await _find(partition, timestamp)
     except KetchError as error:
-        log.info("%s: ListOffsets of %s-%d gets %s: %s", request.client, name, index, code_of(error).name, error)
+        request.note(f"ListOffsets of {name}-{index} gets {code_of(error).name}: {error}")
         return _body(index, code_of(error), _NOTHING)
     return _body(index, ErrorCode.none, found or _NOTHING)
 

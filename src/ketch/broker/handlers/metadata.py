@@ -7,20 +7,23 @@ A topic that was just created is in the first answer already (Kafka has the clie
 from __future__ import annotations
 
 import logging
-from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.errors import KetchError, StorageUnavailable, TopicExists
+from ketch.errors import KetchError, TopicExists
 from ketch.store.topics import Topic, legal_name
 from ketch.wire.messages import Body
 
 log = logging.getLogger(__name__)
 
-_NO_OPERATIONS = -(2**31)  # authorized operations: not asked for, there is no authorizer
+# Authorized operations (KIP-430), bits of AclOperation: all of them where they are asked for, there is no authorizer.
+_NOT_ASKED = -(2**31)
+_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 _ZERO_ID = UUID(int=0)
+_NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
 
 async def handle(request: Request) -> Answer:
@@ -32,39 +35,39 @@ async def handle(request: Request) -> Answer:
         "cluster_id": broker.cluster_id,
         "controller_id": broker.settings.node_id,
         "topics": await _topics(request),
-        "cluster_authorized_operations": _NO_OPERATIONS,
+        "cluster_authorized_operations": _operations(request, "cluster", _CLUSTER_OPERATIONS),
     }
+
+
+def _operations(request: Request, of: str, all_of_them: int) -> int:
+    return all_of_them if getattr(request.body, f"include_{of}_authorized_operations", False) else _NOT_ASKED
 
 
 async def _topics(request: Request) -> list[Body]:
     asked = request.body.topics
+    if asked is None or (request.version == 0 and not asked):
+        # Without Redis this raises, which closes the connection: there is no place for an error but in a topic, and a
+        # list that looks complete and is not would be worse than none.
+        return [_describe(request, topic) for topic in await request.broker.log.catalog.all()]
+    ids = dict.fromkeys(topic.topic_id for topic in asked if getattr(topic, "topic_id", None))
+    if ids:  # what is asked for by name is left out then, as Kafka does
+        return [await _by_id(request, topic_id) for topic_id in ids]
+    return [await _by_name(request, name) for name in dict.fromkeys(topic.name or "" for topic in asked)]
+
+
+async def _by_id(request: Request, topic_id: UUID) -> Body:
+    if request.version < _NULL_NAMES_SINCE:
+        return _error(ErrorCode.invalid_request, "", topic_id)
     try:
-        if asked is None or (request.version == 0 and not asked):
-            return [_describe(request, topic) for topic in await request.broker.log.catalog.all()]
-    except StorageUnavailable as error:
-        # There is no place for an error but in a topic. A list that looks complete and is not would be worse than none.
-        log.warning("%s: Metadata of all topics: %s", request.client, error)
-        raise
-    by_id = any(getattr(topic, "topic_id", None) not in (None, _ZERO_ID) for topic in asked)
-    return [await (_by_id if by_id else _by_name)(request, topic) for topic in _once(asked)]
-
-
-def _once(asked: tuple[Any, ...]) -> list[Any]:
-    return list({(topic.name, getattr(topic, "topic_id", None)): topic for topic in asked}.values())
-
-
-async def _by_id(request: Request, asked: Any) -> Body:
-    try:
-        topic = await request.broker.log.catalog.by_id(asked.topic_id)
+        topic = await request.broker.log.catalog.by_id(topic_id)
     except KetchError as error:
-        return _unavailable(request, error, None, asked.topic_id)
+        return _unavailable(request, error, None, topic_id)
     if topic is None:
-        return _error(ErrorCode.unknown_topic_id, None if request.version >= 12 else "", asked.topic_id)
+        return _error(ErrorCode.unknown_topic_id, None, topic_id)
     return _describe(request, topic)
 
 
-async def _by_name(request: Request, asked: Any) -> Body:
-    name: str = asked.name or ""
+async def _by_name(request: Request, name: str) -> Body:
     if not legal_name(name):
         return _error(ErrorCode.invalid_topic_exception, name)
     try:
@@ -114,12 +117,12 @@ def _describe(request: Request, topic: Topic) -> Body:
             }
             for index in range(topic.partitions)
         ],
-        "topic_authorized_operations": _NO_OPERATIONS,
+        "topic_authorized_operations": _operations(request, "topic", _TOPIC_OPERATIONS),
     }
 
 
 def _unavailable(request: Request, error: KetchError, name: str | None, topic_id: UUID = _ZERO_ID) -> Body:
-    log.warning("%s: Metadata of %s: %s", request.client, name or topic_id, error)
+    request.note(f"Metadata of {name or topic_id}: {error}")
     return _error(ErrorCode.leader_not_available, name, topic_id)
 
 

@@ -12,7 +12,6 @@ is INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -21,20 +20,21 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
-from ketch.broker.api import Answer, CloseConnection, Request
+from ketch.broker.api import Answer, CloseConnection, Request, printable
 from ketch.broker.errors import code_of
-from ketch.errors import KetchError, StorageUnavailable, UnsupportedCompression
+from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, UnsupportedCompression
 from ketch.log.partition import Partition
 from ketch.log.validate import Admitted, admit
 from ketch.store.topics import Topic, legal_name
 from ketch.wire.messages import Body
 
-log = logging.getLogger(__name__)
-
 _ZSTD = 4
 _ZSTD_SINCE = 7  # the first version whose clients know zstd (KIP-110)
 # Kafka's timeout is for the followers alone, so a client may well say 0. Here it is for Redis, which needs a moment.
 _LEAST_TIMEOUT_S = 1.0
+_TOO_LATE = "Redis did not answer within the request's timeout"
+_COMMAND_SIZE = 128  # bytes of an XADD around its record, about
+_RECORD_MIN = 7  # bytes of the smallest record
 
 
 @dataclass(slots=True)
@@ -53,13 +53,14 @@ async def handle(request: Request) -> Answer | Awaitable[Answer]:
     deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
     topics = []
     for topic in request.body.topic_data:
-        outcomes = [await _store(request, topic.name, part.index, part.records) for part in topic.partition_data]
+        parts = topic.partition_data
+        outcomes = [await _store(request, topic.name, part.index, part.records, deadline) for part in parts]
         if outcomes:
             topics.append((topic.name, outcomes))
     return _answer(request, topics, deadline)
 
 
-async def _store(request: Request, name: str, index: int, records: bytes | None) -> _Outcome:
+async def _store(request: Request, name: str, index: int, records: bytes | None, deadline: float) -> _Outcome:
     """Checks one partition's batch and hands it on; does not wait until it is stored."""
     outcome = _Outcome(index)
     try:
@@ -69,34 +70,57 @@ async def _store(request: Request, name: str, index: int, records: bytes | None)
         partition = request.broker.log.partition(topic, index)
         if request.body.acks not in (-1, 0, 1):
             return _refused(request, outcome, name, ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
-        admitted = await _admit(request, topic, records or b"")
-        await _append(request, topic, partition, admitted, outcome)
+        await _turn(request, deadline)
+        await _append(request, partition, _admit(request, topic, records or b""), outcome)
     except KetchError as error:
         return _refused(request, outcome, name, code_of(error), str(error))
     return outcome
 
 
-async def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
-    settings = request.broker.settings
-    now = time.time_ns() // 1_000_000
-    admitted = admit(topic, records, now, settings.socket_request_max_bytes)
+async def _turn(request: Request, deadline: float) -> None:
+    """Waits while Redis is behind with what it was sent already."""
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            await request.broker.log.writable()
+            await request.broker.inflated.passed()
+    except TimeoutError:
+        raise StorageUnavailable(_TOO_LATE) from None
+
+
+def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
+    most = request.broker.settings.socket_request_max_bytes
+    admitted = admit(topic, records, time.time_ns() // 1_000_000, most)
     if admitted.header.codec == _ZSTD and request.version < _ZSTD_SINCE:
         raise UnsupportedCompression(f"Produce v{request.version} does not know zstd.")
-    await request.broker.topic_notes.see(topic, admitted.header, now)
+    if _weight(admitted) > most:
+        raise RecordTooLarge(f"The batch's {admitted.header.count} records would be more than {most} bytes to Redis.")
     return admitted
 
 
-async def _append(request: Request, topic: Topic, partition: Partition, admitted: Admitted, outcome: _Outcome) -> None:
-    await request.broker.log.writable()
-    outcome.offset = partition.append(admitted.batch, admitted.producer)
+def _weight(admitted: Admitted) -> int:
+    """Bytes that the records are as commands, about; many small ones grow most."""
+    size = len(admitted.batch.records)
+    return size + _COMMAND_SIZE * min(admitted.batch.count, size // _RECORD_MIN)
+
+
+async def _append(request: Request, partition: Partition, admitted: Admitted, outcome: _Outcome) -> None:
+    gate, weight = request.broker.inflated, _weight(admitted)
+    gate.take(weight)
+    try:
+        await request.broker.topic_notes.see(partition.topic, admitted.header, time.time_ns() // 1_000_000)
+        outcome.offset = partition.append(admitted.batch, admitted.producer)
+    except BaseException:
+        gate.give(weight)
+        raise
+    outcome.offset.add_done_callback(lambda _: gate.give(weight))
     outcome.log_start = partition.log_start
     outcome.append_time = admitted.batch.timestamp
-    metrics.produced(topic.name, admitted.header.count, admitted.header.length)
+    metrics.produced(partition.topic.name, admitted.header.count, admitted.header.length)
 
 
 def _refused(request: Request, outcome: _Outcome, topic: str, code: ErrorCode, reason: str) -> _Outcome:
-    log.warning("%s: Produce to %s-%d refused with %s: %s", request.client, topic, outcome.index, code.name, reason)
-    outcome.error, outcome.message, outcome.offset = code, reason, None
+    request.note(f"Produce to {topic}-{outcome.index} refused with {code.name}: {reason}")
+    outcome.error, outcome.message, outcome.offset = code, printable(reason), None
     return outcome
 
 
@@ -138,7 +162,7 @@ def _partition(request: Request, topic: str, outcome: _Outcome) -> Body:
 
 def _stored(offset: asyncio.Future[int]) -> int:
     if not offset.done():
-        raise StorageUnavailable("Redis did not answer within the request's timeout")
+        raise StorageUnavailable(_TOO_LATE)
     error: Any = offset.exception()
     if error is not None:
         raise error
