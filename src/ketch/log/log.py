@@ -102,6 +102,8 @@ class Log:
             if partition is not None:
                 partition.close()
         await self.catalog.delete(topic)
+        for index in range(topic.partitions):
+            self._watcher.changed(self.keys.stream(topic.name, index))
 
     async def sweep(self) -> None:
         """Deletes what is past its retention, see `log.retention`."""
