@@ -1,7 +1,7 @@
 """Requests of every API and version from keyword arguments, through kio's own entities (not through ketch.wire).
 
-A field that a version does not know is left out, one that is not given gets kio's default, or the type's zero. Times and
-durations are given in milliseconds.
+A field that a version does not know is left out, one that is not given gets kio's default, or the type's zero. Durations
+are given in milliseconds.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def entity(schema: type[Any], given: Mapping[str, Any]) -> Any:
 @cache
 def _shape(schema: type[Any]) -> tuple[tuple[str, str | None, tuple[bool, Any], bool, Any], ...]:
     hints = typing.get_type_hints(schema)
-    return tuple(
-        (f.name, f.metadata.get("kafka_type"), _inside(hints[f.name]), type(None) in typing.get_args(hints[f.name]), f.default)
-        for f in fields(schema)
-    )  # fmt: skip
+    shape = []
+    for f in fields(schema):
+        optional = type(None) in typing.get_args(hints[f.name])
+        shape.append((f.name, f.metadata.get("kafka_type"), _inside(hints[f.name]), optional, f.default))
+    return tuple(shape)
 
 
 def _inside(hint: Any) -> tuple[bool, Any]:
@@ -148,7 +149,7 @@ class Kafka(RawClient):
             assert answer.error_code == 0, answer
             if offset >= answer.high_watermark:
                 return found
-            read = [batch for batch in split(answer.records)]
+            read = split(answer.records)
             found += [record for batch in read for record in batch.records if record.offset >= offset]
             assert read, f"nothing at {offset} below {answer.high_watermark}"
             offset = read[-1].last_offset + 1
