@@ -10,12 +10,13 @@ class Keyspace:
         name: the prefix, `korvet` by default; `ketch.config` refuses braces in it, for they would move every hash slot.
     """
 
-    __slots__ = ("name", "next_producer_id", "topic_ids", "topics", "cluster_id")
+    __slots__ = ("name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.topics = f"{name}:topics".encode()
         self.topic_ids = f"{name}:topic-ids".encode()
+        self.groups = f"{name}:groups".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()
 
@@ -26,6 +27,18 @@ class Keyspace:
     def stream(self, topic: str, partition: int) -> bytes:
         """Stream: the log of one partition."""
         return f"{self.name}:stream:{topic}:{partition}".encode()
+
+    def commit(self, stream: bytes, group: str) -> bytes:
+        """String: the committed offset of one group on one stream."""
+        return self.name.encode() + b":commit:" + stream + b":" + group.encode()
+
+    def group(self, group: str) -> bytes:
+        """Hash: a group's membership."""
+        return f"{self.name}:group:{group}".encode()
+
+    def offsets(self, group: str) -> bytes:
+        """Hash: what a group's commits carry beside the offset."""
+        return f"{self.name}:offsets:{group}".encode()
 
     def commits(self, topic: str) -> bytes:
         """Glob pattern of the committed offsets of every group on one topic."""

@@ -230,9 +230,11 @@ async def open_pipe(
             else:
                 await loop.create_connection(lambda: pipe, address.host, address.port, ssl=address.ssl)
             await pipe.calls(_introduction(address, resp3=on_push is not None))
-    except (OSError, TimeoutError, RedisError) as error:
+    except BaseException as error:
         pipe.close()
-        raise StorageUnavailable(f"Redis at {address.describe()}: {error or type(error).__name__}") from None
+        if isinstance(error, OSError | TimeoutError | RedisError | StorageUnavailable):
+            raise StorageUnavailable(f"Redis at {address.describe()}: {error or type(error).__name__}") from None
+        raise
     return pipe
 
 
