@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ketch.errors import OffsetOutOfRange
+from ketch.errors import OffsetOutOfRange, RedisError
 from ketch.log import search
 from ketch.log.appender import Appender
 from ketch.log.search import Found
@@ -14,6 +14,7 @@ from ketch.records import Codec, assemble, empty_batch
 from ketch.store import streams
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
+from ketch.store.offsets import MAX_OFFSET
 from ketch.store.streams import RecordSet, StreamInfo
 from ketch.store.topics import Topic
 from ketch.store.watcher import Watcher
@@ -100,6 +101,8 @@ class Partition:
 
     async def _info(self) -> StreamInfo:
         info = await self._watcher.info(self.stream)
+        if self._codec.to_offset(*info.last) >= MAX_OFFSET:
+            raise RedisError(f"the ids of {self.stream.decode()} have left the offsets of Kafka")
         if not self._entry_bytes and info.entry_bytes:
             self._entry_bytes = float(info.entry_bytes)
         return info

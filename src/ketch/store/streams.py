@@ -15,7 +15,7 @@ import hiredis
 from ketch.errors import RedisError
 from ketch.records import decode_entries, encode_appends, encode_arguments
 from ketch.store import scripts
-from ketch.store.offsets import OffsetCodec
+from ketch.store.offsets import MAX_OFFSET, OffsetCodec
 from ketch.store.pipe import checked, pack, parse
 
 _MULTI = pack("MULTI")
@@ -169,7 +169,12 @@ def encode_append(
 def read_append(reply: bytes, codec: OffsetCodec) -> int | Refusal:
     """The base offset, or why nothing was stored; raises as `read_transaction`."""
     answer = checked(parse(reply))
-    return Refusal(answer) if isinstance(answer, int) else codec.to_offset(*codec.parse_id(answer))
+    if isinstance(answer, int):
+        return Refusal(answer)
+    base = codec.to_offset(*codec.parse_id(answer))
+    if base > MAX_OFFSET:  # behind an id that someone else has chosen
+        raise RedisError(f"the entry ids have left the offsets of Kafka with {answer.decode()}")
+    return base
 
 
 def _producer_words(producer: Producer | None) -> tuple[str | int, ...]:
