@@ -1,7 +1,7 @@
 """Requests of every API and version from keyword arguments, through kio's own entities (not through ketch.wire).
 
-A field that a version does not know is left out, one that is not given gets kio's default, or the type's zero. Durations
-are given in milliseconds.
+A field that a version does not know is left out, one that is not given gets kio's default, or the type's zero.
+Durations are given in milliseconds.
 """
 
 from __future__ import annotations
