@@ -9,6 +9,7 @@ import base64
 import json
 import string
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,7 +23,7 @@ from ketch.cli.output import unescape, until_interrupted
 from ketch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 
 _FIELDS = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
@@ -135,6 +136,7 @@ class _Reader:
         self.begin = begin
         self.end = end
         self.open = {p for p in begin if end is None or begin[p] < end[p]}
+        self.down = False
         self.configuration = {
             **configuration,
             "group.id": "ketch-consume",  # the library wants one; assign() with offsets makes no use of it
@@ -143,6 +145,7 @@ class _Reader:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": "read_uncommitted",
+            "error_cb": self._connection_failed,
             "fetch.queue.backoff.ms": 10,  # by default a full queue stops fetching for a second
             "queued.min.messages": 200_000,
         }
@@ -162,14 +165,22 @@ class _Reader:
 
     def _print(self, consumer: Consumer, formatter: Formatter, maximum: int | None) -> None:
         write, flush = sys.stdout.buffer.write, sys.stdout.buffer.flush
-        left = maximum
+        left, heard = maximum, time.monotonic()
         while self.open and left != 0:
             messages = consumer.consume(_BATCH if left is None else min(left, _BATCH), _WAIT)
+            if messages:
+                self.down, heard = False, time.monotonic()
+            elif self.down and self.end is not None and time.monotonic() - heard > client.TIMEOUT:
+                raise ClientError("The broker went away before the end of the topic.")
             for message in self._wanted(messages):
                 write(formatter(message) + b"\n")
                 if left is not None:
                     left -= 1
             flush()
+
+    def _connection_failed(self, error: KafkaError) -> None:
+        """Under --follow a broker may come back; without it there is an end to reach."""
+        self.down = self.down or error.code() in (error._TRANSPORT, error._ALL_BROKERS_DOWN)
 
     def _wanted(self, messages: list[Any]) -> Iterator[Message]:
         """The records among them that lie before the end; partitions that are through leave `open`."""
@@ -197,7 +208,7 @@ class _Reader:
                 self.open.discard(partition)
         elif code == KafkaError._AUTO_OFFSET_RESET:
             raise ClientError(f"Partition {partition} has no offset {offset}; it may have been trimmed meanwhile.")
-        elif code in (KafkaError._ALL_BROKERS_DOWN, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
             raise ClientError(f"Topic {self.topic} cannot be read any more: {client.explain(error)}.")
 
 
