@@ -80,6 +80,16 @@ class Settings(BaseSettings):
         1000, description="Incremental fetch sessions kept (KIP-227); 0: none."
     )
 
+    group_min_session_timeout_ms: Positive = Field(6000, description="Least session timeout of a group's member.")
+    group_max_session_timeout_ms: Positive = Field(1_800_000, description="Greatest session timeout of a member.")
+    group_initial_rebalance_delay_ms: NotNegative = Field(0, description="How long an empty group waits for more.")
+    group_max_size: Positive = Field(2_147_483_647, description="Members that a group may have.")
+    group_pending_max: NotNegative = Field(
+        10_000, description="Deliveries tracked for a group and partition (XPENDING); 0: none."
+    )
+    offset_metadata_max_bytes: NotNegative = Field(4096, description="Metadata that a commit may carry.")
+    offsets_retention_minutes: Positive = Field(10_080, description="When an empty group's commits go.")
+
     @classmethod
     def load(cls, config: Path | None = None, flags: Mapping[str, Any] | None = None) -> Self:
         """Settings from all four sources. `flags` holds only those that were given.

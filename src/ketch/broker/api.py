@@ -35,6 +35,7 @@ class Request:
     header: Header
     body: Any  # the kio entity of this API and version
     client: str  # "client-id at host:port", for log lines
+    host: str  # as Kafka names it: "/127.0.0.1"
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -16,8 +16,9 @@ from ketch.broker.api import Answer, Api, CloseConnection, Request, printable
 from ketch.broker.dispatch import TABLE
 from ketch.broker.handlers import api_versions
 from ketch.errors import KetchError
+from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError, FrameReader
-from ketch.wire.messages import MalformedRequest, decode_request, encode_response, peek_api
+from ketch.wire.messages import decode_request, encode_response, peek_api
 
 if TYPE_CHECKING:
     from ketch.broker.server import Broker
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PRODUCE, _API_VERSIONS = 0, 18
-# A request other than Produce carries no records. Parsed, a small array element takes some 50 times its bytes.
+# A request other than Produce carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered
@@ -87,7 +88,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_active = time.monotonic()
         self._held += len(data)
-        allowed = self._broker.budget.take(self, len(data))
+        allowed = self._broker.budget.take(self, len(data), self._held)
         try:
             for frame in self._frames.feed(data):
                 self._requests.append(frame)
@@ -191,7 +192,7 @@ class Connection(asyncio.Protocol):
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._client_id = printable(header.client_id or "")
-        request = Request(self._broker, header, body, self.client)
+        request = Request(self._broker, header, body, self.client, "/" + self.peer.rpartition(":")[0])
         answer = await api.handle(request)
         metrics.requested(api.handle.__module__.rpartition(".")[2])
         response = self._respond(len(frame) + 4)

@@ -6,13 +6,24 @@ from ketch.broker.api import Api
 from ketch.broker.handlers import (
     api_versions,
     create_topics,
+    delete_groups,
     delete_topics,
     describe_configs,
+    describe_groups,
     fetch,
+    find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     produce,
+    sync_group,
 )
 
 TABLE: dict[int, Api] = {
@@ -23,11 +34,22 @@ TABLE: dict[int, Api] = {
         Api(1, 4, 16, fetch.handle),
         Api(2, 1, 9, list_offsets.handle),
         Api(3, 0, 12, metadata.handle),
+        Api(8, 2, 9, offset_commit.handle),
+        Api(9, 1, 9, offset_fetch.handle),
+        Api(10, 0, 6, find_coordinator.handle),
+        Api(11, 0, 9, join_group.handle),
+        Api(12, 0, 4, heartbeat.handle),
+        Api(13, 0, 5, leave_group.handle),
+        Api(14, 0, 5, sync_group.handle),
+        Api(15, 0, 6, describe_groups.handle),
+        Api(16, 0, 5, list_groups.handle),
         Api(18, 0, 4, api_versions.handle),
         Api(19, 2, 7, create_topics.handle),
         Api(20, 1, 6, delete_topics.handle),
         Api(22, 0, 5, init_producer_id.handle),
         Api(32, 1, 4, describe_configs.handle),
+        Api(42, 0, 2, delete_groups.handle),
+        Api(47, 0, 0, offset_delete.handle),
     )
 }
 api_versions.TABLE = TABLE

@@ -6,16 +6,21 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ketch import metrics
+from ketch.broker.assignments import Assignments, Place
 from ketch.broker.budget import Budget, Gate
 from ketch.broker.connection import Connection
+from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
 from ketch.config import Settings
+from ketch.coordinator.group import Group
 from ketch.errors import KetchError
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
+from ketch.store.groups import Committed
 from ketch.store.url import RedisAddress
 
 log = logging.getLogger(__name__)
@@ -41,6 +46,8 @@ class Broker:
         self.log = Log(settings, redis)
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots)
         self.topic_notes = TopicNotes(self.log.catalog)
+        self.assignments = Assignments()
+        self.groups = Groups(settings, self.log.groups, self._member_left, self.assignments.update)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.fetching = asyncio.Semaphore(_FETCHES)
@@ -95,6 +102,29 @@ class Broker:
         self._connections.discard(connection)
         metrics.connections.set(len(self._connections))
 
+    async def commit(self, group: str, commits: Mapping[Place, Committed]) -> None:
+        """Stores committed offsets, and has the native groups follow.
+
+        Raises:
+            StorageUnavailable: Redis is gone; the commits may be stored or not.
+        """
+        await self.log.groups.commit(group, commits)
+        for (name, index), commit in commits.items():
+            await self.log.partition(await self.log.topic(name), index).committed(group, commit.offset)
+
+    def _member_left(self, group: Group, member_id: str) -> None:
+        places = self.assignments.remove(group.id, member_id)
+        if places:
+            self.background(asyncio.get_running_loop().create_task(self._leave(group.id, member_id, places)))
+
+    async def _leave(self, group: str, member_id: str, places: list[Place]) -> None:
+        """What a member was delivered and did not commit is no longer its own."""
+        try:
+            for name, index in places:
+                await self.log.partition(await self.log.topic(name), index).left(group, member_id)
+        except KetchError as error:
+            log.warning("group %s: the native groups still name member %s: %s", group, member_id, error)
+
     def background(self, work: asyncio.Future[Any]) -> None:
         """Keeps a task alive until it is done."""
         self._background.add(work)
@@ -126,6 +156,7 @@ class Broker:
         for connection in self._connections:
             connection.drain()
         self.log.watcher.close()
+        self.groups.stop()
         try:
             async with asyncio.timeout(self.settings.drain_timeout_ms / 1000):
                 while any(connection.busy for connection in self._connections):

@@ -11,6 +11,7 @@ from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import retention
 from ketch.log.partition import Partition
+from ketch.store.groups import GroupStore
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
 from ketch.store.topics import Catalog, Topic
@@ -35,7 +36,9 @@ class Log:
         self._reads = Link("read", address, timeout)
         self._watcher = Watcher(address, timeout, max_age)
         self.catalog = Catalog(self.keys, self._reads, max_age, self.defaults)
+        self.groups = GroupStore(self.keys, self._reads)
         self._session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}".encode()
+        self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
 
@@ -93,7 +96,9 @@ class Log:
             now = await self.catalog.get(topic.name)
             return now is not None and now.id == topic.id
 
-        return Partition(topic, index, self.keys, self._session, (self._writes, self._reads), self._watcher, alive)
+        return Partition(
+            topic, index, self.keys, self._session, (self._writes, self._reads), self._watcher, alive, self._pending_max
+        )
 
     async def delete(self, topic: Topic) -> None:
         """Deletes the topic; what waits on its partitions fails."""

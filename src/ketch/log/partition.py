@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from ketch.errors import OffsetOutOfRange, RedisError
 from ketch.log import search
 from ketch.log.appender import Appender
+from ketch.log.delivery import Delivery
 from ketch.log.search import Found
 from ketch.records import Codec, assemble, empty_batch
-from ketch.store import streams
+from ketch.store import native, streams
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
 from ketch.store.offsets import MAX_OFFSET
@@ -46,6 +47,7 @@ class Partition:
     Args:
         topic: gives the current description of the topic; its configs may change.
         session: this broker process's own id, part of its fence key.
+        pending_max: deliveries tracked for a consumer group (`group.pending.max`).
     """
 
     def __init__(
@@ -57,12 +59,15 @@ class Partition:
         links: tuple[Link, Link],
         watcher: Watcher,
         alive: Callable[[], Awaitable[bool]],
+        pending_max: int,
     ) -> None:
         self.topic, self.index = topic, index
         self.stream = keys.stream(topic.name, index)
         self._codec = topic.codec
         writes, self._reads = links
         self._watcher = watcher
+        self._pending_max = pending_max
+        self._deliveries: dict[str, Delivery] = {}
         self._entry_bytes = float(topic.message_bytes)
         self.log_start = topic.first_offset  # as last seen
         self.producers_key = keys.producers(self.stream)
@@ -125,11 +130,12 @@ class Partition:
 
     # -- reading
 
-    async def read(self, offset: int, max_bytes: int, codec: int) -> Read:
+    async def read(self, offset: int, max_bytes: int, codec: int, member: tuple[str, str] | None = None) -> Read:
         """Batches from `offset` on, about `max_bytes` of them before compression, at least one record if there is any.
 
         Args:
             codec: Kafka's number of the compression to apply (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd).
+            member: group and member id, where the reader is known to be one: its native group follows.
 
         Raises:
             OffsetOutOfRange: below the log start or above the high watermark.
@@ -139,7 +145,7 @@ class Partition:
         self.check(offset, bounds)
         if offset == bounds.high_watermark:
             return Read(b"", bounds)
-        batches = await self._range(offset, max_bytes)
+        batches = await (self._deliver(offset, max_bytes, member) if member else self._range(offset, max_bytes))
         if not batches:
             return await self._read_gap(offset, max_bytes, codec)
         read_up_to = batches[-1][0] + batches[-1][1] + 1
@@ -165,9 +171,22 @@ class Partition:
         return Read(empty_batch(offset, span, -1), bounds)
 
     async def _range(self, offset: int, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:
-        count = self._count_for(max_bytes)
-        reply = await self._chunk(offset, count)
-        batches = streams.read_range(reply, self._codec, max_bytes, self._log_append_time)
+        return self._decode(await self._chunk(offset, self._count_for(max_bytes)), max_bytes)
+
+    async def _deliver(
+        self, offset: int, max_bytes: int, member: tuple[str, str]
+    ) -> list[tuple[int, int, int, int, int, bytes]]:
+        group, consumer = member
+        delivery = self.delivery(group)
+        entries = await delivery.read(offset, self._count_for(max_bytes), consumer, await self._info())
+        batches = self._decode(entries, max_bytes)
+        if batches:
+            whole = sum(batch[4] for batch in batches) == native.entry_count(entries)
+            await delivery.delivered(batches[-1][0] + batches[-1][1] + 1, whole)
+        return batches
+
+    def _decode(self, entries: bytes | memoryview, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:
+        batches = streams.read_range(entries, self._codec, max_bytes, self._log_append_time)
         if batches:
             records = sum(batch[4] for batch in batches)
             self._learn_size(sum(len(batch[5]) for batch in batches) / records)
@@ -193,6 +212,25 @@ class Partition:
             for base, last_delta, first_ts, max_ts, count, records in batches
         ]
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # -- consumer groups
+
+    def delivery(self, group: str) -> Delivery:
+        """The group's native state on this partition."""
+        delivery = self._deliveries.get(group)
+        if delivery is None:
+            delivery = Delivery(group, self.stream, self._codec, self._reads, self._pending_max)
+            self._deliveries[group] = delivery
+        return delivery
+
+    async def committed(self, group: str, offset: int) -> None:
+        """A group has committed `offset`: the native group acknowledges what lies below."""
+        await self.delivery(group).commit(offset, await self._info())
+
+    async def left(self, group: str, consumer: str) -> None:
+        """A member of the group is gone."""
+        if group in self._deliveries:
+            await self._deliveries[group].leave(consumer)
 
     # -- searching by time (ListOffsets)
 

@@ -1,9 +1,9 @@
 """Groups and committed offsets in Redis.
 
 `{ks}:groups` names the groups, `{ks}:group:{id}` holds one's membership. A committed offset is the plain string
-`{ks}:commit:{stream}:{group}` and nothing else decides where a consumer goes on; what Kafka keeps beside it (leader epoch,
-time, metadata) is in the hash `{ks}:offsets:{group}`, field `topic:partition`, and counts only while it speaks of the
-same offset.
+`{ks}:commit:{stream}:{group}` and nothing else decides where a consumer goes on; what Kafka keeps beside it (leader
+epoch, time, metadata) is in the hash `{ks}:offsets:{group}`, field `topic:partition`, and counts only while it speaks
+of the same offset.
 """
 
 from __future__ import annotations

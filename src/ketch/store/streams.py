@@ -189,15 +189,15 @@ def range_command(stream: bytes, codec: OffsetCodec, offset: int, count: int) ->
 
 
 def read_range(
-    reply: bytes, codec: OffsetCodec, max_bytes: int, split_timestamps: bool
+    reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, split_timestamps: bool
 ) -> list[tuple[int, int, int, int, int, bytes]]:
     """The reply of XRANGE as batches, see `records.decode_entries`.
 
     Raises:
         RedisError: Redis answered with an error, or with an entry whose id is beyond any offset.
     """
-    if not reply.startswith(b"*"):
-        checked(parse(reply))
+    if reply[:1] != b"*":
+        checked(parse(bytes(reply)))
     try:
         return decode_entries(reply, codec.bits, codec.dense, max_bytes, split_timestamps)
     except ValueError as error:

@@ -44,6 +44,8 @@ async def handle(request: Request) -> Answer:
 
 async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
     try:
+        if len(request.body.topics) > MAX_PARTITIONS:
+            raise _Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
         if duplicate:
             raise _Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         partitions = _partitions(request, asked)

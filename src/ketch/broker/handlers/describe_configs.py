@@ -14,10 +14,14 @@ from ketch.store.topics import legal_name
 from ketch.wire.messages import Body
 
 _TOPIC, _BROKER = 2, 4
+_RESOURCES_MAX = 5_000  # in one request: four bytes ask for some kilobytes
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "results": [await _describe(request, asked) for asked in request.body.resources]}
+    asked = request.body.resources
+    results = [await _describe(request, resource) for resource in asked[:_RESOURCES_MAX]]
+    results += [_result(rest, ErrorCode.invalid_request, "Too many resources.") for rest in asked[_RESOURCES_MAX:]]
+    return {"throttle_time": 0, "results": results}
 
 
 async def _describe(request: Request, asked: Any) -> Body:

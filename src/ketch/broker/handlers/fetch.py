@@ -161,11 +161,17 @@ async def _read(request: Request, result: _Result, limit: int) -> None:
     if codec == _ZSTD and request.version < _ZSTD_SINCE:
         codec = 0
     try:
-        read = await result.partition.read(result.target.offset, limit, codec)
+        read = await result.partition.read(result.target.offset, limit, codec, _member(request, result.partition))
         result.records, result.bounds = read.records, read.bounds
     except KetchError as error:
         result.error, result.bounds = code_of(error), None
         request.note(f"Fetch of {result.target.topic}-{result.target.partition} gets {result.error.name}: {error}")
+
+
+def _member(request: Request, partition: Partition) -> tuple[str, str] | None:
+    """Group and member that read here, as far as the broker can tell: the request does not say."""
+    client_id = request.header.client_id or ""
+    return request.broker.assignments.find(client_id, request.host, partition.topic.name, partition.index)
 
 
 # -- waiting

@@ -1,0 +1,202 @@
+"""Drives the coordinator: loads groups from Redis, carries out effects, keeps the timers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.config import Settings
+from ketch.coordinator.events import Effect, Event, Persist, Removed, Reply, Tick
+from ketch.coordinator.group import Group, GroupConfig, State
+from ketch.coordinator.snapshot import from_fields, to_fields
+from ketch.errors import KetchError, StorageUnavailable
+from ketch.store.groups import GroupStore
+
+log = logging.getLogger(__name__)
+
+
+class Groups:
+    """The groups that this broker coordinates. A group is loaded when a client first speaks of it.
+
+    Args:
+        removed: told of every member that is gone, with its group.
+        changed: told when a group's assignment has changed.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: GroupStore,
+        removed: Callable[[Group, str], None],
+        changed: Callable[[Group], None],
+    ) -> None:
+        self.store = store
+        self._config = GroupConfig(
+            settings.group_min_session_timeout_ms / 1000,
+            settings.group_max_session_timeout_ms / 1000,
+            settings.group_max_size,
+            settings.group_initial_rebalance_delay_ms / 1000,
+        )
+        self._removed, self._changed = removed, changed
+        self._groups: dict[str, Group] = {}
+        self._loading: dict[str, asyncio.Task[Group]] = {}
+        self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._saving: Counter[str] = Counter()
+        self._waiting: set[asyncio.Future[Any]] = set()
+
+    async def submit(self, group_id: str, make: Callable[[asyncio.Future[Any]], Event]) -> Any:
+        """Feeds an event to a group and waits for its reply.
+
+        Args:
+            make: the event from its token.
+
+        Raises:
+            StorageUnavailable: the group can't be loaded now.
+        """
+        group = await self.get(group_id)
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._handle(group, make(reply))
+        self._waiting.add(reply)
+        try:
+            return await reply
+        finally:
+            self._waiting.discard(reply)
+
+    async def get(self, group_id: str) -> Group:
+        """The group as it stands, loaded if need be; a group that never was is an empty one."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            return group
+        task = self._loading.get(group_id)
+        if task is None:
+            task = self._loading[group_id] = asyncio.get_running_loop().create_task(self._load(group_id))
+            task.add_done_callback(lambda _: self._loading.pop(group_id, None))
+        return await asyncio.shield(task)
+
+    async def names(self) -> list[str]:
+        """Every group that is stored, or has members in its first rebalance."""
+        return sorted({*await self.store.names(), *(name for name, group in self._groups.items() if group.members)})
+
+    async def exists(self, group_id: str) -> bool:
+        """Whether the group has members now, or is stored."""
+        return bool((await self.get(group_id)).members) or await self.store.exists(group_id)
+
+    async def _load(self, group_id: str) -> Group:
+        fields = await self.store.load(group_id)
+        if fields:
+            try:
+                group = from_fields(group_id, fields, self._config, _new_member_id, time.monotonic())
+            except (ValueError, KeyError, TypeError) as error:
+                log.error("group %s: what is stored of it is damaged (%r); it starts anew", group_id, error)
+            else:
+                group = self._groups.setdefault(group_id, group)
+                self._changed(group)
+                self._after(group)
+                return group
+        return Group(group_id, self._config, _new_member_id)  # it is kept once something happens to it
+
+    async def delete(self, group: Group) -> None:
+        """Deletes a group without members, its commits and its native groups."""
+        await self.store.delete(group.id, await self.store.partitions(group.id))
+        group.state = State.DEAD
+        self._groups.pop(group.id, None)
+
+    def stop(self) -> None:
+        """Answers whoever waits for a rebalance, so that it looks for the next coordinator; timers end."""
+        for reply in self._waiting:
+            if not reply.done():
+                reply.set_exception(StorageUnavailable("the broker is stopping"))
+        for _, timer in self._timers.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    # -- events and effects
+
+    def _handle(self, group: Group, event: Event) -> None:
+        group = self._groups.setdefault(group.id, group)
+        before = group.state
+        effects = group.handle(event, time.monotonic())
+        if group.state is not before:
+            log.info(
+                "group %s: %s, generation %d, %d members", group.id, group.state, group.generation, len(group.members)
+            )
+        self._carry_out(group, effects)
+        self._after(group)
+
+    def _carry_out(self, group: Group, effects: list[Effect]) -> None:
+        for n, effect in enumerate(effects):
+            match effect:
+                case Reply(token, result):
+                    _set(token, result)
+                case Removed(member_id):
+                    self._removed(group, member_id)
+                case Persist():
+                    self._changed(group)
+                    task = asyncio.get_running_loop().create_task(self._persist(group, effects[n + 1 :]))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+                    return
+
+    async def _persist(self, group: Group, rest: list[Effect]) -> None:
+        """Stores the group, then does what was to wait for it. Without Redis the members are sent to join again."""
+        self._saving[group.id] += 1
+        try:
+            await self.store.save(group.id, to_fields(group, time.time_ns() // 1_000_000))
+        except KetchError as error:
+            log.warning("group %s: cannot be stored: %s", group.id, error)
+            rest = [
+                Reply(effect.token, _failed(effect.result)) if isinstance(effect, Reply) else effect for effect in rest
+            ]
+        finally:
+            self._saving[group.id] -= 1
+        self._carry_out(group, rest)
+        self._after(group)
+
+    # -- timers
+
+    def _after(self, group: Group) -> None:
+        """Sets the timer for what is due next; a group that holds nothing is let go of."""
+        due = group.deadline
+        if due is None:
+            if not self._saving[group.id]:
+                del self._saving[group.id]
+                if self._groups.get(group.id) is group:
+                    del self._groups[group.id]
+            return
+        known = self._timers.get(group.id)
+        if known is not None:
+            if known[0] <= due:
+                return  # it looks again then: a heartbeat costs no timer
+            known[1].cancel()
+        delay = max(0.0, due - time.monotonic())
+        timer = asyncio.get_running_loop().call_later(delay, self._tick, group)
+        self._timers[group.id] = (due, timer)
+
+    def _tick(self, group: Group) -> None:
+        del self._timers[group.id]
+        if self._groups.get(group.id) is group:
+            self._handle(group, Tick())
+
+
+def _set(token: Any, result: Any) -> None:
+    if not token.done():  # its connection may be gone
+        token.set_result(result)
+
+
+def _failed(result: Any) -> Any:
+    if isinstance(result, ErrorCode):
+        return result
+    return type(result)(ErrorCode.coordinator_not_available)
+
+
+def _new_member_id(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4()}"

@@ -1,0 +1,64 @@
+"""DescribeGroups (15), versions 0 to 6: state, protocol and members; version 6 on has GROUP_ID_NOT_FOUND (KIP-1043)."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.coordinator.group import Group, Member, State
+from ketch.errors import KetchError
+from ketch.wire.messages import Body
+
+_NO_OPERATIONS = -(2**31)
+
+
+async def handle(request: Request) -> Answer:
+    return {"throttle_time": 0, "groups": [await _describe(request, name) for name in request.body.groups]}
+
+
+async def _describe(request: Request, name: str) -> Body:
+    try:
+        group = await request.broker.groups.get(name)
+        known = await request.broker.groups.exists(name)
+    except KetchError as error:
+        request.note(f"DescribeGroups {name}: {error}")
+        return _error(name, ErrorCode.coordinator_not_available, None)
+    if not known:
+        missing = request.version >= 6
+        message = f"Group {name} not found." if missing else None
+        return _error(name, ErrorCode.group_id_not_found if missing else ErrorCode.none, message)
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "group_id": name,
+        "group_state": str(group.state),
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol or "") if group.state is State.STABLE else "",
+        "members": [_member(group, member) for member in group.members.values()],
+        "authorized_operations": _NO_OPERATIONS,
+    }
+
+
+def _member(group: Group, member: Member) -> Body:
+    stable = group.state is State.STABLE
+    return {
+        "member_id": member.id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.host,
+        "member_metadata": member.metadata(group.protocol) if stable else b"",
+        "member_assignment": member.assignment if stable else b"",
+    }
+
+
+def _error(name: str, error: ErrorCode, message: str | None) -> Body:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": name,
+        "group_state": str(State.DEAD),
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": (),
+        "authorized_operations": _NO_OPERATIONS,
+    }

@@ -1,0 +1,40 @@
+"""FindCoordinator (10), versions 0 to 6: this broker, for every group. Version 4 on asks for several at once (KIP-699).
+
+There are no transactions and no share groups: other key types than 0 (group) are refused.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.wire.messages import Body
+
+_GROUP = 0
+
+
+async def handle(request: Request) -> Answer:
+    body = request.body
+    kind = getattr(body, "key_type", _GROUP)
+    if request.version >= 4:
+        return {"throttle_time": 0, "coordinators": [_coordinator(request, kind, key) for key in body.coordinator_keys]}
+    return {"throttle_time": 0, **_coordinator(request, kind, body.key)}
+
+
+def _coordinator(request: Request, kind: int, key: str) -> Body:
+    if kind != _GROUP:
+        message = "Only groups have a coordinator: there are no transactions."
+        return _entry(key, ErrorCode.invalid_request, message, -1, "", -1)
+    host, port = request.broker.advertised
+    return _entry(key, ErrorCode.none, None, request.broker.settings.node_id, host, port)
+
+
+def _entry(key: str, error: ErrorCode, message: str | None, node: int, host: str, port: int) -> Body:
+    return {
+        "key": key,
+        "error_code": error,
+        "error_message": message,
+        "node_id": node,
+        "host": host,
+        "port": port,
+    }

@@ -1,0 +1,26 @@
+"""Heartbeat (12), versions 0 to 4: a member is alive; REBALANCE_IN_PROGRESS tells it to join again."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.coordinator.events import Heartbeat
+from ketch.errors import KetchError
+
+
+async def handle(request: Request) -> Answer:
+    body = request.body
+    error = ErrorCode.invalid_group_id
+    if body.group_id:
+        try:
+            error = await request.broker.groups.submit(
+                body.group_id,
+                lambda token: Heartbeat(
+                    token, body.member_id, getattr(body, "group_instance_id", None), body.generation_id
+                ),
+            )
+        except KetchError as failure:
+            request.note(f"Heartbeat {body.group_id}: {failure}")
+            error = ErrorCode.coordinator_not_available
+    return {"throttle_time": 0, "error_code": error}

@@ -1,0 +1,37 @@
+"""ListGroups (16), versions 0 to 5: every group, filtered by state (version 4 on, KIP-518) and type (5 on, KIP-848)."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.errors import KetchError
+from ketch.wire.messages import Body
+
+_TYPE = "classic"
+
+
+async def handle(request: Request) -> Answer:
+    states = {state.lower() for state in getattr(request.body, "states_filter", ())}
+    types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
+    try:
+        groups = [await _listed(request, name) for name in await request.broker.groups.names()]
+    except KetchError as error:
+        request.note(f"ListGroups: {error}")
+        return {"throttle_time": 0, "error_code": ErrorCode.coordinator_not_available, "groups": ()}
+    shown = [
+        group
+        for group in groups
+        if (not states or group["group_state"].lower() in states) and (not types or _TYPE in types)
+    ]
+    return {"throttle_time": 0, "error_code": ErrorCode.none, "groups": shown}
+
+
+async def _listed(request: Request, name: str) -> Body:
+    group = await request.broker.groups.get(name)
+    return {
+        "group_id": name,
+        "protocol_type": group.protocol_type or "",
+        "group_state": str(group.state),
+        "group_type": _TYPE,
+    }

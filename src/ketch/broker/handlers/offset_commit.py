@@ -1,0 +1,92 @@
+"""OffsetCommit (8), versions 2 to 9: where a group goes on reading.
+
+The offset is stored as `{ks}:commit:{stream}:{group}`; everything below it counts as acknowledged in the native group
+of the stream (commits are cumulative). A consumer that assigned itself commits with generation -1 to a group without
+members.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.errors import code_of
+from ketch.coordinator.events import Commit
+from ketch.errors import KetchError
+from ketch.store.groups import Committed, TopicPartition
+from ketch.wire.messages import Body
+
+
+async def handle(request: Request) -> Answer:
+    body = request.body
+    error = await _group_error(request)
+    if error:
+        return _answer(request, dict.fromkeys(_named(request), error))
+    errors: dict[TopicPartition, ErrorCode] = {}
+    commits: dict[TopicPartition, Committed] = {}
+    for topic in body.topics:
+        for part in topic.partitions:
+            key = (topic.name, part.partition_index)
+            errors[key] = await _partition_error(request, topic.name, part)
+            if not errors[key]:
+                commits[key] = _committed(part)
+    try:
+        await request.broker.commit(body.group_id, commits)
+    except KetchError as failure:
+        request.note(f"OffsetCommit of {body.group_id}: {failure}")
+        errors |= dict.fromkeys(commits, ErrorCode.coordinator_not_available)
+    return _answer(request, errors)
+
+
+async def _group_error(request: Request) -> ErrorCode:
+    body = request.body
+    if not body.group_id:
+        return ErrorCode.invalid_group_id
+    generation = body.generation_id_or_member_epoch
+    try:
+        error: ErrorCode = await request.broker.groups.submit(
+            body.group_id,
+            lambda token: Commit(token, body.member_id, getattr(body, "group_instance_id", None), generation),
+        )
+    except KetchError as failure:
+        request.note(f"OffsetCommit of {body.group_id}: {failure}")
+        return ErrorCode.coordinator_not_available
+    return error
+
+
+async def _partition_error(request: Request, topic: str, part: Any) -> ErrorCode:
+    if len((part.committed_metadata or "").encode()) > request.broker.settings.offset_metadata_max_bytes:
+        return ErrorCode.offset_metadata_too_large
+    try:
+        request.broker.log.partition(await request.broker.log.topic(topic), part.partition_index)
+    except KetchError as error:
+        return code_of(error)
+    return ErrorCode.none
+
+
+def _committed(part: Any) -> Committed:
+    epoch = getattr(part, "committed_leader_epoch", -1)
+    return Committed(part.committed_offset, epoch, part.committed_metadata or "", time.time_ns() // 1_000_000)
+
+
+def _named(request: Request) -> list[TopicPartition]:
+    return [(topic.name, part.partition_index) for topic in request.body.topics for part in topic.partitions]
+
+
+def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": part.partition_index, "error_code": errors[topic.name, part.partition_index]}
+                    for part in topic.partitions
+                ],
+            }
+            for topic in request.body.topics
+        ],
+    }

@@ -1,0 +1,43 @@
+"""SyncGroup (14), versions 0 to 5: the leader hands in the assignment, everybody gets a share of it."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.coordinator.events import Sync, SyncResult
+from ketch.errors import KetchError
+from ketch.wire.messages import Body
+
+
+async def handle(request: Request) -> Answer:
+    body = request.body
+    if not body.group_id:
+        return _answer(SyncResult(ErrorCode.invalid_group_id))
+    try:
+        result = await request.broker.groups.submit(
+            body.group_id,
+            lambda token: Sync(
+                token,
+                body.member_id,
+                getattr(body, "group_instance_id", None),
+                body.generation_id,
+                getattr(body, "protocol_type", None),
+                getattr(body, "protocol_name", None),
+                {assignment.member_id: assignment.assignment for assignment in body.assignments},
+            ),
+        )
+    except KetchError as error:
+        request.note(f"SyncGroup {body.group_id}: {error}")
+        result = SyncResult(ErrorCode.coordinator_not_available)
+    return _answer(result)
+
+
+def _answer(result: SyncResult) -> Body:
+    return {
+        "throttle_time": 0,
+        "error_code": result.error,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol,
+        "assignment": result.assignment,
+    }
