@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+_SMALL = 16 << 10  # bytes; who holds no more is not to wait for those who do
+
 
 class Reader(Protocol):
     """A connection as the budget sees it."""
@@ -16,7 +18,8 @@ class Reader(Protocol):
 class Budget:
     """Counts request bytes received and not yet answered; above `limit` connections have to stop reading.
 
-    One connection may always go on, or requests that are half received could block each other for ever.
+    Connections that hold little go on, and so may always one of the others: requests that are half received could block
+    each other for ever otherwise.
     """
 
     def __init__(self, limit: int) -> None:
@@ -29,10 +32,14 @@ class Budget:
     def used(self) -> int:
         return self._used
 
-    def take(self, reader: Reader, size: int) -> bool:
-        """Counts bytes that have come in; False where the reader has to stop until it is resumed."""
+    def take(self, reader: Reader, size: int, held: int) -> bool:
+        """Counts bytes that have come in; False where the reader has to stop until it is resumed.
+
+        Args:
+            held: what the reader holds now, these bytes included.
+        """
         self._used += size
-        if self._used <= self._limit or reader is self._favoured:
+        if self._used <= self._limit or held <= _SMALL or reader is self._favoured:
             return True
         if self._favoured is None:
             self._favoured = reader

@@ -20,15 +20,11 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-from ketch.errors import KetchError
+from ketch.wire.bounds import MalformedRequest, check_bounds
 
 type_hints = typing.get_type_hints
 Body = Mapping[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class MalformedRequest(KetchError):
-    """A frame that does not parse as the request its header announces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +61,7 @@ def decode_request(frame: bytes, api_key: int, version: int) -> tuple[Header, An
     Raises:
         MalformedRequest: truncated or out of bounds.
     """
+    check_bounds(frame, api_key, version)
     read_header, read_body = _request_readers(api_key, version)
     try:
         header, used = read_header(frame, 0)
