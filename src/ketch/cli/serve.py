@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import types
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
@@ -32,7 +33,7 @@ log = logging.getLogger("ketch")
 
 # Descriptors beside those of client connections: Redis, Valkey's own, files, libraries.
 _OTHER_FILES = 256
-_IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
+_IMPATIENT_SECONDS = 1.0  # for who reads over HTTP; for Valkey, after a second signal
 
 
 def command(config: Path | None, **flags: Any) -> None:
@@ -70,8 +71,7 @@ class _Serve:
                 await self._stop.wait()
             return await self._drain()
         finally:
-            if self._console is not None:
-                await self._console.stop()
+            await self._stop_console()
             if self._valkey is not None and not await self._unless(self._abort, self._valkey.stop()):
                 await self._valkey.stop(_IMPATIENT_SECONDS)
 
@@ -114,6 +114,7 @@ class _Serve:
     async def _start_console(self, broker: Broker) -> None:
         if self._settings.http_port is None:
             return
+        from ketch import metrics
         from ketch.console.app import Console
 
         console = Console(self._settings.host, self._settings.http_port, lambda: broker.log.up)
@@ -123,6 +124,13 @@ class _Serve:
             await broker.drain()
             raise
         self._console = console
+        metrics.queued_bytes.set_function(lambda: broker.budget.used)
+
+    async def _stop_console(self) -> None:
+        # uvicorn waits for its last reader without end, and a scraper that hangs must not hold up a stop.
+        if self._console is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._console.stop(), _IMPATIENT_SECONDS)
 
     def _ready_line(self, address: RedisAddress, port: int) -> str:
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
