@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.ketch import KetchServer
+from tests.support.redis_servers import RedisServer, binaries
 
 RECORDS = 4_000  # of each producer
 BITS = 10
@@ -67,12 +69,26 @@ class Native(threading.Thread):
             n += 1
 
 
+@pytest.fixture(params=["embedded", "redis-server", "redis-6.2"])
+def redis_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | None]:
+    """None for the embedded server, else the URL of another one."""
+    if request.param == "embedded":
+        yield None
+        return
+    binary = binaries().get(request.param) or pytest.skip(f"{request.param} is not installed")
+    server = RedisServer(binary, tmp_path / "redis")
+    yield server.url
+    server.stop()
+
+
 @pytest.mark.parametrize("ids", ["time", "dense"])
-def test_two_brokers_and_a_native_writer(start_ketch: Callable[..., KetchServer], topic: str, ids: str) -> None:
+def test_two_brokers_and_a_native_writer(
+    start_ketch: Callable[..., KetchServer], topic: str, ids: str, redis_url: str | None
+) -> None:
     dense = ids == "dense"
     options = ("--default-offset-ids", ids, "--log-level", "debug")
-    first = start_ketch(*options, name="first")
-    second = start_ketch("--redis", f"redis://127.0.0.1:{first.redis_port}", "--node-id", "2", *options, name="second")
+    first = start_ketch(*(("--redis", redis_url) if redis_url else ()), *options, name="first")
+    second = start_ketch("--redis", first.redis_url, "--node-id", "2", *options, name="second")
     stream = f"korvet:stream:{topic}:0"
     writers = [
         Writer(f"{broker}{kind}", server.bootstrap, topic, kind == "i")

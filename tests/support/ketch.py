@@ -79,8 +79,13 @@ class KetchServer:
             raise AssertionError(f"ketch exited with {self.process.returncode}: {text}")
         return _READY.search(text)
 
+    @property
+    def redis_url(self) -> str:
+        """Of the server it keeps its log in."""
+        return f"redis://127.0.0.1:{self.redis_port}"
+
     def redis(self) -> redis.Redis:
-        """A client of the embedded server."""
+        """A client of that server."""
         return redis.Redis(port=self.redis_port)
 
     def kill(self) -> None:

