@@ -65,7 +65,7 @@ def _contest(
         for client in clients:
             for verb in _VERBS[: 1 + max((_VERBS.index(verb) for verb in wanted[client.name]), default=-1)]:
                 scenario = Scenario(verb, size, count)
-                before = machine.load()
+                before = machine.busy()
                 seconds = client.run(endpoint, scenario, f"bench-{client.name}-{size}")
                 if verb in wanted[client.name]:
                     cell = Cell(scenario, client.name, turn, seconds, before)
@@ -91,7 +91,7 @@ def _keep(cells: list[Cell], rounds: int, arguments: argparse.Namespace) -> None
     print(report.table(found))
     print(f"kept in {path}")
     if not (arguments.only or arguments.quick or arguments.records):
-        Path("BENCHMARKS.md").write_text(report.page(found, rounds, facts))
+        Path("BENCHMARKS.md").write_text(report.page(cells, rounds, facts))
         print("wrote BENCHMARKS.md")
 
 

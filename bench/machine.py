@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+_SAMPLE_SECONDS = 0.3
+_IDLE = slice(3, 5)  # idle, iowait
 
 
 def facts() -> dict[str, str]:
@@ -24,9 +28,18 @@ def facts() -> dict[str, str]:
     }
 
 
-def load() -> float:
-    """The load average of the last minute."""
-    return os.getloadavg()[0]
+def busy() -> float:
+    """The share of the machine, 0 to 1, that is at work now, before a run adds its own; 0 where it does not tell."""
+    before = _ticks()
+    time.sleep(_SAMPLE_SECONDS)
+    passed = [after - earlier for after, earlier in zip(_ticks(), before, strict=True)]
+    return 1 - sum(passed[_IDLE]) / sum(passed) if sum(passed) else 0.0
+
+
+def _ticks() -> list[int]:
+    """The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
+    path = Path("/proc/stat")
+    return [int(word) for word in path.read_text().split("\n", 1)[0].split()[1:9]] if path.exists() else []
 
 
 def _field(path: str, name: str) -> str:

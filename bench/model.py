@@ -68,7 +68,7 @@ class Cell:
     client: str
     round: int
     seconds: float
-    load: float  # the machine's one-minute load average before it
+    busy: float  # share of the machine that others had right before it, 0 to 1
 
     @property
     def rate(self) -> float:

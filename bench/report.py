@@ -24,6 +24,9 @@ share the machine's cores, so only ratios carry over to another machine.
 
 {table}
 
+Other work took {busy:.0%} of the machine right before the runs (median; at most {busiest:.0%}): the less, the more a
+figure here means.
+
 Measured on: {facts}.
 """
 
@@ -71,7 +74,8 @@ def _ratio(row: Row) -> str:
     return f"{median(row.ratios):.2f} ({min(row.ratios):.2f}-{max(row.ratios):.2f})"
 
 
-def page(found: Iterable[Row], rounds: int, facts: dict[str, str]) -> str:
+def page(cells: list[Cell], rounds: int, facts: dict[str, str]) -> str:
     """BENCHMARKS.md."""
     told = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return _PAGE.format(rounds=rounds, table=table(found), facts=told)
+    busy = [cell.busy for cell in cells]
+    return _PAGE.format(rounds=rounds, table=table(rows(cells)), facts=told, busy=median(busy), busiest=max(busy))
