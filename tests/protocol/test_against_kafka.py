@@ -31,7 +31,7 @@ SOME_ID = UUID(int=0xDEADBEEF)
 # Produce errors: what Ketch answers where Kafka 4.1 answers otherwise, with Kafka's code.
 CORRUPT, UNKNOWN, UNSUPPORTED = 2, -1, 76
 STRICTER = {
-    # Kafka says INVALID_RECORD (87). A header that contradicts itself is CORRUPT_MESSAGE here, as before Kafka 2.
+    # Kafka says INVALID_RECORD (87). A header that contradicts itself is CORRUPT_MESSAGE here.
     **dict.fromkeys(
         [
             "magic 1",

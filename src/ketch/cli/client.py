@@ -1,6 +1,6 @@
 """What the client commands share: the way to a broker, and its errors as sentences.
 
-confluent-kafka is imported where it is used: it takes 50 ms that `ketch --help` need not wait for.
+confluent-kafka is imported where it is used: it takes 0.1 s that `ketch --help` need not wait for.
 """
 
 from __future__ import annotations

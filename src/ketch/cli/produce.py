@@ -107,7 +107,7 @@ def _configuration(bootstrap: str, compression: Compression, acks: Acks, idempot
         "compression.type": compression.value,
         "acks": acks.value,
         "enable.idempotence": idempotent,
-        "delivery.report.only.error": True,  # a callback into Python costs more than the record
+        "delivery.report.only.error": True,  # success needs no call into Python
         "partitioner": "murmur2_random",
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
