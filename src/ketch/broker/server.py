@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 # Records inflate, and as commands for Redis they grow again: so much may be on the way at a time, and one batch more.
 _INFLATED_MAX = 64 << 20
-_UNSENT_MAX = 256 << 20  # response bytes that peers do not take
+_UNSENT_MAX = 256 << 20  # response bytes being made, or that peers do not take
 _LEAST_FETCH = 64 << 10  # what a fetch may always have
 _FETCHES = 8  # that read records at a time; Redis answers one after the other anyway
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
@@ -51,7 +51,7 @@ class Broker:
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.fetching = asyncio.Semaphore(_FETCHES)
-        self.unsent = 0  # bytes of responses that peers do not take
+        self.unsent = 0  # bytes of responses being made, or that peers do not take
         self.cluster_id = ""
         self.port = settings.port
         self._server: asyncio.Server | None = None

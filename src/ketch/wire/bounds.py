@@ -1,7 +1,7 @@
 """How many array elements a request claims to have, before anything is made of them.
 
-kio's native reader reserves memory for as many elements as an array's length says, and where that fails the whole process
-aborts: twenty bytes would do. So the lengths are walked over first, along plans that come from kio's own schemas.
+kio's native reader reserves memory for as many elements as an array's length says, and where that fails the whole
+process aborts: twenty bytes would do. So the lengths are walked over first, along plans that come from kio's schemas.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class _Step(typing.NamedTuple):
     kind: int
     size: int = 0  # of the bytes, or of the length in front of them; 0 for a varint of one more
     element: tuple[Any, ...] = ()  # steps
+    nullable: bool = True
 
 
 _Plan: TypeAlias = tuple[_Step, ...]
 
 
 def check_bounds(frame: bytes, api_key: int, version: int) -> None:
-    """Raises MalformedRequest for a request with more than MAX_ELEMENTS elements, or cut short."""
+    """Raises MalformedRequest for a request with more than MAX_ELEMENTS elements, a null that can't be, or cut short."""
     left = MAX_ELEMENTS
     pos = 0
     try:
@@ -64,7 +65,7 @@ def check_bounds(frame: bytes, api_key: int, version: int) -> None:
 
 def _walk(plan: _Plan, data: bytes, pos: int, left: int) -> tuple[int, int]:
     """Passes over one entity: (where it ends, elements that may still come)."""
-    for kind, size, element in plan:
+    for kind, size, element, nullable in plan:
         if kind == _FIXED:
             pos += size
         elif kind == _TAGS:
@@ -74,10 +75,12 @@ def _walk(plan: _Plan, data: bytes, pos: int, left: int) -> tuple[int, int]:
                 pos, left = _walk_tags(data, pos, left)
         else:
             length, pos = _length(data, pos, size)
+            if length < 0 and not nullable:
+                raise MalformedRequest("a null where none is allowed")
             if kind == _SIZED:
-                pos += length
+                pos += max(0, length)
             else:
-                left -= length
+                left -= max(0, length)
                 _check_left(left)
                 for _ in range(length):
                     pos, left = _walk(element, data, pos, left)
@@ -103,11 +106,11 @@ def _check_left(left: int) -> None:
 
 
 def _length(data: bytes, pos: int, size: int) -> tuple[int, int]:
-    """A length and where it ends; 0 for null."""
+    """A length, below 0 for null, and where it ends."""
     if size:
-        return max(0, int.from_bytes(data[pos : pos + size], signed=True)), pos + size
+        return int.from_bytes(data[pos : pos + size], signed=True), pos + size
     length, pos = _varint(data, pos)
-    return max(0, length - 1), pos
+    return length - 1, pos
 
 
 def _varint(data: bytes, pos: int) -> tuple[int, int]:
@@ -153,9 +156,9 @@ def _step(kafka_type: str | None, hint: Any, flexible: bool) -> _Step:
     options = [option for option in typing.get_args(hint) if option is not type(None) and option is not Ellipsis]
     if typing.get_origin(hint) is tuple:
         element = _plan(options[0]) if kafka_type is None else (_step(kafka_type, None, flexible),)
-        return _Step(_ARRAY, 0 if flexible else 4, element)
+        return _Step(_ARRAY, 0 if flexible else 4, element, nullable=False)
     if len(options) == 1:  # T | None
-        return _step(kafka_type, options[0], flexible)
+        return _step(kafka_type, options[0], flexible)._replace(nullable=True)
     if kafka_type in _SIZES:
         return _Step(_FIXED, _SIZES[kafka_type])
     if kafka_type in ("string", "bytes", "records"):

@@ -117,7 +117,16 @@ async def _read_all(request: Request, session: Session) -> list[_Result]:
 
 
 async def _fill(request: Request, results: list[_Result]) -> None:
-    room = min(max(request.body.max_bytes, 0), request.broker.fetch_room)
+    wanted = sum(max(result.target.max_bytes, 0) for result in results if _has_data(result))
+    room = min(wanted, max(request.body.max_bytes, 0), request.broker.fetch_room)
+    request.broker.unsent += room
+    try:
+        await _fill_room(request, results, room)
+    finally:
+        request.broker.unsent -= room
+
+
+async def _fill_room(request: Request, results: list[_Result], room: int) -> None:
     first = True
     for result in results:
         if not _has_data(result):
