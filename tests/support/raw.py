@@ -70,13 +70,13 @@ class RawClient:
         self.socket.close()
 
     def _exactly(self, size: int) -> bytes | None:
-        data = b""
+        data = bytearray()
         while len(data) < size:
             more = self.socket.recv(size - len(data))
             if not more:
                 return None
             data += more
-        return data
+        return bytes(data)
 
     def __enter__(self) -> RawClient:
         return self
