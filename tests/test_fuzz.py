@@ -1,5 +1,5 @@
-"""Bad input against a live broker: an error code or a closed connection, a line in the log that names the client, bounded
-memory, and another client that notices nothing."""
+"""Bad input against a live broker: an error code or a closed connection, a line in the log that names the client,
+bounded memory, and another client that notices nothing."""
 
 from __future__ import annotations
 
@@ -199,15 +199,21 @@ VALID: dict[int, dict[str, Any]] = {
     18: {"client_software_name": "fuzz", "client_software_version": "1"},
     CREATE_TOPICS: {
         "topics": [
-            {"name": "c", "num_partitions": -1, "replication_factor": -1, "configs": [{"name": "retention.ms", "value": "5"}],
-             "assignments": [{"partition_index": 0, "broker_ids": [1]}]}
+            {
+                "name": "c",
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "configs": [{"name": "retention.ms", "value": "5"}],
+                "assignments": [{"partition_index": 0, "broker_ids": [1]}],
+            }
         ],
-        "timeout": 1000, "validate_only": True,
-    },  # fmt: skip
+        "timeout": 1000,
+        "validate_only": True,
+    },
     DELETE_TOPICS: {"topics": [{"name": "d"}], "topic_names": ["d"], "timeout": 1000},
     INIT_PRODUCER_ID: {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
     DESCRIBE_CONFIGS: {"resources": [{"resource_type": 2, "resource_name": "target", "configuration_keys": ["x"]}]},
-}  # fmt: skip
+}
 
 
 @st.composite

@@ -53,7 +53,7 @@ _Plan: TypeAlias = tuple[_Step, ...]
 
 
 def check_bounds(frame: bytes, api_key: int, version: int) -> None:
-    """Raises MalformedRequest for a request with more than MAX_ELEMENTS elements, a null that can't be, or cut short."""
+    """Raises MalformedRequest for a request that is cut short, or has more elements or nulls than it may have."""
     left = MAX_ELEMENTS
     pos = 0
     try:
