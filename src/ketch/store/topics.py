@@ -105,11 +105,14 @@ class Catalog:
         return [topic for name in self._names[1] if (topic := await self.get(name)) is not None]
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Makes a topic.
+        """Makes a topic; goes on to its end even if the caller is cancelled, since others would wait for it.
 
         Raises:
             TopicExists: it is there already, or another broker made it at this moment.
         """
+        return await asyncio.shield(self._create(name, partitions, configs))
+
+    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         values = {**self._defaults, **configs}
         now = time.time_ns() // 1_000_000
         fields: list[str | int] = ["id", str(uuid.uuid4()), "name", name, "partitions", partitions, "created", now]
@@ -138,7 +141,10 @@ class Catalog:
             await asyncio.sleep(0.02)
 
     async def delete(self, topic: Topic) -> None:
-        """Deletes a topic with its records, commits and producer states."""
+        """Deletes a topic with its records, commits and producer states; goes on to its end like `create`."""
+        await asyncio.shield(self._delete(topic))
+
+    async def _delete(self, topic: Topic) -> None:
         await self._link.pipe.call("SREM", self._keys.topics, topic.name)
         await self._purge(topic.name)
         self.forget(topic.name)

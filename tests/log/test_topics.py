@@ -1,0 +1,127 @@
+"""The topic catalog: races of two brokers, remains of one that died, deletion while in use, what a reader may see."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.ketch import KetchServer, eventually
+
+
+@pytest.fixture
+def brokers(start_ketch: Callable[..., KetchServer]) -> Iterator[tuple[KetchServer, KetchServer]]:
+    first = start_ketch(name="first")
+    second = start_ketch("--redis", first.redis_url, "--node-id", "2", "--no-auto-create-topics", name="second")
+    yield first, second
+    second.stop()
+
+
+def create(server: KetchServer, topic: str, partitions: int = 1) -> int:
+    """The error code of a creation, 0 for none."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    except KafkaException as error:
+        code: int = error.args[0].code()
+        return code
+    return 0
+
+
+def delete(server: KetchServer, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.delete_topics([topic])[topic].result(20)
+
+
+def keys(server: KetchServer) -> set[bytes]:
+    return set(server.redis().keys("korvet:*"))
+
+
+def test_two_brokers_create_the_same_topics(brokers: tuple[KetchServer, KetchServer], topic: str) -> None:
+    first, second = brokers
+    names = [f"{topic}-{n}" for n in range(15)]
+    codes: dict[tuple[str, str], int] = {}
+
+    def create_all(server: KetchServer, partitions: int) -> None:
+        for name in names:
+            codes[server.bootstrap, name] = create(server, name, partitions)
+
+    threads = [threading.Thread(target=create_all, args=(server, n)) for n, server in enumerate(brokers, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    redis = first.redis()
+    for name in names:
+        answers = sorted(codes[server.bootstrap, name] for server in brokers)
+        assert answers == [0, KafkaError.TOPIC_ALREADY_EXISTS]
+        made = 1 if codes[first.bootstrap, name] == 0 else 2
+        assert int(redis.hget(f"korvet:topic:{name}", "partitions")) == made
+    assert redis.hlen("korvet:topic-ids") == redis.scard("korvet:topics") == len(names)
+    for name in names:
+        assert redis.hget("korvet:topic-ids", redis.hget(f"korvet:topic:{name}", "id")) == name.encode()
+    assert {len(AdminClient({"bootstrap.servers": s.bootstrap}).list_topics(timeout=10).topics) for s in brokers} == {
+        len(names)
+    }
+
+
+def test_what_a_dead_broker_left_is_purged(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    server = start_ketch()
+    redis = server.redis()
+    # A creation that died before the topic came to exist, and a record that somebody wrote meanwhile.
+    long_ago = int(time.time() * 1000) - 60_000
+    redis.hset(f"korvet:topic:{topic}", mapping={"id": "0" * 32, "name": topic, "partitions": 7, "created": long_ago})
+    redis.xadd(f"korvet:stream:{topic}:3", {"value": "left over"})
+    assert create(server, topic, 2) == 0
+    assert redis.hget(f"korvet:topic:{topic}", "partitions") == b"2"
+    assert redis.exists(f"korvet:stream:{topic}:3") == 0
+
+
+def test_deletion_leaves_nothing(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    server = start_ketch()
+    before = keys(server) | {b"korvet:next-producer-id"}
+    assert create(server, topic, 3) == 0
+    producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
+    for n in range(300):
+        producer.produce(topic, str(n), partition=n % 3)
+    assert producer.flush(10) == 0
+    assert len(keys(server) - before) == 3 + 3 + 3  # hash, id map and set; streams; producer states
+    delete(server, topic)
+    assert keys(server) <= before
+
+
+def test_deletion_under_a_producer_of_another_broker(brokers: tuple[KetchServer, KetchServer], topic: str) -> None:
+    """The other broker's producer gets errors, and never makes the stream anew behind the deletion."""
+    first, second = brokers
+    assert create(first, topic) == 0
+    producer = Producer({"bootstrap.servers": second.bootstrap, "message.timeout.ms": 2000, "linger.ms": 0})
+    outcomes: list[object] = []
+    stop = threading.Event()
+
+    def produce() -> None:
+        while not stop.is_set():
+            producer.produce(topic, "x", on_delivery=lambda error, _: outcomes.append(error))
+            producer.poll(0.001)
+        producer.flush(10)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    eventually(lambda: len(outcomes) > 50)
+    delete(first, topic)
+    eventually(lambda: any(outcomes), what="an error")
+    stop.set()
+    thread.join()
+    assert not [key for key in keys(first) if topic.encode() in key]
+
+
+def test_damaged_hash_is_a_topic_that_is_not_there(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    server = start_ketch("--no-auto-create-topics")
+    assert create(server, topic) == 0
+    server.redis().hset(f"korvet:topic:{topic}", "partitions", "many")
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    eventually(lambda: topic not in admin.list_topics(timeout=10).topics, what="the topic to be gone")
+    assert "damaged" in server.log
