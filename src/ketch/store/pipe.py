@@ -51,13 +51,13 @@ class Pipe(asyncio.BufferedProtocol):
     def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
         self._on_lost = on_lost
         self._on_push = on_push
-        self._waiting: deque[tuple[int, asyncio.Future[bytes]]] = deque()  # (replies until its own, its future)
+        self._waiting: deque[tuple[int, asyncio.Future[bytes]]] = deque()  # (replies, future of the last)
         self._buffer = bytearray(_START)
         self._start = 0  # where the reply being read begins
         self._scanned = 0  # how far it has been framed
         self._end = 0  # how far the buffer is filled
         self._pending = 1  # RESP values still missing of it
-        self._skip = 0  # whole replies to pass over before the one that the first future wants
+        self._passing = False  # it is the replies that nobody wants, all in one, before the one that a future does
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -87,9 +87,13 @@ class Pipe(asyncio.BufferedProtocol):
         try:
             while self._scanned < self._end:
                 self._scanned, self._pending = scan_reply(self._buffer, self._scanned, self._end, self._pending)
-                if self._pending:
+                whole = not self._pending
+                if self._passing:
+                    self._pass()
+                elif whole:
+                    self._take()
+                if not whole:
                     return
-                self._take()
         except ValueError as error:
             log.error("Redis sent what is not RESP (%s); connection closed", error)
             self.close()
@@ -119,9 +123,9 @@ class Pipe(asyncio.BufferedProtocol):
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append((replies - 1, future))
-        if len(self._waiting) == 1:
-            self._skip = replies - 1
+        self._waiting.append((replies, future))
+        if len(self._waiting) == 1 and replies > 1:
+            self._expect(replies)
         self._transport.write(payload)
         return future
 
@@ -164,22 +168,34 @@ class Pipe(asyncio.BufferedProtocol):
 
     # -- the buffer
 
+    def _expect(self, replies: int) -> None:
+        """What comes next: the +QUEUED of a transaction are framed by the kernel in one go, not one by one here."""
+        self._passing = replies > 1
+        self._pending = replies - 1 if self._passing else 1
+
+    def _pass(self) -> None:
+        """Gives up the room of replies that nobody wants, as far as they have come in."""
+        self._progress += 1
+        self._start = self._scanned
+        if not self._pending:
+            self._expect(1)
+        if self._start == self._end:
+            self._reset()
+
     def _take(self) -> None:
         """Hands on the whole reply between _start and _scanned."""
-        self._pending = 1
         self._progress += 1
-        is_push = self._buffer[self._start] == 0x3E  # '>'
-        if is_push:
+        reply = bytes(memoryview(self._buffer)[self._start : self._scanned])
+        self._start = self._scanned
+        if reply.startswith(b">"):
+            self._expect(1)
             if self._on_push is not None:
-                self._on_push(parse(bytes(memoryview(self._buffer)[self._start : self._scanned])))
-        elif self._skip:
-            self._skip -= 1
+                self._on_push(parse(reply))
         elif self._waiting:
             _, future = self._waiting.popleft()
-            self._skip = self._waiting[0][0] if self._waiting else 0
+            self._expect(self._waiting[0][0] if self._waiting else 1)
             if not future.done():
-                future.set_result(bytes(memoryview(self._buffer)[self._start : self._scanned]))
-        self._start = self._scanned
+                future.set_result(reply)
         if self._start == self._end:
             self._reset()
 
