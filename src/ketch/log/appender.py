@@ -27,6 +27,7 @@ from ketch.store.streams import Producer, RecordSet, Refusal
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
 _MAX_ATTEMPTS = 30  # of one batch; only one with a record too wide for Lua ever comes near
+_MAX_PRODUCERS = 1_000  # states held of one partition
 _MAX_SCRIPT_RECORDS = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,9 @@ class Appender:
         self._inflight += 1
         if entry.producer is not None and producer is not None:
             pid, epoch, first = entry.producer
-            self._producers[pid].advance(epoch, first, entry.batch.count, entry.future)
+            state = self._producers.pop(pid)
+            state.advance(epoch, first, entry.batch.count, entry.future)
+            self._producers[pid] = state  # the latest comes last
 
     def _now_offset(self) -> int:
         if self._codec.dense:
@@ -269,6 +272,14 @@ class Appender:
         pid = entry.producer[0]
         reply = await self._link.pipe.send(pack("HGET", self._keys[1], pid))
         self._producers[pid] = ProducerState.parse(parse(reply), self._codec)
+        self._forget_oldest_producer()
+
+    def _forget_oldest_producer(self) -> None:
+        """Redis has them all; here are those of late. One with a batch in flight is not let go."""
+        if len(self._producers) > _MAX_PRODUCERS:
+            oldest = next(iter(self._producers))
+            if all(isinstance(b.offset, int) or b.offset.done() for b in self._producers[oldest].batches):
+                del self._producers[oldest]
 
     def _fail_all(self, error: Exception) -> None:
         waiting, self._waiting = [*self._refused, *self._waiting], deque()
