@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.protocol.kafka import FETCH, PRODUCE, Kafka, fetch, part, produce
+from tests.protocol.kafka import API_VERSIONS, FETCH, PRODUCE, Kafka, fetch, part, produce
 from tests.support.batches import batch, record, records
 from tests.support.ketch import KetchServer, eventually
 
@@ -22,6 +22,8 @@ def test_in_flight_is_answered(start_ketch: type[KetchServer], topic: str, numbe
     writer.create(topic, 2)
     end = writer.list_offsets(topic, -1, partition=1).offset
     waiting = [Kafka(server.port) for _ in range(20)]
+    for client in waiting:
+        client.ask(API_VERSIONS, 0)  # a connection that is not yet accepted has nothing in flight
     for client in waiting:
         client.send(FETCH, 12, **fetch([part(topic, 1, end)], max_wait=60_000))
     sent = [writer.send(PRODUCE, 9, **produce(topic, batch(THREE))) for _ in range(300)]

@@ -1,6 +1,6 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics (resource type 2) and of this broker (4).
 
-Deviation: resources beyond 5,000 in a request get INVALID_REQUEST (42), for the answer is some hundred times the request.
+Deviation: resources beyond 5,000 in a request get INVALID_REQUEST (42): the answer is some hundred times the request.
 """
 
 from __future__ import annotations
