@@ -11,6 +11,14 @@ _bytes_in = Counter("ketch_bytes_in", "Bytes of record batches produced", ["topi
 _bytes_out = Counter("ketch_bytes_out", "Bytes of record batches fetched", ["topic"])
 _requests = Counter("ketch_requests", "Requests answered", ["request"])
 
+_commits = Counter("ketch_group_commits", "Offsets committed", ["group", "topic"])
+_rebalances = Counter("ketch_group_rebalances", "Generations begun", ["group"])
+_deliveries = Counter(
+    "ketch_group_deliveries",
+    "Records given to members; tracked ones are in XPENDING until they are committed (group_pending_max)",
+    ["group", "topic", "tracked"],
+)
+
 connections = Gauge("ketch_connections", "Open client connections")
 connections_refused = Counter("ketch_connections_refused", "Connections closed because of max.connections")
 bad_requests = Counter("ketch_bad_requests", "Connections closed because of what they sent")
@@ -38,6 +46,41 @@ def _fetch(topic: str) -> Counter:
 def fetched(topic: str, size: int) -> None:
     """Batches were sent out."""
     _fetch(topic).inc(size)
+
+
+class _Bounded:
+    """The children of a counter whose labels are the clients' to choose: so many, and one for all others."""
+
+    _MOST = 1_000
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._children: dict[tuple[str, ...], Counter] = {}
+
+    def __call__(self, *labels: str) -> Counter:
+        child = self._children.get(labels)
+        if child is None:
+            known = labels if len(self._children) < self._MOST else ("(other)",) * len(labels)
+            child = self._children[known] = self._counter.labels(*known)
+        return child
+
+
+_commit, _rebalance, _delivery = _Bounded(_commits), _Bounded(_rebalances), _Bounded(_deliveries)
+
+
+def committed(group: str, topic: str, partitions: int) -> None:
+    """Offsets of so many partitions were committed."""
+    _commit(group, topic).inc(partitions)
+
+
+def rebalanced(group: str) -> None:
+    """A generation has begun."""
+    _rebalance(group).inc()
+
+
+def delivered(group: str, topic: str, records: int, tracked: bool) -> None:
+    """A member was given records."""
+    _delivery(group, topic, "yes" if tracked else "no").inc(records)
 
 
 @cache

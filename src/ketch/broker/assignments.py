@@ -14,12 +14,14 @@ from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
-from ketch.coordinator.group import Group, Member
+from ketch.coordinator.group import Group
+from ketch.coordinator.member import Member
 
 _PROTOCOL_TYPE = "consumer"
 _NEWEST = 3  # version of either schema; a newer one begins with the same fields (ConsumerProtocol.java)
 
 Place = tuple[str, int]  # topic and partition
+_Key = tuple[str, str, Place]  # client id, host, place
 
 
 @cache
@@ -39,10 +41,15 @@ def _read(schema: str, data: bytes) -> Any | None:
     return entity
 
 
-def subscribed_topics(group: Group) -> set[str]:
-    """The topics that any member subscribes to."""
-    found = (_read("consumer_protocol_subscription", m.metadata(group.protocol)) for m in group.members.values())
-    return {topic for subscription in found if subscription is not None for topic in subscription.topics}
+def subscribed_topics(group: Group) -> set[str] | None:
+    """The topics that any member subscribes to; None where that cannot be told."""
+    topics: set[str] = set()
+    for member in group.members.values():
+        subscription = _read("consumer_protocol_subscription", member.metadata(group.protocol))
+        if subscription is None:
+            return None
+        topics.update(subscription.topics)
+    return topics
 
 
 def assigned_places(member: Member) -> list[Place]:
@@ -57,24 +64,33 @@ class Assignments:
     """The index of fetches: (client id, host, topic, partition) -> group and member."""
 
     def __init__(self) -> None:
-        self._readers: dict[tuple[str, str, Place], set[tuple[str, str]]] = {}
-        self._places: dict[tuple[str, str], list[tuple[str, str, Place]]] = {}  # member -> its keys in the index
+        self._readers: dict[_Key, set[tuple[str, str]]] = {}
+        self._members: dict[str, dict[str, list[_Key]]] = {}  # group -> member -> its keys in the index
 
-    def update(self, group: Group) -> None:
-        """The group has been assigned anew."""
-        for known in [member for member in self._places if member[0] == group.id]:
-            self.remove(*known)
+    def update(self, group: Group) -> list[tuple[str, list[Place]]]:
+        """The group has been assigned anew; which members lost which places."""
+        had = {member: self.remove(group.id, member) for member in list(self._members.get(group.id, ()))}
         if group.protocol_type != _PROTOCOL_TYPE:
-            return
+            return list(had.items())
+        lost = []
         for member in group.members.values():
-            keys = [(member.client_id, member.host, place) for place in assigned_places(member)]
-            self._places[group.id, member.id] = keys
-            for key in keys:
-                self._readers.setdefault(key, set()).add((group.id, member.id))
+            places = assigned_places(member)
+            self._add(group, member, places)
+            lost.append((member.id, [place for place in had.pop(member.id, []) if place not in places]))
+        return [*had.items(), *lost]
+
+    def _add(self, group: Group, member: Member, places: list[Place]) -> None:
+        keys = [(member.client_id, member.host, place) for place in places]
+        self._members.setdefault(group.id, {})[member.id] = keys
+        for key in keys:
+            self._readers.setdefault(key, set()).add((group.id, member.id))
 
     def remove(self, group_id: str, member_id: str) -> list[Place]:
         """A member is gone; the places it had."""
-        keys = self._places.pop((group_id, member_id), [])
+        members = self._members.get(group_id, {})
+        keys = members.pop(member_id, [])
+        if not members:
+            self._members.pop(group_id, None)
         for key in keys:
             readers = self._readers.get(key, set())
             readers.discard((group_id, member_id))

@@ -7,14 +7,16 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ketch import metrics
 from ketch.config import Settings
 from ketch.coordinator.events import Effect, Event, Persist, Removed, Reply, Tick
-from ketch.coordinator.group import Group, GroupConfig, State
+from ketch.coordinator.group import Group
+from ketch.coordinator.member import GroupConfig, State
 from ketch.coordinator.snapshot import from_fields, to_fields
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.store.groups import GroupStore
@@ -27,7 +29,7 @@ class Groups:
 
     Args:
         removed: told of every member that is gone, with its group.
-        changed: told when a group's assignment has changed.
+        changed: told when a group's members or assignments have changed.
     """
 
     def __init__(
@@ -82,12 +84,14 @@ class Groups:
         return await asyncio.shield(task)
 
     async def names(self) -> list[str]:
-        """Every group that is stored, or has members in its first rebalance."""
-        return sorted({*await self.store.names(), *(name for name, group in self._groups.items() if group.members)})
+        """Every group that is stored, or that somebody joins for the first time."""
+        joined = (name for name, group in self._groups.items() if group.members or group.pending)
+        return sorted({*await self.store.names(), *joined})
 
     async def exists(self, group_id: str) -> bool:
-        """Whether the group has members now, or is stored."""
-        return bool((await self.get(group_id)).members) or await self.store.exists(group_id)
+        """Whether somebody joins the group now, or it is stored."""
+        group = await self.get(group_id)
+        return bool(group.members or group.pending) or await self.store.exists(group_id)
 
     async def _load(self, group_id: str) -> Group:
         fields = await self.store.load(group_id)
@@ -103,11 +107,22 @@ class Groups:
                 return group
         return Group(group_id, self._config, _new_member_id)  # it is kept once something happens to it
 
-    async def delete(self, group: Group) -> None:
-        """Deletes a group without members, its commits and its native groups."""
-        await self.store.delete(group.id, await self.store.partitions(group.id))
-        group.state = State.DEAD
-        self._groups.pop(group.id, None)
+    async def retire(self, group_id: str, remove: Callable[[], Awaitable[None]]) -> bool:
+        """Takes a group without members out of service while `remove` deletes what is stored; False if it has members.
+
+        Raises:
+            StorageUnavailable: Redis is gone; the group is there still, as far as it was not removed.
+        """
+        found = await self.get(group_id)
+        group = self._groups.setdefault(group_id, found)
+        if group.state is not State.EMPTY:
+            return False
+        group.state = State.DEAD  # who comes now comes again
+        try:
+            await remove()
+        finally:
+            del self._groups[group_id]
+        return True
 
     def stop(self) -> None:
         """Answers whoever waits for a rebalance, so that it looks for the next coordinator; timers end."""
@@ -123,12 +138,14 @@ class Groups:
 
     def _handle(self, group: Group, event: Event) -> None:
         group = self._groups.setdefault(group.id, group)
-        before = group.state
+        before, generation = group.state, group.generation
         effects = group.handle(event, time.monotonic())
         if group.state is not before:
             log.info(
                 "group %s: %s, generation %d, %d members", group.id, group.state, group.generation, len(group.members)
             )
+        if group.generation != generation:
+            metrics.rebalanced(group.id)
         self._carry_out(group, effects)
         self._after(group)
 
@@ -141,16 +158,17 @@ class Groups:
                     self._removed(group, member_id)
                 case Persist():
                     self._changed(group)
-                    task = asyncio.get_running_loop().create_task(self._persist(group, effects[n + 1 :]))
+                    fields = to_fields(group, time.time_ns() // 1_000_000)  # as it is now: it may change meanwhile
+                    task = asyncio.get_running_loop().create_task(self._persist(group, fields, effects[n + 1 :]))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
                     return
 
-    async def _persist(self, group: Group, rest: list[Effect]) -> None:
+    async def _persist(self, group: Group, fields: dict[str, str], rest: list[Effect]) -> None:
         """Stores the group, then does what was to wait for it. Without Redis the members are sent to join again."""
         self._saving[group.id] += 1
         try:
-            await self.store.save(group.id, to_fields(group, time.time_ns() // 1_000_000))
+            await self.store.save(group.id, fields)
         except KetchError as error:
             log.warning("group %s: cannot be stored: %s", group.id, error)
             rest = [
@@ -169,7 +187,7 @@ class Groups:
         if due is None:
             if not self._saving[group.id]:
                 del self._saving[group.id]
-                if self._groups.get(group.id) is group:
+                if self._groups.get(group.id) is group and group.state is not State.DEAD:
                     del self._groups[group.id]
             return
         known = self._timers.get(group.id)
@@ -178,12 +196,13 @@ class Groups:
                 return  # it looks again then: a heartbeat costs no timer
             known[1].cancel()
         delay = max(0.0, due - time.monotonic())
-        timer = asyncio.get_running_loop().call_later(delay, self._tick, group)
+        timer = asyncio.get_running_loop().call_later(delay, self._tick, group.id)
         self._timers[group.id] = (due, timer)
 
-    def _tick(self, group: Group) -> None:
-        del self._timers[group.id]
-        if self._groups.get(group.id) is group:
+    def _tick(self, group_id: str) -> None:
+        del self._timers[group_id]
+        group = self._groups.get(group_id)  # perhaps not the one that the timer was set for
+        if group is not None:
             self._handle(group, Tick())
 
 

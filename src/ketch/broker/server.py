@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ketch import metrics
+from ketch.broker import expiry
 from ketch.broker.assignments import Assignments, Place
 from ketch.broker.budget import Budget, Gate
 from ketch.broker.connection import Connection
@@ -17,7 +18,7 @@ from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
 from ketch.config import Settings
 from ketch.coordinator.group import Group
-from ketch.errors import KetchError
+from ketch.errors import KetchError, RedisError, UnknownTopicOrPartition
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
 from ketch.store.groups import Committed
@@ -47,7 +48,7 @@ class Broker:
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots)
         self.topic_notes = TopicNotes(self.log.catalog)
         self.assignments = Assignments()
-        self.groups = Groups(settings, self.log.groups, self._member_left, self.assignments.update)
+        self.groups = Groups(settings, self.log.groups, self._member_left, self._reassigned)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.fetching = asyncio.Semaphore(_FETCHES)
@@ -109,21 +110,45 @@ class Broker:
             StorageUnavailable: Redis is gone; the commits may be stored or not.
         """
         await self.log.groups.commit(group, commits)
-        for (name, index), commit in commits.items():
-            await self.log.partition(await self.log.topic(name), index).committed(group, commit.offset)
+        for name in {name for name, _ in commits}:
+            metrics.committed(group, name, sum(place[0] == name for place in commits))
+        await asyncio.gather(*(self._follow(group, *place, commit.offset) for place, commit in commits.items()))
+
+    async def _follow(self, group: str, topic: str, index: int, offset: int) -> None:
+        """The commit is stored: that its native group cannot follow does not undo it."""
+        try:
+            await self.log.partition(await self.log.topic(topic), index).committed(group, offset)
+        except (RedisError, UnknownTopicOrPartition) as error:
+            log.warning("group %s: its native group on %s-%d: %s", group, topic, index, error)
+
+    async def delete_group(self, group: str) -> bool:
+        """Deletes a group with all that is kept of it; False where it has members.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
+        return await self.groups.retire(group, lambda: self.log.delete_group(group))
+
+    def _reassigned(self, group: Group) -> None:
+        for member_id, places in self.assignments.update(group):
+            self._lost(group, member_id, places)
 
     def _member_left(self, group: Group, member_id: str) -> None:
-        places = self.assignments.remove(group.id, member_id)
+        self._lost(group, member_id, self.assignments.remove(group.id, member_id))
+
+    def _lost(self, group: Group, member_id: str, places: list[Place]) -> None:
         if places:
             self.background(asyncio.get_running_loop().create_task(self._leave(group.id, member_id, places)))
 
     async def _leave(self, group: str, member_id: str, places: list[Place]) -> None:
         """What a member was delivered and did not commit is no longer its own."""
-        try:
-            for name, index in places:
+        for name, index in places:
+            try:
                 await self.log.partition(await self.log.topic(name), index).left(group, member_id)
-        except KetchError as error:
-            log.warning("group %s: the native groups still name member %s: %s", group, member_id, error)
+            except UnknownTopicOrPartition:
+                continue  # its groups went with it
+            except KetchError as error:
+                log.warning("group %s: %s-%d still names member %s: %s", group, name, index, member_id, error)
 
     def background(self, work: asyncio.Future[Any]) -> None:
         """Keeps a task alive until it is done."""
@@ -146,6 +171,7 @@ class Broker:
             await asyncio.sleep(self.settings.retention_check_interval_ms / 1000)
             try:
                 await self.log.sweep()
+                await expiry.sweep(self)
             except KetchError as error:
                 log.warning("retention: %s", error)
 

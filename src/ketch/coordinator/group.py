@@ -4,16 +4,16 @@
       ^                     │  ^                                        │                                 │
       └──── last one gone ──┘  └──────── join, leave, expiry ───────────┴─────────────────────────────────┘
 
-`Group.handle(event, now)` looks an event up in TABLE by (event, state) and returns effects; `Group.deadline` says when
-the next Tick is due. Static members (KIP-345) keep their place by their instance id.
+What a state does with an event is read off TABLE, at the end; `Group.handle(event, now)` looks it up there and returns
+effects, and `Group.deadline` says when the next Tick is due. Static members (KIP-345) keep their place by their
+instance id.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -27,60 +27,13 @@ from ketch.coordinator.events import (
     JoinResult,
     Leave,
     Persist,
-    Protocols,
     Removed,
     Reply,
     Sync,
     SyncResult,
     Tick,
 )
-
-
-class State(StrEnum):
-    """Names as Kafka shows them."""
-
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
-    """Kafka's `group.*` settings, in seconds."""
-
-    min_session_timeout: float = 6.0
-    max_session_timeout: float = 1800.0
-    max_size: int = 2**31 - 1
-    initial_rebalance_delay: float = 0.0
-    new_member_join_timeout: float = 300.0
-
-
-@dataclass(slots=True)
-class Member:
-    """One member. Its tokens stand for requests of its that wait for an answer."""
-
-    id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    session_timeout: float
-    rebalance_timeout: float
-    protocols: Protocols
-    assignment: bytes = b""
-    deadline: float = 0.0  # of its session
-    join_token: Hashable | None = None
-    sync_token: Hashable | None = None
-    synced: bool = False  # has sent its Sync of this generation
-    skips_assignment: bool = False
-
-    def metadata(self, protocol: str | None) -> bytes:
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
-
-    @property
-    def waiting(self) -> bool:
-        return self.join_token is not None or self.sync_token is not None
+from ketch.coordinator.member import GroupConfig, Member, State
 
 
 @dataclass(slots=True)
@@ -102,25 +55,25 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     pending: dict[str, float] = field(default_factory=dict)  # ids given and not yet joined with -> until when
-    rebalance_deadline: float = 0.0
-    initial_until: float = 0.0  # while an empty group waits for more members (group.initial.rebalance.delay.ms)
+    timer: float | None = None  # when the state's own time is up: for joining in Preparing, for syncing behind it
+    delay_until: float | None = None  # while a group that was empty waits for more members: how far that may go
     joined_in_delay: bool = False
     effects: list[Effect] = field(default_factory=list)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What follows from an event, in the order it has to be done."""
         self.effects = []
-        TABLE[type(event), self.state](self, event, now)
+        TABLE[type(event)][self.state](self, event, now)
         effects, self.effects = self.effects, []
         return effects
 
     @property
     def deadline(self) -> float | None:
         """When the next Tick is due; None while there is nothing to wait for."""
-        times = [member.deadline for member in self.members.values() if not member.waiting]
+        times = [member.deadline for member in self.members.values() if not member.excused]
         times += self.pending.values()
-        if self.state in (State.PREPARING, State.COMPLETING):
-            times.append(self.initial_until or self.rebalance_deadline)
+        if self.timer is not None:
+            times.append(self.timer)
         return min(times, default=None)
 
     @property
@@ -131,49 +84,84 @@ class Group:
         self.effects.append(Reply(token, result))
 
 
+Transition = Callable[[Group, Any, float], None]
+
+
 # -- joining
 
 
-def join(group: Group, event: Join, now: float) -> None:
-    error = _join_error(group, event)
+def join_empty(group: Group, event: Join, now: float) -> None:
+    _join(group, event, now, False, _rejoin, _restart)
+
+
+def join_preparing(group: Group, event: Join, now: float) -> None:
+    """Places go to those who come first: a member that has not come yet has none."""
+    member = group.members.get(event.member_id)
+    if member is not None and member.join_token is not None:
+        full = False
+    else:
+        full = sum(m.join_token is not None for m in group.members.values()) >= group.config.max_size
+    _join(group, event, now, full, _rejoin, _restart)
+
+
+def join_completing(group: Group, event: Join, now: float) -> None:
+    _join(group, event, now, _full(group, event), _rejoin_completing, _restart)
+
+
+def join_stable(group: Group, event: Join, now: float) -> None:
+    _join(group, event, now, _full(group, event), _rejoin_stable, _restart_stable)
+
+
+def _full(group: Group, event: Join) -> bool:
+    return event.member_id not in group.members and len(group.members) >= group.config.max_size
+
+
+def _join(group: Group, event: Join, now: float, full: bool, known: Transition, restarted: Transition) -> None:
+    """What all states have in common; they differ in whether there is room, and in how they take who is known."""
+    restarts = not event.member_id and event.instance_id in group.static
+    error = _join_error(group, event, full and not restarts)
     if error:
         group.reply(event.token, JoinResult(error, event.member_id))
-    elif not event.member_id:
-        _join_new(group, event, now)
-    elif event.member_id in group.pending:
-        del group.pending[event.member_id]
-        _add(group, event, event.member_id, now)
+        if error is ErrorCode.group_max_size_reached:
+            _give_up_place(group, event, now)
+    elif restarts:
+        restarted(group, event, now)
+    elif event.member_id in group.members:
+        known(group, event, now)
     else:
-        _rejoin(group, event, now)
+        _enter(group, event, now)
 
 
-def _join_error(group: Group, event: Join) -> ErrorCode:
+def _join_error(group: Group, event: Join, full: bool) -> ErrorCode:
     if not group.config.min_session_timeout <= event.session_timeout <= group.config.max_session_timeout:
         return ErrorCode.invalid_session_timeout
+    if full:
+        return ErrorCode.group_max_size_reached
     if not _compatible(group, event):
         return ErrorCode.inconsistent_group_protocol
-    if event.member_id:
-        error = _identity_error(group, event.member_id, event.instance_id)
-        return ErrorCode.none if error and event.member_id in group.pending else error
-    known = event.instance_id is not None and event.instance_id in group.static
-    if not known and len(group.members) + len(group.pending) >= group.config.max_size:
-        return ErrorCode.group_max_size_reached
-    return ErrorCode.none
+    if not event.member_id or event.member_id in group.pending:
+        return ErrorCode.none
+    return _identity_error(group, event.member_id, event.instance_id)
+
+
+def _give_up_place(group: Group, event: Join, now: float) -> None:
+    group.pending.pop(event.member_id, None)
+    if event.member_id in group.members:
+        _drop(group, group.members[event.member_id], ErrorCode.group_max_size_reached)
+        changed(group, now)
 
 
 def _compatible(group: Group, event: Join) -> bool:
     """Every member has to speak one protocol in common."""
     if not event.protocol_type or not event.protocols:
         return False
-    if not group.members:
-        return True
-    if event.protocol_type != group.protocol_type:
+    if group.members and event.protocol_type != group.protocol_type:
         return False
-    return bool({name for name, _ in event.protocols} & _common(group))
+    return any(_common(group, name) for name, _ in event.protocols)
 
 
-def _common(group: Group) -> set[str]:
-    return set.intersection(*({name for name, _ in member.protocols} for member in group.members.values()))
+def _common(group: Group, protocol: str) -> bool:
+    return all(member.speaks(protocol) for member in group.members.values())
 
 
 def _identity_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -185,16 +173,14 @@ def _identity_error(group: Group, member_id: str, instance_id: str | None) -> Er
     return ErrorCode.none if member_id in group.members else ErrorCode.unknown_member_id
 
 
-def _join_new(group: Group, event: Join, now: float) -> None:
-    if event.instance_id is not None:
-        member_id = group.new_member_id(event.instance_id)
-        if event.instance_id in group.static:
-            _replace_static(group, event, member_id, now)
-        else:
-            _add(group, event, member_id, now)
+def _enter(group: Group, event: Join, now: float) -> None:
+    """Somebody who was not there before."""
+    if event.member_id:
+        del group.pending[event.member_id]
+        _add(group, event, event.member_id, now)
         return
-    member_id = group.new_member_id(event.client_id)
-    if event.id_required:
+    member_id = group.new_member_id(event.client_id if event.instance_id is None else event.instance_id)
+    if event.instance_id is None and event.id_required:
         group.pending[member_id] = now + event.session_timeout
         group.reply(event.token, JoinResult(ErrorCode.member_id_required, member_id))
     else:
@@ -202,49 +188,71 @@ def _join_new(group: Group, event: Join, now: float) -> None:
 
 
 def _add(group: Group, event: Join, member_id: str, now: float) -> None:
-    """A member that was not there before."""
     group.protocol_type = event.protocol_type
-    member = Member(
+    group.members[member_id] = Member(
         member_id, event.instance_id, event.client_id, event.host, event.session_timeout, event.rebalance_timeout,
-        event.protocols, join_token=event.token, skips_assignment=event.skips_assignment,
+        event.protocols, deadline=now + group.config.new_member_join_timeout, join_token=event.token, new=True,
+        skips_assignment=event.skips_assignment,
     )  # fmt: skip
-    member.deadline = now + group.config.new_member_join_timeout
-    group.members[member_id] = member
     if event.instance_id is not None:
         group.static[event.instance_id] = member_id
     group.joined_in_delay = True
-    _rebalance(group, now)
+    changed(group, now)
 
 
 def _rejoin(group: Group, event: Join, now: float) -> None:
-    """A member that is known: it takes part in the rebalance, starts one, or is told what it has missed."""
+    """A member that is known takes part in a rebalance, or starts one."""
     member = group.members[event.member_id]
-    changed = member.protocols != event.protocols
-    starts_one = changed or (group.state is State.STABLE and group.leader == member.id)
-    if group.state is State.PREPARING or starts_one:
-        _update(group, member, event)
-        _rebalance(group, now)
-        return
-    _touch(member, now)
-    group.reply(event.token, _current(group, member))
-
-
-def _update(group: Group, member: Member, event: Join) -> None:
-    if member.join_token is not None and member.join_token != event.token:
+    if member.join_token is not None:
         # The same member asks once more, on a new connection say: nobody waits for the earlier answer.
         group.reply(member.join_token, JoinResult(ErrorCode.rebalance_in_progress, member.id))
     member.client_id, member.host = event.client_id, event.host
     member.session_timeout, member.rebalance_timeout = event.session_timeout, event.rebalance_timeout
     member.protocols, member.skips_assignment = event.protocols, event.skips_assignment
     member.join_token = event.token
+    changed(group, now)
 
 
-def _replace_static(group: Group, event: Join, member_id: str, now: float) -> None:
+def _rejoin_completing(group: Group, event: Join, now: float) -> None:
+    """It has missed the answer, unless it has changed its mind."""
+    member = group.members[event.member_id]
+    if member.protocols != event.protocols:
+        _rejoin(group, event, now)
+        return
+    _touch(member, now)
+    group.reply(event.token, _current(group, member))
+
+
+def _rejoin_stable(group: Group, event: Join, now: float) -> None:
+    """A leader that joins again wants a new assignment: the partitions have changed, say."""
+    if group.leader == event.member_id:
+        _rejoin(group, event, now)
+    else:
+        _rejoin_completing(group, event, now)
+
+
+def _restart(group: Group, event: Join, now: float) -> None:
+    _replace(group, event, now)
+    changed(group, now)
+
+
+def _restart_stable(group: Group, event: Join, now: float) -> None:
+    """A static member that comes back as it was goes on in the same generation."""
+    old_leader = group.leader
+    member = _replace(group, event, now)
+    if _select_protocol(group) != group.protocol:
+        changed(group, now)
+        return
+    member.join_token = None
+    group.effects.append(Persist())
+    group.reply(event.token, _resumed(group, member, old_leader))
+
+
+def _replace(group: Group, event: Join, now: float) -> Member:
     """A static member has been restarted: it takes its predecessor's place, who is fenced from now on."""
     assert event.instance_id is not None
     old = group.members.pop(group.static[event.instance_id])
-    _dismiss(group, old, ErrorCode.fenced_instance_id)
-    was_leader = group.leader == old.id
+    member_id = group.new_member_id(event.instance_id)
     member = Member(
         member_id, event.instance_id, event.client_id, event.host, event.session_timeout, event.rebalance_timeout,
         event.protocols, old.assignment, now + event.session_timeout, event.token,
@@ -252,99 +260,105 @@ def _replace_static(group: Group, event: Join, member_id: str, now: float) -> No
     )  # fmt: skip
     group.members[member_id] = member
     group.static[event.instance_id] = member_id
-    if was_leader:
+    if group.leader == old.id:
         group.leader = member_id
-    group.effects.append(Removed(old.id))
-    if group.state is State.STABLE and _select_protocol(group) == group.protocol:
-        member.join_token = None
-        group.effects.append(Persist())
-        group.reply(event.token, _resumed(group, member, old.id if was_leader else None))
-    else:
-        _rebalance(group, now)
+    _dismiss(group, old, ErrorCode.fenced_instance_id)
+    return member
 
 
 def _resumed(group: Group, member: Member, old_leader: str | None) -> JoinResult:
     """The generation goes on with a new incarnation; a leader is told so only if it knows to skip the assignment."""
-    if old_leader is None:
-        return _current(group, member)
+    result = _current(group, member)
+    if group.leader != member.id:
+        return result
     if member.skips_assignment:
-        return _current(group, member, skip=True)
-    return JoinResult(ErrorCode.none, member.id, group.generation, group.protocol_type, group.protocol, old_leader)
+        return replace(result, skip_assignment=True)
+    return replace(result, leader=old_leader or "", members=())
 
 
-def _current(group: Group, member: Member, skip: bool = False) -> JoinResult:
-    leads = group.leader == member.id
-    everyone = tuple((m.id, m.instance_id, m.metadata(group.protocol)) for m in group.members.values())
+def _current(group: Group, member: Member) -> JoinResult:
+    everyone = group.members.values() if group.leader == member.id else ()
     return JoinResult(
         ErrorCode.none, member.id, group.generation, group.protocol_type, group.protocol, group.leader or "",
-        everyone if leads else (), skip,
+        tuple((m.id, m.instance_id, m.metadata(group.protocol)) for m in everyone),
     )  # fmt: skip
 
 
 # -- rebalancing
 
 
-def _rebalance(group: Group, now: float) -> None:
-    """Asks everybody to join again, unless that is going on already."""
-    if group.state is State.PREPARING:
-        _try_to_complete(group, now)
-        return
+def changed(group: Group, now: float) -> None:
+    """Members have come, gone or changed: a row of the table of its own."""
+    CHANGED[group.state](group, None, now)
+
+
+def first_rebalance(group: Group, _: Any, now: float) -> None:
+    """Nobody was there: more may be coming (`group.initial.rebalance.delay.ms`)."""
+    group.state = State.PREPARING
+    group.delay_until = now + group.max_rebalance_timeout
+    group.timer = now + group.config.initial_rebalance_delay
+    group.joined_in_delay = False
+    if not group.config.initial_rebalance_delay:
+        _complete(group, now)
+
+
+def rebalance(group: Group, _: Any, now: float) -> None:
+    """Everybody is asked to join again; whoever waits for an assignment waits in vain."""
     for member in group.members.values():
-        member.assignment = b"" if group.state is State.COMPLETING else member.assignment
         if member.sync_token is not None:
             group.reply(member.sync_token, SyncResult(ErrorCode.rebalance_in_progress))
             member.sync_token = None
             _touch(member, now)
-    if group.state is State.EMPTY:
-        delay = min(group.config.initial_rebalance_delay, group.max_rebalance_timeout)
-        group.initial_until = now + delay if delay else 0.0
-        group.joined_in_delay = False
     group.state = State.PREPARING
-    group.rebalance_deadline = now + group.max_rebalance_timeout
-    _try_to_complete(group, now)
+    group.timer = now + group.max_rebalance_timeout
+    complete_if_all_joined(group, _, now)
 
 
-def _try_to_complete(group: Group, now: float) -> None:
+def complete_if_all_joined(group: Group, _: Any, now: float) -> None:
     everybody = all(member.join_token is not None for member in group.members.values())
-    if everybody and not group.pending and not group.initial_until:
+    if everybody and not group.pending and group.delay_until is None:
         _complete(group, now)
 
 
 def _complete(group: Group, now: float) -> None:
     """Whoever has joined makes up the next generation; dynamic members that have not are dropped."""
-    group.initial_until = 0.0
     for member in [m for m in group.members.values() if m.join_token is None and m.instance_id is None]:
         _drop(group, member, ErrorCode.unknown_member_id)
-    if group.members and not any(member.join_token is not None for member in group.members.values()):
-        # Only static members that are away: they keep their places until their sessions end.
-        group.rebalance_deadline = now + group.max_rebalance_timeout
-        return
-    group.generation += 1
+    group.delay_until = None
     if not group.members:
-        group.state, group.protocol, group.leader = State.EMPTY, None, None
-        group.effects.append(Persist())
-        return
-    _begin_generation(group, now)
+        _end(group)
+    elif any(member.join_token is not None for member in group.members.values()):
+        _begin_generation(group, now)
+    else:
+        # Only static members that are away: they keep their places until their sessions end.
+        group.timer = now + group.max_rebalance_timeout
+
+
+def _end(group: Group) -> None:
+    group.generation += 1
+    group.state, group.protocol, group.leader, group.timer = State.EMPTY, None, None, None
+    group.effects.append(Persist())
 
 
 def _begin_generation(group: Group, now: float) -> None:
+    group.generation += 1
     group.state = State.COMPLETING
     group.protocol = _select_protocol(group)
-    leader = group.members.get(group.leader or "")
-    if leader is None or leader.join_token is None:
-        group.leader = next(member.id for member in group.members.values() if member.join_token is not None)
-    group.rebalance_deadline = now + group.max_rebalance_timeout
-    for member in group.members.values():
-        member.synced = member.join_token is None  # a static member that is away has nothing to send
-        if member.join_token is not None:
-            group.reply(member.join_token, _current(group, member))
-            member.join_token = None
-            _touch(member, now)
+    joined = [member for member in group.members.values() if member.join_token is not None]
+    if not any(member.id == group.leader for member in joined):
+        group.leader = joined[0].id
+    group.timer = now + group.max_rebalance_timeout
+    for member in joined:  # a static member that is away has nothing to send
+        member.synced = member.new = False
+        group.reply(member.join_token, _current(group, member))
+        member.join_token = None
+        _touch(member, now)
 
 
 def _select_protocol(group: Group) -> str:
     """Each member votes for the first of its protocols that all have in common."""
-    common = _common(group)
+    names = {name for member in group.members.values() for name, _ in member.protocols}
+    common = {name for name in names if _common(group, name)}
     votes = Counter(next(name for name, _ in member.protocols if name in common) for member in group.members.values())
     return votes.most_common(1)[0][0]
 
@@ -352,39 +366,56 @@ def _select_protocol(group: Group) -> str:
 # -- syncing
 
 
-def sync(group: Group, event: Sync, now: float) -> None:
-    error = _sync_error(group, event)
-    if error:
-        group.reply(event.token, SyncResult(error))
-        return
-    member = group.members[event.member_id]
-    _touch(member, now)
-    if group.state is State.STABLE:
-        group.reply(event.token, _assigned(group, member))
+def sync_preparing(group: Group, event: Sync, now: float) -> None:
+    if _syncing(group, event, now) is not None:
+        group.reply(event.token, SyncResult(ErrorCode.rebalance_in_progress))
+
+
+def sync_completing(group: Group, event: Sync, now: float) -> None:
+    member = _syncing(group, event, now)
+    if member is None:
         return
     if member.sync_token is not None:
         group.reply(member.sync_token, SyncResult(ErrorCode.rebalance_in_progress))
-    member.sync_token, member.synced = event.token, True
+    member.sync_token = event.token
+    _synced(group, member)
     if group.leader == member.id:
         _assign(group, event, now)
 
 
-def _sync_error(group: Group, event: Sync) -> ErrorCode:
-    error = _identity_error(group, event.member_id, event.instance_id)
+def sync_stable(group: Group, event: Sync, now: float) -> None:
+    member = _syncing(group, event, now)
+    if member is not None:
+        _synced(group, member)
+        group.reply(event.token, _assigned(group, member))
+
+
+def _syncing(group: Group, event: Sync, now: float) -> Member | None:
+    """The member; None where it has been told an error."""
+    error = _member_error(group, event)
+    if not error and (
+        event.protocol_type not in (None, group.protocol_type) or event.protocol not in (None, group.protocol)
+    ):
+        error = ErrorCode.inconsistent_group_protocol
     if error:
-        return error
-    if event.generation != group.generation:
-        return ErrorCode.illegal_generation
-    if event.protocol_type not in (None, group.protocol_type) or event.protocol not in (None, group.protocol):
-        return ErrorCode.inconsistent_group_protocol
-    return ErrorCode.rebalance_in_progress if group.state is State.PREPARING else ErrorCode.none
+        group.reply(event.token, SyncResult(error))
+        return None
+    member = group.members[event.member_id]
+    _touch(member, now)
+    return member
+
+
+def _synced(group: Group, member: Member) -> None:
+    member.synced = True
+    if all(m.synced for m in group.members.values()):
+        group.timer = None
 
 
 def _assign(group: Group, event: Sync, now: float) -> None:
     """The leader's word: the group is stable."""
+    group.state = State.STABLE
     for member in group.members.values():
         member.assignment = event.assignments.get(member.id, b"")
-    group.state = State.STABLE
     group.effects.append(Persist())
     for member in group.members.values():
         if member.sync_token is not None:
@@ -400,26 +431,28 @@ def _assigned(group: Group, member: Member) -> SyncResult:
 # -- staying and going
 
 
-def heartbeat(group: Group, event: Heartbeat, now: float) -> None:
+def alive(group: Group, event: Heartbeat | Commit, now: float) -> None:
+    _alive(group, event, now, ErrorCode.none)
+
+
+def alive_but_late(group: Group, event: Heartbeat | Commit, now: float) -> None:
+    """It is told of the rebalance: to join, or not to commit what may be somebody else's by now."""
+    _alive(group, event, now, ErrorCode.rebalance_in_progress)
+
+
+def _alive(group: Group, event: Heartbeat | Commit, now: float, otherwise: ErrorCode) -> None:
     error = _member_error(group, event)
     if not error:
         _touch(group.members[event.member_id], now)
-        error = ErrorCode.rebalance_in_progress if group.state is State.PREPARING else ErrorCode.none
-    group.reply(event.token, error)
+    group.reply(event.token, error or otherwise)
 
 
-def commit(group: Group, event: Commit, now: float) -> None:
-    if event.generation < 0 and not group.members:  # it assigned itself, or is an administrator's tool
-        group.reply(event.token, ErrorCode.none)
-        return
-    error = _member_error(group, event)
-    if not error:
-        _touch(group.members[event.member_id], now)
-        error = ErrorCode.rebalance_in_progress if group.state is State.COMPLETING else ErrorCode.none
-    group.reply(event.token, error)
+def commit_empty(group: Group, event: Commit, now: float) -> None:
+    """Without members whoever gives no generation may: it assigned itself, or is an administrator's tool."""
+    group.reply(event.token, ErrorCode.none if event.generation < 0 else _member_error(group, event))
 
 
-def _member_error(group: Group, event: Heartbeat | Commit) -> ErrorCode:
+def _member_error(group: Group, event: Sync | Heartbeat | Commit) -> ErrorCode:
     error = _identity_error(group, event.member_id, event.instance_id)
     if error:
         return error
@@ -431,34 +464,38 @@ def _touch(member: Member, now: float) -> None:
 
 
 def leave(group: Group, event: Leave, now: float) -> None:
+    if _leave(group, event):
+        changed(group, now)
+
+
+def leave_preparing(group: Group, event: Leave, now: float) -> None:
+    """Perhaps everybody waited for it, even if it was only expected."""
+    _leave(group, event)
+    complete_if_all_joined(group, event, now)
+
+
+def _leave(group: Group, event: Leave) -> bool:
+    """Whether it was a member."""
     member_id = event.member_id
     if not member_id and event.instance_id is not None:
         member_id = group.static.get(event.instance_id, "")
-    if member_id in group.pending:
-        del group.pending[member_id]
+    if group.pending.pop(member_id, None) is not None:
         group.reply(event.token, ErrorCode.none)
-        if group.state is State.PREPARING:
-            _try_to_complete(group, now)
-        return
+        return False
     error = _identity_error(group, member_id, event.instance_id)
     group.reply(event.token, error)
     if not error:
-        _remove(group, group.members[member_id], now)
-
-
-def _remove(group: Group, member: Member, now: float) -> None:
-    _drop(group, member, ErrorCode.unknown_member_id)
-    _rebalance(group, now)
+        _drop(group, group.members[member_id], ErrorCode.unknown_member_id)
+    return not error
 
 
 def _drop(group: Group, member: Member, error: ErrorCode) -> None:
     del group.members[member.id]
-    if member.instance_id is not None and group.static.get(member.instance_id) == member.id:
+    if member.instance_id is not None:
         del group.static[member.instance_id]
     if group.leader == member.id:
         group.leader = next(iter(group.members), None)
     _dismiss(group, member, error)
-    group.effects.append(Removed(member.id))
 
 
 def _dismiss(group: Group, member: Member, error: ErrorCode) -> None:
@@ -467,44 +504,54 @@ def _dismiss(group: Group, member: Member, error: ErrorCode) -> None:
         group.reply(member.join_token, JoinResult(error, member.id))
     if member.sync_token is not None:
         group.reply(member.sync_token, SyncResult(error))
+    group.effects.append(Removed(member.id))
 
 
-def tick(group: Group, _: Tick, now: float) -> None:
+# -- time
+
+
+def tick_empty(group: Group, _: Tick, now: float) -> None:
     for member_id in [member_id for member_id, until in group.pending.items() if until <= now]:
         del group.pending[member_id]
-    for member in [m for m in group.members.values() if m.deadline <= now and not m.waiting]:
+
+
+def tick_preparing(group: Group, event: Tick, now: float) -> None:
+    tick_empty(group, event, now)
+    for member in [m for m in group.members.values() if m.expired(now)]:
         _drop(group, member, ErrorCode.unknown_member_id)
-        if group.state is not State.PREPARING:
-            _rebalance(group, now)
-    if group.state is State.PREPARING:
-        _preparing_due(group, now)
-    elif group.state is State.COMPLETING and group.rebalance_deadline <= now:
-        _drop_unsynced(group, now)
-
-
-def _preparing_due(group: Group, now: float) -> None:
-    if group.initial_until and group.initial_until <= now:
-        left = group.rebalance_deadline - now
-        more = group.joined_in_delay and left > 0
-        group.initial_until = now + min(group.config.initial_rebalance_delay, left) if more else 0.0
+    if group.timer is None or group.timer > now:
+        complete_if_all_joined(group, event, now)
+    elif group.delay_until is not None and group.joined_in_delay and now < group.delay_until:
+        group.timer = min(now + group.config.initial_rebalance_delay, group.delay_until)
         group.joined_in_delay = False
-    if not group.initial_until and group.rebalance_deadline <= now:
-        _complete(group, now)
     else:
-        _try_to_complete(group, now)
+        _complete(group, now)
 
 
-def _drop_unsynced(group: Group, now: float) -> None:
-    """Members that were told of the generation and never asked for their assignment hold it up: out they go."""
-    for member in [m for m in group.members.values() if not m.synced]:
+def tick_generation(group: Group, event: Tick, now: float) -> None:
+    """Members that were told of the generation and never asked for their assignment go like those that are silent."""
+    tick_empty(group, event, now)
+    late = group.timer is not None and group.timer <= now
+    gone = [m for m in group.members.values() if m.expired(now) or (late and not m.synced)]
+    for member in gone:
         _drop(group, member, ErrorCode.unknown_member_id)
-    _rebalance(group, now)
+    if late:
+        group.timer = None
+    if gone:
+        changed(group, now)
 
 
-# -- a dead group, and the table
+# -- strangers, dead groups, and the table
 
 
-def _dead(group: Group, event: Any, _: float) -> None:
+def stranger(group: Group, event: Sync | Heartbeat, _: float) -> None:
+    """There are no members: whoever it is, it is none."""
+    error = ErrorCode.unknown_member_id
+    group.reply(event.token, SyncResult(error) if isinstance(event, Sync) else error)
+
+
+def dead(group: Group, event: Any, _: float) -> None:
+    """The client looks for the coordinator and tries again."""
     error = ErrorCode.coordinator_not_available
     match event:
         case Join():
@@ -515,17 +562,19 @@ def _dead(group: Group, event: Any, _: float) -> None:
             group.reply(event.token, error)
 
 
-Transition = Callable[[Group, Any, float], None]
-_LIVE: dict[type, Transition] = {
-    Join: join,
-    Sync: sync,
-    Heartbeat: heartbeat,
-    Leave: leave,
-    Commit: commit,
-    Tick: tick,
+def _row(*transitions: Transition) -> dict[State, Transition]:
+    return dict(zip(State, (*transitions, dead), strict=True))
+
+
+# fmt: off
+TABLE: dict[type, dict[State, Transition]] = {
+    #               Empty            Preparing               Completing       Stable           (Dead: dead)
+    Join:      _row(join_empty,      join_preparing,         join_completing, join_stable),
+    Sync:      _row(stranger,        sync_preparing,         sync_completing, sync_stable),
+    Heartbeat: _row(stranger,        alive_but_late,         alive,           alive),
+    Commit:    _row(commit_empty,    alive,                  alive_but_late,  alive),
+    Leave:     _row(leave,           leave_preparing,        leave,           leave),
+    Tick:      _row(tick_empty,      tick_preparing,         tick_generation, tick_generation),
 }
-TABLE: dict[tuple[type, State], Transition] = {
-    (event, state): transition if state is not State.DEAD else _dead
-    for event, transition in _LIVE.items()
-    for state in State
-}
+CHANGED =      _row(first_rebalance, complete_if_all_joined, rebalance,       rebalance)
+# fmt: on

@@ -7,7 +7,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ketch.coordinator.group import Group, GroupConfig, Member, State
+from ketch.coordinator.group import Group
+from ketch.coordinator.member import GroupConfig, Member, State
 
 _MEMBER = "member:"
 

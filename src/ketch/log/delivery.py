@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ketch import metrics
 from ketch.errors import KetchError, RedisError
 from ketch.store import native, streams
 from ketch.store.link import Link
@@ -21,21 +22,24 @@ from ketch.store.offsets import OffsetCodec
 from ketch.store.pipe import checked, pack, parse
 from ketch.store.streams import StreamInfo
 
-_COUNT_MAX = 100_000  # entries that are counted to tell Redis a group's lag; a longer one stays unknown to XINFO
-_COUNT_STEP = 2_000
+# Counting copies entries inside Redis: so many bytes or entries at a time, not to hold it up, and so many times.
+_STEP_BYTES, _STEP_MAX = 1 << 20, 2_000
+_STEPS = 50
 
 
 class Delivery:
     """Keeps a native group. Reads and commits of one group on one partition come one after the other.
 
     Args:
+        where: topic and stream.
         pending_max: deliveries tracked at one time, 0 for none.
     """
 
-    def __init__(self, group: str, stream: bytes, codec: OffsetCodec, link: Link, pending_max: int) -> None:
-        self._group, self._stream, self._codec, self._link = group, stream, codec, link
+    def __init__(self, group: str, where: tuple[str, bytes], codec: OffsetCodec, link: Link, pending_max: int) -> None:
+        self._group, (self._topic, self._stream), self._codec, self._link = group, where, codec, link
         self._pending_max = pending_max
         self._position: int | None = None  # the offset behind the last delivered entry; None: not known
+        self._seen = StreamInfo()  # the stream as it was at the last read
         self._pending = 0
         self._reading = False  # a member reads through this group: commits must not pull its position about
         self._lock = asyncio.Lock()
@@ -45,7 +49,7 @@ class Delivery:
     async def read(self, offset: int, count: int, consumer: str, info: StreamInfo) -> bytes | memoryview:
         """About `count` entries from `offset` on as XRANGE's reply; the group has then been delivered these."""
         async with self._lock:
-            self._reading = True
+            self._reading, self._seen = True, info
             try:
                 if self._position != offset:
                     await self._move(offset, info)
@@ -69,8 +73,10 @@ class Delivery:
         if entries is None or native.first_id(entries) != native.first_id(expected):
             self._position = None
             return await self._plain(offset, count)
+        given = native.entry_count(entries)
+        metrics.delivered(self._group, self._topic, given, tracked)
         if tracked:
-            self._pending += native.entry_count(entries)
+            self._pending += given
         return entries
 
     async def _plain(self, offset: int, count: int) -> bytes:
@@ -90,81 +96,113 @@ class Delivery:
                 await self._take_back(end)
 
     async def _take_back(self, end: int) -> None:
-        last = self._codec.format_id(*self._codec.to_id(end - 1))
-        self._pending = await self._acknowledge("(" + last.decode(), "+")
-        await self._link.pipe.call("XGROUP", "SETID", self._stream, self._group, last)
+        known = await self._native()
+        if known is not None:
+            await self._set("SETID", end, self._seen, known)
+            self._pending = await self._acknowledge(self._entry(end), b"+")
 
     async def _move(self, offset: int, info: StreamInfo) -> None:
         """Makes sure there is a native group, and that what it is given next is the entry at `offset` or behind."""
-        groups = await self._native_groups()
-        if groups is None or self._group not in groups:
-            await self._set("CREATE", offset, info, "MKSTREAM")
+        known = await self._native()
+        if known is None:
+            await self._set("CREATE", offset, info, known)
             self._pending = 0
         else:
-            known = groups[self._group]
             self._pending = known.pending
-            if self._codec.to_offset(*known.last_delivered) + 1 != offset:
-                await self._set("SETID", offset, info)
+            delivered = self._delivered(known)
+            if delivered != offset:
+                await self._set("SETID", offset, info, known)
+            if delivered > offset and known.pending:
+                self._pending = await self._acknowledge(self._entry(offset), b"+")  # they are delivered anew
         self._position = offset
 
-    async def _set(self, verb: str, offset: int, info: StreamInfo, *options: str) -> None:
+    async def _set(self, verb: str, offset: int, info: StreamInfo, known: NativeGroup | None) -> None:
         last = self._codec.to_id(offset - 1) if offset > 0 else streams.ZERO
-        read = await self._entries_before(offset, info)
+        read = await self._entries_before(offset, info, known)
         counted = ("ENTRIESREAD", read) if read is not None else ()
-        entry = self._codec.format_id(*last)
         try:
-            await self._link.pipe.call("XGROUP", verb, self._stream, self._group, entry, *options, *counted)
+            await self._link.pipe.call(
+                "XGROUP", verb, self._stream, self._group, self._codec.format_id(*last), *counted
+            )
         except RedisError as error:
             if "BUSYGROUP" not in str(error):
                 raise
 
-    async def _entries_before(self, offset: int, info: StreamInfo) -> int | None:
-        """How many entries were ever added before `offset`, by which Redis 7 knows the lag; None if that is unknown."""
+    async def _entries_before(self, offset: int, info: StreamInfo, known: NativeGroup | None) -> int | None:
+        """How many entries were ever added before `offset`, by which Redis 7 knows the lag; None if that is unknown.
+
+        It is known at both ends of the stream and where the group stands: counted from the nearest.
+        """
         if info.added is None:
             return None
-        behind = await self.count_from(offset)
-        return None if behind is None else info.added - behind
+        marks = [(self._codec.to_offset(*info.last) + 1, info.added)]
+        if info.first is not None:
+            marks.append((self._codec.to_offset(*info.first), info.added - info.length))
+        if known is not None and known.entries_read is not None:
+            marks.append((self._delivered(known), known.entries_read))
+        mark, read = min(marks, key=lambda place: abs(place[0] - offset))
+        between = await self._count(min(mark, offset), max(mark, offset), info.entry_bytes)
+        if between is None:
+            return None
+        return read + between if mark < offset else read - between
 
-    async def count_from(self, offset: int, most: int = _COUNT_MAX) -> int | None:
-        """How many entries there are from `offset` on, None if more than `most`. In steps, not to hold up Redis."""
+    async def _count(self, start: int, end: int, entry_bytes: int) -> int | None:
+        """How many entries there are from offset `start` up to `end`; None if too many to count."""
+        step = max(1, min(_STEP_MAX, _STEP_BYTES // max(entry_bytes, 1)))
         total: int = 0
-        start = self._codec.format_id(*self._codec.to_id(offset))
-        while total <= most:
-            step, last = await self._link.pipe.call("EVAL", native.COUNT, 1, self._stream, start, _COUNT_STEP)
-            total += step
-            if step < _COUNT_STEP:
+        first, last = self._entry(start), b"(" + self._entry(end)
+        for _ in range(_STEPS if start < end else 0):
+            found, at = await self._link.pipe.call("EVAL", native.COUNT, 1, self._stream, first, last, step)
+            total += found
+            if found < step:
                 return total
-            start = b"(" + last
-        return None
+            first = b"(" + at
+        return None if start < end else 0
 
-    async def _native_groups(self) -> dict[str, NativeGroup] | None:
+    def _entry(self, offset: int) -> bytes:
+        return self._codec.format_id(*self._codec.to_id(max(offset, 0)))
+
+    def _delivered(self, known: NativeGroup) -> int:
+        """The offset behind what the group was delivered."""
+        return self._codec.to_offset(*known.last_delivered) + 1
+
+    async def _native(self) -> NativeGroup | None:
+        """The native group as it is now; None where it, or the stream, is not there."""
         reply = parse(await self._link.pipe.send(pack("XINFO", "GROUPS", self._stream)))
         if isinstance(reply, Exception) and "no such key" in str(reply):
             return None
-        return native.parse_groups(checked(reply))
+        return native.parse_groups(checked(reply)).get(self._group)
 
     # -- committing
 
     async def commit(self, offset: int, info: StreamInfo) -> None:
         """Everything below `offset` is acknowledged; a group that nobody reads through goes on from there."""
         async with self._lock:
-            groups = await self._native_groups() or {}
-            known = groups.get(self._group)
+            if self._position is not None and self._reading and offset <= self._position:
+                # The usual case, and a cheap one: where nothing is tracked Redis is not even asked.
+                if self._pending:
+                    await self._acknowledge_below(offset)
+                return
+            known = await self._native()
             if known is None:
-                await self._set("CREATE", offset, info, "MKSTREAM")
+                if info.added or info.length:  # else there may be no stream, and none shall be made
+                    await self._set("CREATE", offset, info, known)
             elif self._strays(known, offset):
-                await self._set("SETID", offset, info)
+                await self._set("SETID", offset, info, known)
                 self._position = None
-            if known is not None and known.pending and offset > 0:
-                last = self._codec.format_id(*self._codec.to_id(offset - 1)).decode()
-                self._pending = await self._acknowledge("-", last)
+            if known is not None and known.pending:
+                await self._acknowledge_below(offset)
 
     def _strays(self, known: NativeGroup, offset: int) -> bool:
         """Whether the group's position is not what a commit of `offset` implies. A reader's may be ahead of it."""
-        delivered = self._codec.to_offset(*known.last_delivered) + 1
+        delivered = self._delivered(known)
         return delivered < offset if self._reading else delivered != offset
 
-    async def _acknowledge(self, first: str, last: str) -> int:
+    async def _acknowledge_below(self, offset: int) -> None:
+        if offset > 0:
+            self._pending = await self._acknowledge(b"-", self._entry(offset - 1))
+
+    async def _acknowledge(self, first: bytes, last: bytes) -> int:
         left: int = await self._link.pipe.call("EVAL", native.ACKNOWLEDGE, 1, self._stream, self._group, first, last)
         return left
 

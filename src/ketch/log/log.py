@@ -107,8 +107,16 @@ class Log:
             if partition is not None:
                 partition.close()
         await self.catalog.delete(topic)
+        await self.groups.forget_topic(topic.name, topic.partitions)
         for index in range(topic.partitions):
             self._watcher.changed(self.keys.stream(topic.name, index))
+
+    async def delete_group(self, group: str) -> None:
+        """Deletes what is kept of a group: membership, commits, native groups on any stream."""
+        places = [(topic.name, index) for topic in await self.catalog.all() for index in range(topic.partitions)]
+        await self.groups.delete(group, places)
+        for partition in self._partitions.values():
+            partition.forget(group)
 
     async def sweep(self) -> None:
         """Deletes what is past its retention, see `log.retention`."""

@@ -96,8 +96,12 @@ class Partition:
 
     # -- bounds
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self, offset: int = 0) -> Bounds:
         """Log start and high watermark.
+
+        Args:
+            offset: what will be read from; where it is beyond the end that is known, Redis is asked again, for a
+                reader may have been given a record before its push has come here.
 
         Raises:
             StorageUnavailable: Redis is gone.
@@ -219,7 +223,8 @@ class Partition:
         """The group's native state on this partition."""
         delivery = self._deliveries.get(group)
         if delivery is None:
-            delivery = Delivery(group, self.stream, self._codec, self._reads, self._pending_max)
+            where = (self.topic.name, self.stream)
+            delivery = Delivery(group, where, self._codec, self._reads, self._pending_max)
             self._deliveries[group] = delivery
         return delivery
 
@@ -228,9 +233,12 @@ class Partition:
         await self.delivery(group).commit(offset, await self._info())
 
     async def left(self, group: str, consumer: str) -> None:
-        """A member of the group is gone."""
-        if group in self._deliveries:
-            await self._deliveries[group].leave(consumer)
+        """A member of the group reads here no more."""
+        await self.delivery(group).leave(consumer)
+
+    def forget(self, group: str) -> None:
+        """The group has been deleted."""
+        self._deliveries.pop(group, None)
 
     # -- searching by time (ListOffsets)
 

@@ -8,12 +8,14 @@ of the same offset.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
+from ketch.store.pipe import checked, pack, parse
 
 TopicPartition = tuple[str, int]
 _Command = tuple[bytes | str | int, ...]
@@ -58,10 +60,13 @@ class GroupStore:
             [("SADD", self._keys.groups, group), ("MULTI",), ("DEL", key), ("HSET", key, *flat), ("EXEC",)]
         )
 
+    async def emptied(self, group: str) -> int:
+        """When the group lost its last member, ms; 0 where it never had any."""
+        return int(await self._link.pipe.call("HGET", self._keys.group(group), "updated") or 0)
+
     async def delete(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the group with its commits and its native groups on these partitions' streams."""
-        for partition in partitions:
-            await self._forget(group, partition)
+        """Deletes the group with its commits, and its native groups on these partitions' streams."""
+        await self._forget(group, {*partitions, *await self.partitions(group)})
         await self._link.pipe.calls(
             [
                 ("DEL", self._keys.offsets(group)),
@@ -101,16 +106,26 @@ class GroupStore:
         return sorted(found)
 
     async def uncommit(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets committed offsets."""
-        for partition in partitions:
-            await self._forget(group, partition)
-            await self._link.pipe.call("HDEL", self._keys.offsets(group), f"{partition[0]}:{partition[1]}")
+        """Forgets committed offsets, with the native groups."""
+        named = list(partitions)
+        await self._forget(group, named)
+        await self._link.pipe.call("HDEL", self._keys.offsets(group), *(f"{topic}:{index}" for topic, index in named))
 
-    async def _forget(self, group: str, partition: TopicPartition) -> None:
-        stream = self._keys.stream(*partition)
-        await self._link.pipe.call("DEL", self._key(group, partition))
-        if await self._link.pipe.call("EXISTS", stream):
-            await self._link.pipe.call("XGROUP", "DESTROY", stream, group)
+    async def forget_topic(self, topic: str, partitions: int) -> None:
+        """A topic is gone: what lies beside every group's commits on it goes, too."""
+        fields = [f"{topic}:{index}" for index in range(partitions)]
+        names = await self.names()
+        await self._link.pipe.calls([("HDEL", self._keys.offsets(name), *fields) for name in names])
+
+    async def _forget(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        pipe = self._link.pipe
+        replies = []
+        for partition in partitions:
+            replies.append(pipe.send(pack("DEL", self._key(group, partition))))
+            replies.append(pipe.send(pack("XGROUP", "DESTROY", self._keys.stream(*partition), group)))
+        for reply in map(parse, await asyncio.gather(*replies)):
+            if not (isinstance(reply, Exception) and "key to exist" in str(reply)):
+                checked(reply)
 
     def _key(self, group: str, partition: TopicPartition) -> bytes:
         return self._keys.commit(self._keys.stream(*partition), group)

@@ -18,9 +18,9 @@ repeat
 until #p<1000
 return redis.call('XPENDING',KEYS[1],ARGV[1])[1]"""
 
-# KEYS stream. ARGV first id, most. {how many entries there are from an id on, up to `most`; the id of the last}.
+# KEYS stream. ARGV first, last, most. {how many entries there are in a range, up to `most`; the id of the last}.
 COUNT = """
-local e=redis.call('XRANGE',KEYS[1],ARGV[1],'+','COUNT',ARGV[2])
+local e=redis.call('XRANGE',KEYS[1],ARGV[1],ARGV[2],'COUNT',ARGV[3])
 return {#e,#e>0 and e[#e][1] or ''}"""
 
 
@@ -32,7 +32,8 @@ class NativeGroup:
     consumers: int
     pending: int
     last_delivered: tuple[int, int]
-    lag: int | None  # entries behind last_delivered; None where Redis cannot tell (and before Redis 7)
+    entries_read: int | None  # entries ever added up to last_delivered; None where Redis cannot tell, as before 7
+    lag: int | None  # entries behind last_delivered; None likewise
 
 
 def parse_groups(reply: list[Any]) -> dict[str, NativeGroup]:
@@ -46,6 +47,7 @@ def parse_groups(reply: list[Any]) -> dict[str, NativeGroup]:
             fields[b"consumers"],
             fields[b"pending"],
             OffsetCodec.parse_id(fields[b"last-delivered-id"]),
+            fields.get(b"entries-read"),
             fields.get(b"lag"),
         )
     return groups

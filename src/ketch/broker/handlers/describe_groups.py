@@ -5,7 +5,8 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.group import Group, Member, State
+from ketch.coordinator.group import Group
+from ketch.coordinator.member import Member, State
 from ketch.errors import KetchError
 from ketch.wire.messages import Body
 
@@ -47,7 +48,7 @@ def _member(group: Group, member: Member) -> Body:
         "client_id": member.client_id,
         "client_host": member.host,
         "member_metadata": member.metadata(group.protocol) if stable else b"",
-        "member_assignment": member.assignment if stable else b"",
+        "member_assignment": member.assignment,
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
@@ -15,7 +17,8 @@ async def handle(request: Request) -> Answer:
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
     try:
-        groups = [await _listed(request, name) for name in await request.broker.groups.names()]
+        names = await request.broker.groups.names()
+        groups = await asyncio.gather(*(_listed(request, name) for name in names))
     except KetchError as error:
         request.note(f"ListGroups: {error}")
         return {"throttle_time": 0, "error_code": ErrorCode.coordinator_not_available, "groups": ()}

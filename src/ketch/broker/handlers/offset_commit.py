@@ -2,7 +2,7 @@
 
 The offset is stored as `{ks}:commit:{stream}:{group}`; everything below it counts as acknowledged in the native group
 of the stream (commits are cumulative). A consumer that assigned itself commits with generation -1 to a group without
-members.
+members; as in Kafka such a group may have the empty name.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from ketch.wire.messages import Body
 
 async def handle(request: Request) -> Answer:
     body = request.body
-    error = await _group_error(request)
-    if error:
-        return _answer(request, dict.fromkeys(_named(request), error))
-    errors: dict[TopicPartition, ErrorCode] = {}
+    named = [(topic.name, part) for topic in body.topics for part in topic.partitions]
+    errors = {(topic, part.partition_index): await _place_error(request, topic, part) for topic, part in named}
+    # What does not exist is said first; then comes the group, then what the commit carries.
+    group_error = ErrorCode.none if all(errors.values()) else await _group_error(request)
     commits: dict[TopicPartition, Committed] = {}
-    for topic in body.topics:
-        for part in topic.partitions:
-            key = (topic.name, part.partition_index)
-            errors[key] = await _partition_error(request, topic.name, part)
-            if not errors[key]:
-                commits[key] = _committed(part)
+    for topic, part in named:
+        key = (topic, part.partition_index)
+        errors[key] = errors[key] or group_error or _metadata_error(request, part)
+        if not errors[key]:
+            commits[key] = _committed(part)
+    if not commits:
+        return _answer(request, errors)
     try:
         await request.broker.commit(body.group_id, commits)
     except KetchError as failure:
@@ -43,8 +44,6 @@ async def handle(request: Request) -> Answer:
 
 async def _group_error(request: Request) -> ErrorCode:
     body = request.body
-    if not body.group_id:
-        return ErrorCode.invalid_group_id
     generation = body.generation_id_or_member_epoch
     try:
         error: ErrorCode = await request.broker.groups.submit(
@@ -54,12 +53,18 @@ async def _group_error(request: Request) -> ErrorCode:
     except KetchError as failure:
         request.note(f"OffsetCommit of {body.group_id}: {failure}")
         return ErrorCode.coordinator_not_available
+    if error is ErrorCode.unknown_member_id and not await request.broker.groups.exists(body.group_id):
+        return ErrorCode.group_id_not_found if request.version >= 9 else ErrorCode.illegal_generation
     return error
 
 
-async def _partition_error(request: Request, topic: str, part: Any) -> ErrorCode:
-    if len((part.committed_metadata or "").encode()) > request.broker.settings.offset_metadata_max_bytes:
-        return ErrorCode.offset_metadata_too_large
+def _metadata_error(request: Request, part: Any) -> ErrorCode:
+    size = len((part.committed_metadata or "").encode("utf-16-le")) // 2  # Kafka counts Java's characters
+    too_large = size > request.broker.settings.offset_metadata_max_bytes
+    return ErrorCode.offset_metadata_too_large if too_large else ErrorCode.none
+
+
+async def _place_error(request: Request, topic: str, part: Any) -> ErrorCode:
     try:
         request.broker.log.partition(await request.broker.log.topic(topic), part.partition_index)
     except KetchError as error:
@@ -70,10 +75,6 @@ async def _partition_error(request: Request, topic: str, part: Any) -> ErrorCode
 def _committed(part: Any) -> Committed:
     epoch = getattr(part, "committed_leader_epoch", -1)
     return Committed(part.committed_offset, epoch, part.committed_metadata or "", time.time_ns() // 1_000_000)
-
-
-def _named(request: Request) -> list[TopicPartition]:
-    return [(topic.name, part.partition_index) for topic in request.body.topics for part in topic.partitions]
 
 
 def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
@@ -88,5 +89,6 @@ def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
                 ],
             }
             for topic in request.body.topics
+            if topic.partitions
         ],
     }

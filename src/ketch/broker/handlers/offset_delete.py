@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
@@ -12,28 +14,38 @@ from ketch.wire.messages import Body
 
 async def handle(request: Request) -> Answer:
     body = request.body
+    if not body.group_id:
+        return _answer(ErrorCode.invalid_group_id)
     try:
         if not await request.broker.groups.exists(body.group_id):
             return _answer(ErrorCode.group_id_not_found)
         group = await request.broker.groups.get(body.group_id)
-        subscribed = subscribed_topics(group)
         if group.members and group.protocol_type != "consumer":
             return _answer(ErrorCode.non_empty_group)
-        return _answer(
-            ErrorCode.none, [await _topic(request, topic, topic.name in subscribed) for topic in body.topics]
-        )
+        subscribed = subscribed_topics(group)
+        return _answer(ErrorCode.none, [await _topic(request, topic, subscribed) for topic in body.topics])
     except KetchError as error:
         request.note(f"OffsetDelete of {body.group_id}: {error}")
         return _answer(ErrorCode.coordinator_not_available)
 
 
-async def _topic(request: Request, topic: object, subscribed: bool) -> Body:
-    name: str = topic.name  # type: ignore[attr-defined]
-    indexes = [part.partition_index for part in topic.partitions]  # type: ignore[attr-defined]
-    error = ErrorCode.group_subscribed_to_topic if subscribed else ErrorCode.none
-    if not subscribed:
-        await request.broker.groups.store.uncommit(request.body.group_id, [(name, index) for index in indexes])
-    return {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index in indexes]}
+async def _topic(request: Request, topic: Any, subscribed: set[str] | None) -> Body:
+    """
+    Args:
+        subscribed: None where some member's subscription cannot be read: it may be to anything.
+    """
+    found = await request.broker.log.catalog.get(topic.name)
+    partitions = []
+    for part in topic.partitions:
+        error = ErrorCode.none
+        if found is None or not 0 <= part.partition_index < found.partitions:
+            error = ErrorCode.unknown_topic_or_partition
+        elif subscribed is None or topic.name in subscribed:
+            error = ErrorCode.group_subscribed_to_topic
+        else:
+            await request.broker.groups.store.uncommit(request.body.group_id, [(topic.name, part.partition_index)])
+        partitions.append({"partition_index": part.partition_index, "error_code": error})
+    return {"name": topic.name, "partitions": partitions}
 
 
 def _answer(error: ErrorCode, topics: list[Body] | tuple[()] = ()) -> Body:

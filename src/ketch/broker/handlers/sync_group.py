@@ -1,4 +1,7 @@
-"""SyncGroup (14), versions 0 to 5: the leader hands in the assignment, everybody gets a share of it."""
+"""SyncGroup (14), versions 0 to 5: the leader hands in the assignment, everybody gets a share of it.
+
+From version 5 on a member says which protocol it believes was chosen (KIP-559).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ async def handle(request: Request) -> Answer:
     body = request.body
     if not body.group_id:
         return _answer(SyncResult(ErrorCode.invalid_group_id))
+    if request.version >= 5 and None in (body.protocol_type, body.protocol_name):
+        return _answer(SyncResult(ErrorCode.inconsistent_group_protocol))
     try:
         result = await request.broker.groups.submit(
             body.group_id,
