@@ -42,7 +42,7 @@ def keys(server: KetchServer) -> set[bytes]:
 
 
 def test_two_brokers_create_the_same_topics(brokers: tuple[KetchServer, KetchServer], topic: str) -> None:
-    first, second = brokers
+    first, _ = brokers
     names = [f"{topic}-{n}" for n in range(15)]
     codes: dict[tuple[str, str], int] = {}
 

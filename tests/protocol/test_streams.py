@@ -98,7 +98,6 @@ def test_emptied(log: Log, how: Callable[[Log], None]) -> None:
     assert log.offsets() == [base + n for n in range(5)]
 
 
-@pytest.mark.xfail(reason="with time ids the log start jumps over the offset of a consumer that had read everything")
 @pytest.mark.parametrize("how", [empty, delete_all])
 def test_emptied_behind_a_consumer_that_had_read_everything(
     broker: KetchServer, kafka: Kafka, topic: str, how: Callable[[Log], None]

@@ -19,8 +19,8 @@ from ketch.errors import KetchError
 
 log = logging.getLogger(__name__)
 
-# The wheel's Valkey uses glibc's malloc. A transaction of thousands of XADDs allocates and frees that many small objects
-# in a row, more than the thread cache holds by default: it then costs Valkey a third more CPU than plain XADDs do.
+# The wheel's Valkey uses glibc's malloc. A transaction of thousands of XADDs allocates and frees that many small
+# objects in a row, more than the thread cache holds by default: it then costs Valkey a third more CPU than plain XADDs.
 _MALLOC = "glibc.malloc.tcache_count=65535"
 
 # The child asks the kernel for a SIGTERM when the broker dies, so that Valkey flushes and stops in order even after

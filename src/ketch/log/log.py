@@ -106,6 +106,7 @@ class Log:
             partition = self._partitions.pop((topic.id, index), None)
             if partition is not None:
                 partition.close()
+        await self._writes.pipe.call("PING")  # what was sent for its streams has then landed, and goes with them
         await self.catalog.delete(topic)
         await self.groups.forget_topic(topic.name, topic.partitions)
         for index in range(topic.partitions):

@@ -67,6 +67,7 @@ class Partition:
         writes, self._reads = links
         self._watcher = watcher
         self._pending_max = pending_max
+        self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
         self._deliveries: dict[str, Delivery] = {}
         self._entry_bytes = float(topic.message_bytes)
         self.log_start = topic.first_offset  # as last seen
@@ -106,7 +107,10 @@ class Partition:
         Raises:
             StorageUnavailable: Redis is gone.
         """
-        return self._bounds(await self._info())
+        bounds = self._bounds(await self._info())
+        if offset <= bounds.high_watermark:
+            return bounds
+        return self._bounds(await self._watcher.fresh_info(self.stream))
 
     async def _info(self) -> StreamInfo:
         info = await self._watcher.info(self.stream)
@@ -124,12 +128,15 @@ class Partition:
     def _computed(self, info: StreamInfo) -> Bounds:
         # The high watermark is behind the last id ever generated, not behind the last entry: trimming must not move it.
         end = max(self._codec.to_offset(*info.last) + 1, self.topic.first_offset)
-        if info.first is None:
-            return Bounds(end, end)
-        start = self._codec.to_offset(*info.first)
-        if info.untrimmed:
-            # The first write must not move the start: a consumer (Spark's among them) may hold the earlier answer.
+        start = end if info.first is None else self._codec.to_offset(*info.first)
+        # Only a removal may move the start: a consumer that has read everything, or has begun at the start of an empty
+        # partition (Spark's do), holds the earlier answer when the next record comes, at a later time.
+        if info.removed == 0:
             start = min(start, self.topic.first_offset)
+        elif info.removed is not None and self._removed is not None and self._removed[0] == info.removed:
+            start = self._removed[1]
+        elif info.removed is not None:
+            self._removed = (info.removed, start)
         return Bounds(start, end)
 
     # -- reading
@@ -145,7 +152,7 @@ class Partition:
             OffsetOutOfRange: below the log start or above the high watermark.
             StorageUnavailable: Redis is gone.
         """
-        bounds = await self.bounds()
+        bounds = await self.bounds(offset)
         self.check(offset, bounds)
         if offset == bounds.high_watermark:
             return Read(b"", bounds)

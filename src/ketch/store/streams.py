@@ -45,9 +45,9 @@ class StreamInfo:
     entry_bytes: int = 0  # the larger of the first and the last entry's payload, a first guess at the size of one
 
     @property
-    def untrimmed(self) -> bool:
-        """Nothing has ever been removed, as far as Redis can tell (before 7 it can't)."""
-        return self.added == self.length
+    def removed(self) -> int | None:
+        """How many entries were ever trimmed or deleted; None before Redis 7."""
+        return None if self.added is None else self.added - self.length
 
 
 @dataclass(frozen=True, slots=True)
