@@ -68,6 +68,10 @@ class Watcher:
             asked.add_done_callback(lambda answer: self._answered(stream, answer))
         return parse_info(parse(await asyncio.shield(asked)))
 
+    async def fresh_info(self, stream: bytes) -> StreamInfo:
+        """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
+        return parse_info(parse(await self._link.pipe.send(info_command(stream))))
+
     def _answered(self, stream: bytes, answer: asyncio.Future[bytes]) -> None:
         self._asked.pop(stream, None)
         if answer.cancelled() or answer.exception() is not None:

@@ -143,7 +143,7 @@ async def _locate(request: Request, target: Target) -> _Result:
     try:
         result.partition = await _partition(request, target)
         check_leader_epoch(target.leader_epoch)
-        result.bounds = await result.partition.bounds()
+        result.bounds = await result.partition.bounds(target.offset)
         result.partition.check(target.offset, result.bounds)
     except KetchError as error:
         result.error = code_of(error)
