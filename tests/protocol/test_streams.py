@@ -224,3 +224,13 @@ def test_an_id_beyond_kafkas_offsets(broker: KetchServer, kafka: Kafka, topic: s
     codes = {log.code(base), kafka.list_offsets(topic, -1).error_code, kafka.list_offsets(topic, 0).error_code}
     codes.add(kafka.produce(topic, batch(FIVE)).error_code)
     assert codes <= {0, 1, 2, 56}
+
+
+def test_a_run_of_large_records_between_small_ones(broker: KetchServer, kafka: Kafka, topic: str) -> None:
+    """What one XRANGE is asked for is bounded by the largest record, not by the average of those seen."""
+    log = Log(kafka, broker.redis(), topic, "time")
+    log.write()
+    noted = log.redis.hget(f"korvet:topic:{topic}", "largestRecord")
+    assert noted is None
+    kafka.stored(topic, batch(records([b"x" * 300_000, b"y"])))
+    assert int(log.redis.hget(f"korvet:topic:{topic}", "largestRecord")) == 1 << 19

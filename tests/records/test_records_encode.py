@@ -190,3 +190,12 @@ class TestBroken:
         except InvalidRecord:
             return
         assert data == b"" or count > 0
+
+
+def test_largest_record(kernel: ModuleType) -> None:
+    small, large = record(Row(0, None, b"x", ()), 0, 0), record(Row(0, None, b"y" * 5000, ()), 1, 0)
+    both = small + large
+    assert kernel.largest_record(both, 2) == len(large) - 2
+    assert kernel.largest_record(b"", 0) == 0
+    for end in range(len(both)):
+        assert kernel.largest_record(both[:end], 2) <= len(small)

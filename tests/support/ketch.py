@@ -14,7 +14,9 @@ from typing import TypeVar
 
 import redis
 
-_READY = re.compile(r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+")
+_READY = re.compile(
+    r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
+)
 _TCP = re.compile(r"127\.0\.0\.1:(\d+)")
 T = TypeVar("T")
 

@@ -21,6 +21,7 @@ from ketch.store.topics import Topic
 from ketch.store.watcher import Watcher
 
 _COUNT_MAX = 20_000  # entries in one XRANGE: what a 1 MB fetch of 50-byte records takes
+_REPLY_MAX = 32 << 20  # bytes of one XRANGE's reply, should every entry be as large as the topic's largest
 _COUNT_UNKNOWN = 500  # entries in the first XRANGE of a stream whose entries' size is not known
 _ENTRY_OVERHEAD = 8  # bytes of a record around its key and value, about
 
@@ -209,8 +210,10 @@ class Partition:
 
     def _count_for(self, max_bytes: int) -> int:
         if not self._entry_bytes:
-            return _COUNT_UNKNOWN
-        return max(1, min(_COUNT_MAX, int(max_bytes / (self._entry_bytes + _ENTRY_OVERHEAD)) + 1))
+            return max(1, min(_COUNT_UNKNOWN, _REPLY_MAX // self.topic.largest_record))
+        count = int(max_bytes / (self._entry_bytes + _ENTRY_OVERHEAD)) + 1
+        # An average says nothing of a run of large ones: the reply must stay within bounds even then.
+        return max(1, min(count, _COUNT_MAX, max(max_bytes, _REPLY_MAX) // self.topic.largest_record))
 
     def _learn_size(self, size: float) -> None:
         # Grows at once, shrinks slowly: a reply much too large costs memory, one too small a round trip.

@@ -43,11 +43,11 @@ KERNEL: Literal["cython", "python"]
 try:
     if os.environ.get("KETCH_KERNEL") == "python":
         raise ImportError
-    from ketch.records._kernel import decode_entries, encode_appends, encode_arguments, scan_reply
+    from ketch.records._kernel import decode_entries, encode_appends, encode_arguments, largest_record, scan_reply
 
     KERNEL = "cython"
 except ImportError:
-    from ketch.records._pure import decode_entries, encode_appends, encode_arguments, scan_reply
+    from ketch.records._pure import decode_entries, encode_appends, encode_arguments, largest_record, scan_reply
 
     KERNEL = "python"
 
@@ -65,6 +65,7 @@ __all__ = [
     "empty_batch",
     "encode_appends",
     "encode_arguments",
+    "largest_record",
     "read_header",
     "scan_reply",
     "split_batches",

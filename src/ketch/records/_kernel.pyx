@@ -115,6 +115,28 @@ def encode_arguments(records, int64_t count, int64_t base_timestamp, timestamp):
         PyBuffer_Release(&view)
 
 
+def largest_record(records, int64_t count):
+    cdef Py_buffer view
+    cdef const uint8_t* p
+    cdef const uint8_t* end
+    cdef int64_t index
+    cdef int32_t size
+    cdef int32_t largest = 0
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        p = <const uint8_t*>view.buf
+        end = p + view.len
+        for index in range(count):
+            p = take_varint(p, end, &size)
+            if p == NULL or size < 0 or size > end - p:
+                break  # encode_appends says what is wrong
+            p += size
+            largest = max(largest, size)
+        return largest
+    finally:
+        PyBuffer_Release(&view)
+
+
 def decode_entries(reply, int bits, bint dense, int64_t max_bytes, bint split_timestamps):
     cdef Py_buffer view
     cdef Decoder decoder

@@ -151,6 +151,22 @@ def encode_arguments(records: BytesLike, count: int, base_timestamp: int, timest
     return _bulks(parts), len(parts)
 
 
+def largest_record(records: BytesLike, count: int) -> int:
+    """Bytes of the largest record, as far as the structure holds; encode_appends says where it does not."""
+    reader = _Reader(bytes(records))
+    largest = 0
+    try:
+        for _ in range(count):
+            size = reader.varint()
+            if not 0 <= size <= reader.end - reader.pos:
+                break
+            reader.pos += size
+            largest = max(largest, size)
+    except InvalidRecord:
+        pass
+    return largest
+
+
 # ---- entries of a stream
 
 

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TO_HASH = {"uncompressed": "none"}  # the seed layout's word for compression.type=uncompressed
 _CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill memory
+LARGE_RECORD = 1 << 10  # bytes; only larger ones are noted in a topic's hash
 _ABANDONED_MS = 5_000  # a creation that takes longer has died on the way
 
 # KEYS hash. ARGV field, value, ...; the first pair is the id. 1 when this call made the hash.
@@ -52,6 +53,7 @@ class Topic:
     configs: Mapping[str, str] = field(hash=False)  # by Kafka's name; what the hash lacks, the broker's defaults fill
     codec_seen: str = "none"  # compression the last producer used, for compression.type=producer
     message_bytes: int = 0  # average size of a record, 0 unknown
+    largest_record: int = LARGE_RECORD  # bytes that no record of it has passed
     timestamp_lead: int = 0  # ms that a record's timestamp lay at most ahead of the clock when it was appended
 
     @property
@@ -207,6 +209,7 @@ class Catalog:
                 configs=configs,
                 codec_seen=hash_.get("producerCompression", "none"),
                 message_bytes=int(hash_.get("messageBytes") or 0),
+                largest_record=max(int(hash_.get("largestRecord", 0)), LARGE_RECORD),
                 timestamp_lead=int(hash_.get("timestampLead", 0)),
             )
         except (KeyError, ValueError) as error:  # somebody's hand

@@ -107,7 +107,8 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
     gate, weight = request.broker.inflated, _weight(admitted)
     gate.take(weight)
     try:
-        await request.broker.topic_notes.see(partition.topic, admitted.header, time.time_ns() // 1_000_000)
+        now = time.time_ns() // 1_000_000
+        await request.broker.topic_notes.see(partition.topic, admitted.header, admitted.batch, now)
         outcome.offset = partition.append(admitted.batch, admitted.producer)
     except BaseException:
         gate.give(weight)
