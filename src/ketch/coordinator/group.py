@@ -35,6 +35,8 @@ from ketch.coordinator.events import (
 )
 from ketch.coordinator.member import GroupConfig, Member, State
 
+_SHORTEST = 1.0  # with a rebalance timeout of 0 the timer would spin while static members are away
+
 
 @dataclass(slots=True)
 class Group:
@@ -78,7 +80,7 @@ class Group:
 
     @property
     def max_rebalance_timeout(self) -> float:
-        return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
+        return max(_SHORTEST, *(member.rebalance_timeout for member in self.members.values()), 0.0)
 
     def reply(self, token: Hashable, result: JoinResult | SyncResult | ErrorCode) -> None:
         self.effects.append(Reply(token, result))
