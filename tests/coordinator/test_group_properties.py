@@ -76,9 +76,12 @@ class Life(RuleBasedStateMachine):
         shares = {name: f"{name} in {generation}".encode() for name in self.driver.group.members}
         self.driver.sync(member, shares, instance=lie or instance, generation=generation)
 
-    @rule()
-    def everybody_syncs(self) -> None:
-        for member in list(self.driver.group.members.values()):
+    @rule(leader_last=st.booleans(), some=st.booleans())
+    def everybody_syncs(self, leader_last: bool, some: bool) -> None:
+        members = list(self.driver.group.members.values())
+        if leader_last:
+            members.sort(key=lambda member: member.id == self.driver.group.leader)
+        for member in members[:-1] if some else members:
             shares = {name: name.encode() for name in self.driver.group.members}
             self.driver.sync(member.id, shares, instance=member.instance_id)
 
