@@ -140,4 +140,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=150, stateful_step_count=50, deadline=None, derandomize=True)
+TestLife.settings = settings(max_examples=80, stateful_step_count=50, deadline=None, derandomize=True)
