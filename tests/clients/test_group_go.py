@@ -1,0 +1,28 @@
+"""Group consumers of franz-go: members come, go and die, a cooperative rebalance goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import members, programs
+from tests.support.ketch import KetchServer
+
+MISSING = programs.missing("go")
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+
+@pytest.fixture(scope="module")
+def program() -> list[str]:
+    return programs.go_member()
+
+
+def test_members_come_go_and_die(program: list[str], broker: KetchServer, topic: str, tmp_path: Path) -> None:
+    members.come_go_and_die(program, broker.bootstrap, topic, tmp_path, "range")
+
+
+def test_a_cooperative_rebalance_goes_on_reading(
+    program: list[str], broker: KetchServer, topic: str, tmp_path: Path
+) -> None:
+    members.keep_going(program, broker.bootstrap, topic, tmp_path, "cooperative-sticky")
