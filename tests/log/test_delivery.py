@@ -1,0 +1,293 @@
+"""A group in Redis: XINFO GROUPS and XPENDING follow what members read and commit, and never decide what they get."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.groups import Member, assignment, subscription
+from tests.protocol.kafka import split
+from tests.support.batches import batch, records
+from tests.support.ketch import KetchServer, eventually
+from tests.support.redis_servers import RedisServer, binaries
+
+PENDING_MAX = 50
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis-server", "redis-6.2"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
+    directory: Path = tmp_path_factory.mktemp("delivery")
+    arguments, other = ["--group-pending-max", str(PENDING_MAX)], None
+    if request.param != "valkey":
+        binary = binaries().get(request.param) or pytest.skip(f"{request.param} is not installed")
+        other = RedisServer(binary, directory / "redis")
+        arguments += ["--redis", other.url]
+    ketch = KetchServer(directory / "ketch", *arguments).start()
+    if other is not None:
+        ketch.redis_port = other.port
+    yield ketch
+    assert ketch.stop() == 0
+    if other is not None:
+        other.stop()
+
+
+class Reader(Member):
+    """The only member of a group; it has been assigned partition 0 of a topic."""
+
+    def __init__(self, server: KetchServer, topic: str, group: str = "", client_id: str = "raw") -> None:
+        super().__init__(server.port, group or f"g-{topic}", client_id=client_id)
+        self.topic, self.redis, self.stream = topic, server.redis(), f"korvet:stream:{topic}:0"
+        if not self.redis.exists(f"korvet:topic:{topic}"):
+            self.create(topic)
+        self.enter(protocols={"range": subscription(topic)})
+        assert self.sync({self.id: assignment({topic: [0]})}).error_code == 0
+        self.dense = False
+
+    def write(self, count: int) -> list[int]:
+        base = self.stored(self.topic, batch(records([b"%d" % n for n in range(count)])))
+        return list(range(base, base + count))
+
+    def read(self, offset: int, max_bytes: int = 1 << 20) -> list[int]:
+        """The offsets from one on that a single fetch gives."""
+        answer = self.fetch(self.topic, offset, partition_max_bytes=max_bytes)
+        assert answer.error_code == 0
+        return [r.offset for b in split(answer.records) for r in b.records]
+
+    def read_on(self, offset: int, end: int) -> list[int]:
+        """Fetch after fetch, up to `end`."""
+        found: list[int] = []
+        while offset < end:
+            found += self.read(offset)
+            offset = found[-1] + 1
+        return found
+
+    @property
+    def native(self) -> dict[str, Any]:
+        groups = {row["name"].decode(): row for row in self.redis.xinfo_groups(self.stream)}
+        return groups.get(self.group, {})
+
+    @property
+    def pending(self) -> int:
+        return int(self.native["pending"])
+
+    def delivered(self) -> int:
+        ms, seq = self.native["last-delivered-id"].split(b"-")
+        return (int(ms) << 10) + int(seq) - self.dense
+
+    def lags(self, count: int) -> bool:
+        """Whether XINFO says so; before Redis 7 it says nothing."""
+        return "lag" not in self.native or self.native["lag"] == count
+
+
+@pytest.fixture(params=["time", "dense"])
+def reader(request: pytest.FixtureRequest, server: KetchServer, topic: str) -> Iterator[Reader]:
+    with Member(server.port, "") as admin:
+        admin.create(topic, offset_ids=request.param)
+    with Reader(server, topic) as member:
+        member.dense = request.param == "dense"
+        yield member
+
+
+def test_reading_and_committing(reader: Reader) -> None:
+    offsets = reader.write(10)
+    assert reader.read(offsets[0]) == offsets
+    assert (reader.pending, reader.delivered()) == (10, offsets[-1])
+    assert reader.lags(0)
+    (consumer,) = reader.redis.xinfo_consumers(reader.stream, reader.group)
+    assert (consumer["name"].decode(), consumer["pending"]) == (reader.id, 10)
+    reader.commit(reader.topic, offsets[4])
+    assert reader.pending == 6
+    more = reader.write(5)
+    assert reader.lags(5)
+    assert reader.read(more[0]) == more
+    reader.commit(reader.topic, more[-1] + 1)
+    assert reader.pending == 0
+    assert reader.lags(0)
+
+
+@pytest.mark.parametrize("step", [-10, -3, 0, 4, 9])
+def test_seeking(reader: Reader, step: int) -> None:
+    offsets = reader.write(20)
+    assert reader.read_on(offsets[0], offsets[9] + 1)
+    at = 10 + step
+    assert reader.read(offsets[at]) == offsets[at:]
+    assert reader.pending == 20 - max(step, 0), "what was passed over was never delivered"
+    assert reader.delivered() == offsets[-1]
+    assert reader.lags(0)
+    reader.commit(reader.topic, offsets[-1] + 1)
+    assert reader.pending == 0
+
+
+def test_the_window(reader: Reader) -> None:
+    """Up to 50 are tracked, what is beyond moves the position alone, commits make room."""
+    offsets = reader.write(120)
+    assert reader.read_on(offsets[0], offsets[-1] + 1) == offsets
+    assert (reader.pending, reader.delivered()) == (PENDING_MAX, offsets[-1])
+    reader.commit(reader.topic, offsets[20])
+    assert reader.pending == 30
+    more = reader.write(10)
+    assert reader.read_on(more[0], more[-1] + 1) == more
+    assert reader.pending == 40
+    reader.commit(reader.topic, more[-1] + 1)
+    assert reader.pending == 0
+
+
+def test_a_fetch_that_takes_fewer_than_were_delivered(reader: Reader) -> None:
+    offsets = reader.write(40)
+    assert reader.read(offsets[0], max_bytes=1) == offsets[:1]
+    given = reader.read(offsets[1], max_bytes=60)
+    assert given == offsets[1 : 1 + len(given)]
+    at = 1 + len(given)
+    assert (reader.pending, reader.delivered()) == (at, offsets[at - 1])
+    assert reader.lags(40 - at)
+    assert reader.read_on(offsets[at], offsets[-1] + 1) == offsets[at:]
+
+
+def test_what_operators_do_by_hand(reader: Reader) -> None:
+    offsets = reader.write(60)
+    for n, act in enumerate(
+        [
+            lambda: reader.redis.xgroup_setid(reader.stream, reader.group, "0"),
+            lambda: reader.redis.xgroup_setid(reader.stream, reader.group, "$"),
+            lambda: reader.redis.xgroup_destroy(reader.stream, reader.group),
+            lambda: reader.redis.xgroup_delconsumer(reader.stream, reader.group, reader.id),
+            lambda: reader.redis.xreadgroup(reader.group, "other", {reader.stream: ">"}, count=3),
+        ]
+    ):
+        at = offsets[10 * n]
+        got = reader.read(at, max_bytes=30)
+        assert got == offsets[10 * n : 10 * n + len(got)]
+        act()
+        nxt = 10 * n + len(got)
+        rest = reader.read(offsets[nxt])
+        assert rest
+        assert rest == offsets[nxt : nxt + len(rest)]
+        assert reader.commit(reader.topic, offsets[nxt]) == 0
+        assert reader.read_on(offsets[nxt], offsets[-1] + 1) == offsets[nxt:]
+        assert reader.delivered() == offsets[-1]
+
+
+def test_a_reset_to_earliest(reader: Reader) -> None:
+    offsets = reader.write(10)
+    reader.read(offsets[0])
+    reader.commit(reader.topic, offsets[-1] + 1)
+    reader.leave()
+    eventually(lambda: reader.redis.xinfo_consumers(reader.stream, reader.group) == [])
+    with Member(reader.port, reader.group) as admin:
+        assert admin.commit(reader.topic, offsets[0]) == 0
+    assert reader.lags(10)
+    assert reader.delivered() == offsets[0] - 1
+    assert reader.pending == 0
+
+
+def test_two_groups(server: KetchServer, reader: Reader) -> None:
+    offsets = reader.write(10)
+    with Reader(server, reader.topic, f"second-{reader.topic}", "another") as second:
+        second.dense = reader.dense
+        assert reader.read(offsets[0]) == offsets
+        assert second.native == {}
+        assert second.read(offsets[5]) == offsets[5:]
+        assert (reader.pending, second.pending) == (10, 5)
+        second.commit(reader.topic, offsets[-1] + 1)
+        assert (reader.pending, second.pending) == (10, 0)
+
+
+def test_readers_that_cannot_be_told_apart(server: KetchServer, reader: Reader) -> None:
+    """Two groups with one client id, host and partition: read by offset, commits drive the positions."""
+    offsets = reader.write(10)
+    with Reader(server, reader.topic, f"second-{reader.topic}") as second:
+        second.dense = reader.dense
+        assert reader.read(offsets[0]) == second.read(offsets[0]) == offsets
+        assert (reader.native, second.native) == ({}, {})
+        reader.commit(reader.topic, offsets[4])
+        assert (reader.delivered(), reader.pending, second.native) == (offsets[3], 0, {})
+        assert reader.lags(6)
+        second.commit(reader.topic, offsets[-1] + 1)
+        assert second.lags(0)
+
+
+def test_a_consumer_that_assigned_itself(server: KetchServer, reader: Reader) -> None:
+    offsets = reader.write(10)
+    with Member(server.port, f"alone-{reader.topic}", client_id="alone") as alone:
+        for committed in (offsets[7], offsets[2], offsets[-1] + 1):
+            alone.commit(reader.topic, committed)
+            (row,) = (row for row in reader.redis.xinfo_groups(reader.stream) if row["name"] == alone.group.encode())
+            left = sum(offset >= committed for offset in offsets)
+            assert row.get("lag", left) == left
+
+
+def test_a_replay_after_a_rebalance(server: KetchServer, reader: Reader) -> None:
+    """What one member had and did not commit is delivered to the next, and is the next one's."""
+    offsets = reader.write(10)
+    reader.read(offsets[0])
+    reader.commit(reader.topic, offsets[4])
+    reader.leave()
+    with Reader(server, reader.topic, client_id="next") as successor:
+        successor.dense = reader.dense
+        assert successor.read(offsets[4]) == offsets[4:]
+        eventually(lambda: len(reader.redis.xinfo_consumers(reader.stream, reader.group)) == 1)
+        (consumer,) = reader.redis.xinfo_consumers(reader.stream, reader.group)
+        assert (consumer["name"].decode(), consumer["pending"]) == (successor.id, 6)
+
+
+def test_a_member_that_lost_a_partition_is_no_consumer_of_it(server: KetchServer, reader: Reader) -> None:
+    offsets = reader.write(3)
+    reader.read(offsets[0])
+    assert reader.join(protocols={"range": subscription(reader.topic)}).error_code == 0
+    assert reader.sync({reader.id: assignment({})}).error_code == 0
+    eventually(lambda: reader.redis.xinfo_consumers(reader.stream, reader.group) == [])
+    assert reader.read(offsets[0]) == offsets
+    assert reader.pending == 0
+
+
+def test_a_trimmed_stream(reader: Reader) -> None:
+    offsets = reader.write(30)
+    reader.read(offsets[0], max_bytes=30)
+    reader.redis.xtrim(reader.stream, maxlen=10, approximate=False)
+    assert reader.fetch(reader.topic, offsets[5]).error_code == 1
+    assert reader.read(offsets[20]) == offsets[20:]
+    assert reader.lags(0)
+    reader.commit(reader.topic, offsets[25])
+    reader.redis.xtrim(reader.stream, maxlen=0, approximate=False)
+    reader.commit(reader.topic, offsets[-1] + 1)
+    assert reader.pending == 0
+    assert reader.read(offsets[-1] + 1) == []
+
+
+def test_entries_deleted_in_the_middle(reader: Reader) -> None:
+    offsets = reader.write(10)
+    reader.read(offsets[0], max_bytes=1)
+    entries = [entry for entry, _ in reader.redis.xrange(reader.stream)]
+    reader.redis.xdel(reader.stream, entries[1], entries[2])
+    assert reader.read(offsets[1]) == offsets[3:]
+
+
+def test_nothing_is_tracked(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    server = start_ketch("--group-pending-max", "0")
+    with Reader(server, topic) as reader:
+        offsets = reader.write(10)
+        assert reader.read(offsets[0]) == offsets
+        assert (reader.pending, reader.delivered()) == (0, offsets[-1])
+        reader.commit(topic, offsets[5])
+        assert reader.delivered() == offsets[-1]
+        assert reader.lags(0)
+
+
+def test_metrics_say_which_of_the_two(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    server = start_ketch("--group-pending-max", "5", "--http-port", "0")
+    port = server.log.split(", http 127.0.0.1:")[1].split(",")[0]
+    with Reader(server, topic) as reader:
+        offsets = reader.write(20)
+        reader.read_on(offsets[0], offsets[-1] + 1)
+        reader.commit(topic, offsets[-1] + 1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+    labels = f'group="{reader.group}",topic="{topic}"'
+    assert f'ketch_group_deliveries_total{{{labels},tracked="yes"}} 5.0' in text
+    assert f'ketch_group_deliveries_total{{{labels},tracked="no"}} 15.0' in text
+    assert f"ketch_group_commits_total{{{labels}}} 1.0" in text
+    assert f'ketch_group_rebalances_total{{group="{reader.group}"}} 1.0' in text
