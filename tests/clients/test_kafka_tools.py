@@ -1,0 +1,109 @@
+"""Kafka's own command-line tools, from its jars: topics, offsets, groups, performance."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.apache_kafka import libraries, missing_tools
+from tests.support.ketch import KetchServer
+
+MISSING = missing_tools()
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+TOOLS = "org.apache.kafka.tools"
+GROUPS = "consumer.group.ConsumerGroupCommand"
+COUNT = 2000
+PARTITIONS = 3
+
+Tool = Callable[..., list[str]]
+
+
+@pytest.fixture
+def tool(broker: KetchServer) -> Tool:
+    """Runs a tool by its class's name behind org.apache.kafka.tools; the lines it printed."""
+    jars = libraries()
+
+    def run(name: str, *arguments: str, bootstrap: bool = True) -> list[str]:
+        options = ["-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        options += [f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.properties'}", "-Dkafka.log=/dev/null"]
+        where = ["--bootstrap-server", broker.bootstrap] if bootstrap else []
+        command = ["java", *options, "-cp", f"{jars}/*", f"{TOOLS}.{name}", *where, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+def create(tool: Tool, topic: str) -> None:
+    assert tool("TopicCommand", "--create", "--topic", topic, "--partitions", str(PARTITIONS)) == [
+        f"Created topic {topic}."
+    ]
+
+
+def fill(tool: Tool, broker: KetchServer, topic: str) -> None:
+    """COUNT records."""
+    size = ["--num-records", str(COUNT), "--record-size", "100", "--throughput", "-1"]
+    servers = f"bootstrap.servers={broker.bootstrap}"
+    said = tool("ProducerPerformance", "--topic", topic, *size, "--producer-props", servers, bootstrap=False)
+    assert said[-1].startswith(f"{COUNT} records sent")
+
+
+def ends(tool: Tool, topic: str, time: str = "-1") -> list[str]:
+    """Offsets by partition: of the end, or of the start with -2."""
+    lines = tool("GetOffsetShell", "--topic", topic, "--time", time)
+    return [line.removeprefix(f"{topic}:{n}:") for n, line in enumerate(lines)]
+
+
+def table(lines: list[str]) -> list[dict[str, str]]:
+    """The rows below the last headline, by column; the columns of GROUP, TOPIC and so on have no blanks."""
+    head = max(n for n, line in enumerate(lines) if line.startswith(("GROUP", "TOPIC")))
+    return [dict(zip(lines[head].split(), line.split(), strict=False)) for line in lines[head + 1 :] if line.strip()]
+
+
+def test_topics(tool: Tool, topic: str) -> None:
+    create(tool, topic)
+    assert topic in tool("TopicCommand", "--list")
+    described = tool("TopicCommand", "--describe", "--topic", topic)
+    assert f"PartitionCount: {PARTITIONS}" in described[0]
+    assert len(described) == 1 + PARTITIONS
+    tool("TopicCommand", "--delete", "--topic", topic)
+    assert topic not in tool("TopicCommand", "--list")
+
+
+def test_what_the_performance_tools_write_they_read(tool: Tool, broker: KetchServer, topic: str) -> None:
+    create(tool, topic)
+    fill(tool, broker, topic)
+    count = ["--topic", topic, "--messages", str(COUNT), "--group", topic, "--timeout", "20000"]
+    header, row = tool("ConsumerPerformance", *count)[-2:]
+    assert dict(zip(header.split(", "), row.split(", "), strict=True))["data.consumed.in.nMsg"] == str(COUNT)
+
+
+def test_verifiable_producer(tool: Tool, topic: str) -> None:
+    create(tool, topic)
+    said = tool("VerifiableProducer", "--topic", topic, "--max-messages", "5")
+    assert '"sent":5,"acked":5' in said[-1]
+
+
+def test_groups(tool: Tool, broker: KetchServer, topic: str) -> None:
+    create(tool, topic)
+    fill(tool, broker, topic)
+    tool("ConsumerPerformance", "--topic", topic, "--messages", str(COUNT), "--group", topic, "--timeout", "20000")
+    group = ["--group", topic]
+    assert topic in tool(GROUPS, "--list")
+
+    latest = ends(tool, topic)
+    rows = sorted(table(tool(GROUPS, "--describe", *group)), key=lambda row: row["PARTITION"])
+    assert [row["CURRENT-OFFSET"] for row in rows] == latest
+    assert {row["LAG"] for row in rows} == {"0"}
+    assert " Empty " in tool(GROUPS, "--describe", "--state", *group)[-1]
+
+    reset = tool(GROUPS, "--reset-offsets", "--topic", topic, "--to-earliest", "--execute", *group)
+    moved = sorted(table(reset), key=lambda row: row["PARTITION"])
+    assert [row["NEW-OFFSET"] for row in moved] == ends(tool, topic, "-2")
+
+    tool(GROUPS, "--delete", *group)
+    assert topic not in tool(GROUPS, "--list")
