@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.ketch import KetchServer
+
+# A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _names = itertools.count(1)
 
