@@ -108,7 +108,7 @@ def _describe(admin: AdminClient, topic: client.Topic) -> dict[str, Any]:
             {"partition": p, "leader": leader, "earliest": earliest[p], "latest": latest[p]}
             for p, leader in topic.leaders.items()
         ],
-        "configs": {c["name"]: c["value"] for c in _configs(admin, topic.name) if not c["default"]},
+        "configs": {c["name"]: c["value"] for c in configs_of(admin, topic.name) if not c["default"]},
     }
 
 
@@ -136,7 +136,7 @@ def delete(
 @app.command()
 def configs(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Show every config of a topic: value, where it comes from, whether it is the default."""
-    found = _configs(client.admin(bootstrap), name)
+    found = configs_of(client.admin(bootstrap), name)
     if as_json:
         show_json(found)
     else:
@@ -144,7 +144,7 @@ def configs(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json 
         show_rows(("config", "value", "source", "default"), rows)
 
 
-def _configs(admin: AdminClient, name: str) -> list[dict[str, Any]]:
+def configs_of(admin: AdminClient, name: str) -> list[dict[str, Any]]:
     from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType  # type: ignore[attr-defined]
 
     futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)], request_timeout=client.TIMEOUT)
