@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 import types
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
@@ -33,7 +32,7 @@ log = logging.getLogger("ketch")
 
 # Descriptors beside those of client connections: Redis, Valkey's own, files, libraries.
 _OTHER_FILES = 256
-_IMPATIENT_SECONDS = 1.0  # for who reads over HTTP; for Valkey, after a second signal
+_IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
 
 
 def command(config: Path | None, **flags: Any) -> None:
@@ -127,10 +126,8 @@ class _Serve:
         metrics.queued_bytes.set_function(lambda: broker.budget.used)
 
     async def _stop_console(self) -> None:
-        # uvicorn waits for its last reader without end, and a scraper that hangs must not hold up a stop.
         if self._console is not None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._console.stop(), _IMPATIENT_SECONDS)
+            await self._console.stop()
 
     def _ready_line(self, address: RedisAddress, port: int) -> str:
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host

@@ -17,6 +17,9 @@ from starlette.routing import Mount, Route
 from ketch.errors import KetchError
 
 
+_PATIENCE_S = 1.0
+
+
 class _Server(uvicorn.Server):
     """uvicorn inside the broker's loop: signals are the broker's."""
 
@@ -50,9 +53,15 @@ class Console:
         self._task = loop.create_task(self._server.serve(sockets=[listener]))
 
     async def stop(self) -> None:
+        """Finishes what is being answered; whoever does not read its answer within a second is cut off."""
+        if self._task is None:
+            return
         self._server.should_exit = True
-        if self._task is not None:
-            await self._task
+        await asyncio.wait([self._task], timeout=_PATIENCE_S)
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+        self._server.force_exit = True
+        await self._task
 
     async def _health(self, _: Request) -> Response:
         if self._healthy():
