@@ -16,7 +16,6 @@ from starlette.routing import Mount, Route
 
 from ketch.errors import KetchError
 
-
 _PATIENCE_S = 1.0
 
 
