@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.groups import Member
+from tests.protocol.groups import Member, assignment, subscription
 from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer
 
