@@ -10,6 +10,8 @@ PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL)
 # pip shows nothing of a build that worked, and one without a compiler works.
 SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.records import KERNEL; KERNEL == "cython" or print("ketch: the Cython kernel was not built; the slower plain-Python one is used.")'
 ARGS ?=
+# Test processes: most of a test's time is waiting for servers and clients, so more than there are cores.
+JOBS ?= 3
 
 # Exact versions for the isolated build environment too (older and newer pip read it from different variables).
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -27,7 +29,7 @@ run: $(VENV)/.installed ## Start a broker on 127.0.0.1:9092; options: make run A
 
 test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port"
 	@scripts/test-tools
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: dev ## Lint, format, types, layers
 	@scripts/check

