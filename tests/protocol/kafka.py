@@ -20,7 +20,7 @@ from tests.support import batches
 from tests.support.raw import RawClient
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
-CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 19, 20, 22, 32
+CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 19, 20, 21, 22, 32
 SERVED = {
     PRODUCE: range(3, 13),
     FETCH: range(4, 17),
@@ -29,6 +29,7 @@ SERVED = {
     API_VERSIONS: range(5),
     CREATE_TOPICS: range(2, 8),
     DELETE_TOPICS: range(1, 7),
+    DELETE_RECORDS: range(3),
     INIT_PRODUCER_ID: range(6),
     DESCRIBE_CONFIGS: range(1, 5),
 }

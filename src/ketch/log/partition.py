@@ -65,7 +65,7 @@ class Partition:
         self.topic, self.index = topic, index
         self.stream = keys.stream(topic.name, index)
         self._codec = topic.codec
-        writes, self._reads = links
+        self._writes, self._reads = links
         self._watcher = watcher
         self._pending_max = pending_max
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
@@ -74,7 +74,7 @@ class Partition:
         self.log_start = topic.first_offset  # as last seen
         self.producers_key = keys.producers(self.stream)
         append_keys = (self.stream, self.producers_key, keys.fence(self.stream, session))
-        self._appender = Appender(writes, append_keys, self._codec, topic.first_offset, self._landed, alive)
+        self._appender = Appender(self._writes, append_keys, self._codec, topic.first_offset, self._landed, alive)
 
     # -- writing
 
@@ -132,13 +132,40 @@ class Partition:
         start = end if info.first is None else self._codec.to_offset(*info.first)
         # Only a removal may move the start: a consumer that has read everything, or has begun at the start of an empty
         # partition (Spark's do), holds the earlier answer when the next record comes, at a later time.
-        if info.removed == 0:
+        if info.removed is not None and self._removed is not None and self._removed[0] == info.removed:
+            start = min(start, self._removed[1])  # an entry below it is of a stream that was made anew
+        elif info.removed == 0:
             start = min(start, self.topic.first_offset)
-        elif info.removed is not None and self._removed is not None and self._removed[0] == info.removed:
-            start = self._removed[1]
         elif info.removed is not None:
             self._removed = (info.removed, start)
         return Bounds(start, end)
+
+    # -- deleting
+
+    async def delete_before(self, offset: int) -> int:
+        """Removes the records below `offset`, all of them if it is -1; the new log start.
+
+        The log starts at `offset` then, wherever the next record lies. Other brokers, and this one when it starts anew,
+        know only where that record lies. An offset below the log start changes nothing.
+
+        Raises:
+            OffsetOutOfRange: above the high watermark, or below -1.
+            StorageUnavailable: Redis is gone.
+        """
+        bounds = await self.bounds(MAX_OFFSET)  # beyond any end, so Redis is asked
+        offset = bounds.high_watermark if offset == -1 else offset
+        if not 0 <= offset <= bounds.high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} is not in 0 to {bounds.high_watermark}")
+        if offset <= bounds.log_start:
+            return bounds.log_start
+        least = self._codec.format_id(*self._codec.to_id(offset))
+        await self._writes.pipe.call("XTRIM", self.stream, "MINID", "=", least)
+        self._watcher.changed(self.stream)
+        info = await self._watcher.fresh_info(self.stream)
+        if info.removed is not None:
+            known = self._removed[1] if self._removed and self._removed[0] == info.removed else 0
+            self._removed = (info.removed, max(offset, known))
+        return self._bounds(info).log_start
 
     # -- reading
 
