@@ -11,12 +11,14 @@ from ketch.broker.handlers import (
     delete_topics,
     describe_configs,
     describe_groups,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
     heartbeat,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -52,6 +54,8 @@ TABLE: dict[int, Api] = {
         Api(32, 1, 4, describe_configs.handle),
         Api(42, 0, 2, delete_groups.handle),
         Api(47, 0, 0, offset_delete.handle),
+        Api(74, 0, 1, list_config_resources.handle),
+        Api(75, 0, 0, describe_topic_partitions.handle),
     )
 }
 api_versions.TABLE = TABLE

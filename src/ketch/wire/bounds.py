@@ -158,6 +158,9 @@ def _step(kafka_type: str | None, hint: Any, flexible: bool) -> _Step:
         element = _plan(options[0]) if kafka_type is None else (_step(kafka_type, None, flexible),)
         return _Step(_ARRAY, 0 if flexible else 4, element, nullable=False)
     if len(options) == 1:  # T | None
+        if kafka_type is None and typing.get_origin(options[0]) is not tuple:
+            # A nullable entity (KIP-893): a byte, -1 for null or 1, and the entity. Much like an array of one.
+            return _Step(_ARRAY, 1, _plan(options[0]))
         return _step(kafka_type, options[0], flexible)._replace(nullable=True)
     if kafka_type in _SIZES:
         return _Step(_FIXED, _SIZES[kafka_type])

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 # Authorized operations (KIP-430), bits of AclOperation: all of them where they are asked for, there is no authorizer.
 _NOT_ASKED = -(2**31)
-_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 _ZERO_ID = UUID(int=0)
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
@@ -105,19 +105,21 @@ def _describe(request: Request, topic: Topic) -> Body:
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [
-            {
-                "error_code": ErrorCode.none,
-                "partition_index": index,
-                "leader_id": node,
-                "leader_epoch": 0,
-                "replica_nodes": (node,),
-                "isr_nodes": (node,),
-                "offline_replicas": (),
-            }
-            for index in range(topic.partitions)
-        ],
-        "topic_authorized_operations": _operations(request, "topic", _TOPIC_OPERATIONS),
+        "partitions": [partition(node, index) for index in range(topic.partitions)],
+        "topic_authorized_operations": _operations(request, "topic", TOPIC_OPERATIONS),
+    }
+
+
+def partition(node: int, index: int) -> Body:
+    """A partition that exists: this broker is its leader and only replica."""
+    return {
+        "error_code": ErrorCode.none,
+        "partition_index": index,
+        "leader_id": node,
+        "leader_epoch": 0,
+        "replica_nodes": (node,),
+        "isr_nodes": (node,),
+        "offline_replicas": (),
     }
 
 

@@ -1,0 +1,92 @@
+"""DescribeTopicPartitions (75), version 0: topics by name, so many partitions at a time (KIP-966).
+
+No topics stands for all. Topics come in the order of their names, from the cursor on; where the limit cuts the list
+off, the answer's cursor says where to go on. As in Kafka a topic that does not exist is never created.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.handlers import metadata
+from ketch.errors import KetchError
+from ketch.store.topics import Topic, legal_name
+from ketch.wire.messages import Body
+
+_PARTITIONS_MAX = 2_000  # Kafka's default of max.request.partition.size.limit
+
+
+async def handle(request: Request) -> Answer:
+    asked, cursor = request.body.topics, request.body.cursor
+    names = sorted({topic.name for topic in asked})
+    refusal = _refusal(names, cursor)
+    if refusal:
+        request.note(f"DescribeTopicPartitions: {refusal}")
+        return _answer([_error(name, ErrorCode.invalid_request) for name in names], None)
+    if not names:  # without Redis this raises, see metadata
+        names = [topic.name for topic in await request.broker.log.catalog.all()]
+    return await _page(request, [name for name in names if cursor is None or name >= cursor.topic_name])
+
+
+def _refusal(names: list[str], cursor: Any) -> str | None:
+    if cursor is None:
+        return None
+    if names and cursor.topic_name not in names:
+        return f"the cursor's topic {cursor.topic_name} is not among those asked for"
+    return f"cursor partition {cursor.partition_index}" if cursor.partition_index < 0 else None
+
+
+async def _page(request: Request, names: list[str]) -> Answer:
+    cursor = request.body.cursor
+    left = max(1, min(_PARTITIONS_MAX, request.body.response_partition_limit))
+    topics = []
+    for name in names:
+        start = cursor.partition_index if cursor and cursor.topic_name == name else 0
+        if left == 0:
+            return _answer(topics, {"topic_name": name, "partition_index": start})
+        topic = await _find(request, name)
+        if not isinstance(topic, Topic):
+            if request.body.topics or topic is not ErrorCode.unknown_topic_or_partition:  # else it was just deleted
+                topics.append(_error(name, topic))
+            continue
+        end = min(topic.partitions, start + left)
+        topics.append(_describe(request, topic, range(start, end)))
+        if end < topic.partitions:
+            return _answer(topics, {"topic_name": name, "partition_index": end})
+        left -= max(0, end - start)
+    return _answer(topics, None)
+
+
+async def _find(request: Request, name: str) -> Topic | ErrorCode:
+    if not legal_name(name):
+        return ErrorCode.invalid_topic_exception
+    try:
+        topic = await request.broker.log.catalog.get(name)
+    except KetchError as error:
+        request.note(f"DescribeTopicPartitions of {name}: {error}")
+        return ErrorCode.leader_not_available  # as Metadata has it
+    return topic or ErrorCode.unknown_topic_or_partition
+
+
+def _describe(request: Request, topic: Topic, indices: range) -> Body:
+    node = request.broker.settings.node_id
+    elr: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}  # those in sync are always enough
+    return {
+        "error_code": ErrorCode.none,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": False,
+        "partitions": [{**metadata.partition(node, index), **elr} for index in indices],
+        "topic_authorized_operations": metadata.TOPIC_OPERATIONS,  # whether or not they are asked for
+    }
+
+
+def _error(name: str, code: ErrorCode) -> Body:
+    return {"error_code": code, "name": name, "topic_id": None, "is_internal": False, "partitions": ()}
+
+
+def _answer(topics: list[Body], cursor: Body | None) -> Answer:
+    return {"throttle_time": 0, "topics": topics, "next_cursor": cursor}

@@ -1,0 +1,43 @@
+"""ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked for, topics (2) and this broker (4).
+
+Version 0 is about client metrics (KIP-1000), version 1 about the types asked for, or all of them (KIP-1142). There are
+no client metrics (16), groups with configs (32) or loggers (8); any other type gets UNSUPPORTED_VERSION (35).
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.errors import code_of
+from ketch.errors import KetchError
+from ketch.wire.messages import Body
+
+# ConfigResource.Type
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
+_TYPES = {_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP}
+
+
+async def handle(request: Request) -> Answer:
+    types = {_CLIENT_METRICS} if request.version == 0 else set(request.body.resource_types) or _TYPES
+    if not types <= _TYPES:
+        return _answer(ErrorCode.unsupported_version, [])
+    try:
+        return _answer(ErrorCode.none, await _resources(request, types))
+    except KetchError as error:
+        request.note(f"ListConfigResources: {error}")
+        return _answer(code_of(error), [])
+
+
+async def _resources(request: Request, types: set[int]) -> list[Body]:
+    found: list[Body] = []
+    if _TOPIC in types:
+        topics = await request.broker.log.catalog.all()
+        found += [{"resource_name": topic.name, "resource_type": _TOPIC} for topic in topics]
+    if _BROKER in types:
+        found.append({"resource_name": str(request.broker.settings.node_id), "resource_type": _BROKER})
+    return found
+
+
+def _answer(error: ErrorCode, resources: list[Body]) -> Answer:
+    return {"throttle_time": 0, "error_code": error, "config_resources": resources}
