@@ -42,7 +42,7 @@ def _refusal(names: list[str], cursor: Any) -> str | None:
 async def _page(request: Request, names: list[str]) -> Answer:
     cursor = request.body.cursor
     left = max(1, min(_PARTITIONS_MAX, request.body.response_partition_limit))
-    topics = []
+    topics: list[Body] = []
     for name in names:
         start = cursor.partition_index if cursor and cursor.topic_name == name else 0
         if left == 0:
