@@ -240,6 +240,8 @@ def test_the_broker_described(kafka: Kafka, broker: KetchServer) -> None:
     shown = {config.name: config for config in describe(kafka, 4, node).configs}
     assert shown["message.max.bytes"].value == "1048588"
     assert shown["auto.create.topics.enable"].value == "true"
+    for name in ("listeners", "advertised.listeners"):
+        assert shown[name].value == f"PLAINTEXT://127.0.0.1:{broker.port}"
     assert all(config.read_only for config in shown.values())
     assert describe(kafka, 4, "").configs == ()
 

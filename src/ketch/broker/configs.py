@@ -31,6 +31,11 @@ _BROKER = {
     "max.incremental.fetch.session.cache.slots": "max_incremental_fetch_session_cache_slots",
 }
 
+_LISTENERS = {
+    "listeners": ("host", "port"),
+    "advertised.listeners": ("host", "port", "advertised_host", "advertised_port"),
+}
+
 
 def topic_configs(topic: Topic, settings: Settings, names: Iterable[str] | None = None) -> list[Body]:
     """The configs of a topic, sorted by name; `names` None stands for all, an unknown name is left out."""
@@ -54,10 +59,12 @@ def _topic_config(config: TopicConfig, topic: Topic, settings: Settings) -> Body
     }
 
 
-def broker_configs(settings: Settings, names: Iterable[str] | None = None) -> list[Body]:
-    """The configs of this broker by Kafka's names."""
-    chosen = _BROKER if names is None else [name for name in dict.fromkeys(names) if name in _BROKER]
-    return [_broker_config(name, _BROKER[name], settings) for name in sorted(chosen)]
+def broker_configs(settings: Settings, port: int, names: Iterable[str] | None = None) -> list[Body]:
+    """The configs of this broker by Kafka's names; `port` is the one it listens on."""
+    every = {name: _broker_config(name, field, settings) for name, field in _BROKER.items()}
+    every |= {name: _listeners(name, fields, settings, port) for name, fields in _LISTENERS.items()}
+    chosen = every if names is None else {name for name in names if name in every}
+    return [every[name] for name in sorted(chosen)]
 
 
 def _broker_config(name: str, field: str, settings: Settings) -> Body:
@@ -66,13 +73,28 @@ def _broker_config(name: str, field: str, settings: Settings) -> Body:
     source = _DEFAULT if value == info.default else _STATIC_BROKER
     kind = "boolean" if isinstance(value, bool) else "long" if isinstance(value, int) else "string"
     text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _body(name, text, source, kind, info.description)
+
+
+def _listeners(name: str, fields: tuple[str, ...], settings: Settings, port: int) -> Body:
+    """Several settings are one config to Kafka."""
+    host, port = settings.advertised(port) if name.startswith("advertised") else (settings.host, port)
+    infos = {field: type(settings).model_fields[field] for field in fields}
+    default = all(getattr(settings, field) == info.default for field, info in infos.items())
+    documentation = " ".join(info.description or "" for info in infos.values())
+    address = f"[{host}]" if ":" in host else host
+    text = f"PLAINTEXT://{address}:{port}"
+    return _body(name, text, _DEFAULT if default else _STATIC_BROKER, "list", documentation)
+
+
+def _body(name: str, value: str, source: int, kind: str, documentation: str | None) -> Body:
     return {
         "name": name,
-        "value": text,
+        "value": value,
         "read_only": True,
         "config_source": source,
         "is_sensitive": False,
-        "synonyms": [{"name": name, "value": text, "source": source}],
+        "synonyms": [{"name": name, "value": value, "source": source}],
         "config_type": _TYPES[kind],
-        "documentation": info.description,
+        "documentation": documentation,
     }

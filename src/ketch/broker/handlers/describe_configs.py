@@ -53,7 +53,8 @@ def _broker(request: Request, asked: Any, names: tuple[str, ...] | None) -> Body
     if asked.resource_name not in (node, ""):
         message = f"Unexpected broker id, expected {node} or empty string, but received {asked.resource_name}"
         return _result(asked, ErrorCode.invalid_request, message)
-    entries = configs.broker_configs(request.broker.settings, names) if asked.resource_name else []
+    broker = request.broker
+    entries = configs.broker_configs(broker.settings, broker.port, names) if asked.resource_name else []
     return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
 
 
