@@ -239,6 +239,8 @@ def test_mutated_requests(target: Target, what: tuple[int, int, list[tuple[str, 
     given = VALID[key]
     if key == FETCH and version >= 13:
         given = fetch([part(target.bystander.topic_id("target"), 0, 0)], max_wait=0)
+    if key == PRODUCE and version >= 13:
+        given = produce(target.bystander.topic_id("target"), batch(THREE))
     with target.connect() as client:
         payload = mutate(client.request(key, version, **given), changes)
         client.socket.sendall(frame(payload) + frame(b""))

@@ -23,7 +23,7 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 19, 20, 21, 22, 32
 LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 74, 75
 SERVED = {
-    PRODUCE: range(3, 13),
+    PRODUCE: range(3, 14),
     FETCH: range(4, 17),
     LIST_OFFSETS: range(1, 10),
     METADATA: range(13),
@@ -127,11 +127,11 @@ class Kafka(RawClient):
 
     # -- Produce
 
-    def produce(self, topic: str, data: bytes | None, version: int = 9, partition: int = 0, **given: Any) -> Any:
+    def produce(self, topic: str | UUID, data: bytes | None, version: int = 9, partition: int = 0, **given: Any) -> Any:
         answer = self.ask(PRODUCE, version, **produce(topic, data, partition, **given))
         return answer.responses[0].partition_responses[0]
 
-    def stored(self, topic: str, data: bytes, version: int = 9, partition: int = 0, **given: Any) -> int:
+    def stored(self, topic: str | UUID, data: bytes, version: int = 9, partition: int = 0, **given: Any) -> int:
         """The base offset of what must be stored."""
         answer = self.produce(topic, data, version, partition, **given)
         assert answer.error_code == 0, answer
@@ -189,10 +189,10 @@ class Kafka(RawClient):
 
 
 def produce(
-    topic: str, data: bytes | None, partition: int = 0, acks: int = -1, timeout: int = 10_000, **given: Any
+    topic: str | UUID, data: bytes | None, partition: int = 0, acks: int = -1, timeout: int = 10_000, **given: Any
 ) -> Any:
     """The fields of a Produce request to one partition."""
-    parts = [{"name": topic, "partition_data": [{"index": partition, "records": data}]}]
+    parts = [{"name": topic, "topic_id": topic, "partition_data": [{"index": partition, "records": data}]}]
     return {"acks": acks, "timeout": timeout, "topic_data": parts, **given}
 
 

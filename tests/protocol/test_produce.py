@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from uuid import UUID
 
 import pytest
 
@@ -79,6 +80,12 @@ def test_refused(kafka: Kafka, made: str, case: str, version: int) -> None:
 )
 def test_no_such_topic(kafka: Kafka, name: str, partition: int, code: int) -> None:
     assert kafka.produce(name, batch(THREE), partition=partition).error_code == code
+
+
+def test_no_such_id(kafka: Kafka, made: str) -> None:
+    assert kafka.produce(UUID(int=7), batch(THREE), version=13).error_code == 100
+    assert kafka.produce(UUID(int=0), batch(THREE), version=13).error_code == 100
+    assert kafka.produce(kafka.topic_id(made), batch(THREE), version=13, partition=2).error_code == 3
 
 
 @pytest.mark.parametrize("partition", [2, -1, 2**31 - 1])

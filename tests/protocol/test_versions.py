@@ -25,7 +25,7 @@ from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer
 
 CLIENT = {"client_software_name": "raw", "client_software_version": "1.0"}
-TABLE = {key: (least[0], least[-1]) for key, least in SERVED.items()} | {PRODUCE: (0, 12)}
+TABLE = {key: (least[0], least[-1]) for key, least in SERVED.items()} | {PRODUCE: (0, 13)}
 
 
 def ranges(answer: object) -> dict[int, tuple[int, int]]:
@@ -61,21 +61,22 @@ def test_api_versions_of_an_ill_named_client(kafka: Kafka, name: str, software: 
 
 @pytest.mark.parametrize("version", versions(PRODUCE))
 def test_produce(kafka: Kafka, made: str, version: int) -> None:
-    first = kafka.produce(made, batch(records([b"a", b"b", b"c"])), version)
+    key = kafka.topic_id(made) if version >= 13 else made
+    first = kafka.produce(key, batch(records([b"a", b"b", b"c"])), version)
     assert (first.error_code, first.log_append_time) == (0, None)
     assert first.base_offset > 0
     if version >= 5:
         assert 0 <= first.log_start_offset <= first.base_offset
     if version >= 8:
         assert (first.record_errors, first.error_message) == ((), None)
-    second = kafka.produce(made, batch(records([b"d"])), version, acks=1)
+    second = kafka.produce(key, batch(records([b"d"])), version, acks=1)
     assert second.base_offset >= first.base_offset + 3
     read = kafka.read_all(made)
     assert [record.value for record in read] == [b"a", b"b", b"c", b"d"]
     assert [record.offset for record in read] == [first.base_offset + n for n in range(3)] + [second.base_offset]
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 13])
+@pytest.mark.parametrize("version", [0, 1, 2, 14])
 def test_produce_of_a_version_that_is_not_served(kafka: Kafka, version: int) -> None:
     frame = bytearray(kafka.request(PRODUCE, 3, acks=1, timeout=1000))
     frame[2:4] = version.to_bytes(2)

@@ -33,7 +33,7 @@ TABLE: dict[int, Api] = {
     api.key: api
     for api in (
         # librdkafka before 2.6 turns compression off unless Produce v0 is advertised (KAFKA-18659).
-        Api(0, 0, 12, produce.handle, served=3),
+        Api(0, 0, 13, produce.handle, served=3),
         Api(1, 4, 16, fetch.handle),
         Api(2, 1, 9, list_offsets.handle),
         Api(3, 0, 12, metadata.handle),

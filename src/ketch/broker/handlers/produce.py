@@ -1,4 +1,6 @@
-"""Produce (0), versions 3 to 12 (0 to 2 are advertised for old librdkafka's sake, see dispatch).
+"""Produce (0), versions 3 to 13 (0 to 2 are advertised for old librdkafka's sake, see dispatch).
+
+Topics come by id from version 13 on (KIP-516).
 
 Every partition is checked, stored and answered on its own. The answer waits for Redis, but the connection's next
 request does not wait for the answer. acks 1 and -1 are the same: a record is acknowledged once Redis has it in the
@@ -16,6 +18,7 @@ import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -28,6 +31,10 @@ from ketch.log.validate import Admitted, admit
 from ketch.store.topics import Topic, legal_name
 from ketch.wire.messages import Body
 
+_TopicKey = str | UUID  # as the version has it
+
+_ZERO_ID = UUID(int=0)
+_IDS_SINCE = 13
 _ZSTD = 4
 _ZSTD_SINCE = 7  # the first version whose clients know zstd (KIP-110)
 # Kafka's timeout is for the followers alone, so a client may well say 0. Here it is for Redis, which needs a moment.
@@ -53,27 +60,32 @@ async def handle(request: Request) -> Answer | Awaitable[Answer]:
     deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
     topics = []
     for topic in request.body.topic_data:
-        parts = topic.partition_data
-        outcomes = [await _store(request, topic.name, part.index, part.records, deadline) for part in parts]
+        parts, key = topic.partition_data, _key(request, topic)
+        outcomes = [await _store(request, key, part.index, part.records, deadline) for part in parts]
         if outcomes:
-            topics.append((topic.name, outcomes))
+            topics.append((key, outcomes))
     return _answer(request, topics, deadline)
 
 
-async def _store(request: Request, name: str, index: int, records: bytes | None, deadline: float) -> _Outcome:
+def _key(request: Request, topic: Any) -> _TopicKey:
+    return topic.name if request.version < _IDS_SINCE else topic.topic_id or _ZERO_ID
+
+
+async def _store(request: Request, key: _TopicKey, index: int, records: bytes | None, deadline: float) -> _Outcome:
     """Checks one partition's batch and hands it on; does not wait until it is stored."""
     outcome = _Outcome(index)
     try:
-        if not legal_name(name):
-            return _refused(request, outcome, name, ErrorCode.invalid_topic_exception, "illegal topic name")
-        topic = await request.broker.log.topic(name)
-        partition = request.broker.log.partition(topic, index)
+        if isinstance(key, str) and not legal_name(key):
+            return _refused(request, outcome, key, ErrorCode.invalid_topic_exception, "illegal topic name")
+        logs = request.broker.log
+        topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
+        partition = logs.partition(topic, index)
         if request.body.acks not in (-1, 0, 1):
-            return _refused(request, outcome, name, ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
+            return _refused(request, outcome, key, ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
         await _turn(request, deadline)
         await _append(request, partition, _admit(request, topic, records or b""), outcome)
     except KetchError as error:
-        return _refused(request, outcome, name, code_of(error), str(error))
+        return _refused(request, outcome, key, code_of(error), str(error))
     return outcome
 
 
@@ -119,20 +131,20 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
     metrics.produced(partition.topic.name, admitted.header.count, admitted.header.length)
 
 
-def _refused(request: Request, outcome: _Outcome, topic: str, code: ErrorCode, reason: str) -> _Outcome:
+def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, code: ErrorCode, reason: str) -> _Outcome:
     request.note(f"Produce to {topic}-{outcome.index} refused with {code.name}: {reason}")
     outcome.error, outcome.message, outcome.offset = code, printable(reason), None
     return outcome
 
 
-async def _answer(request: Request, topics: list[tuple[str, list[_Outcome]]], deadline: float) -> Answer:
+async def _answer(request: Request, topics: list[tuple[_TopicKey, list[_Outcome]]], deadline: float) -> Answer:
     pending = [outcome.offset for _, outcomes in topics for outcome in outcomes if outcome.offset is not None]
     if pending:
         await asyncio.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
     body = {
         "responses": [
-            {"name": name, "partition_responses": [_partition(request, name, outcome) for outcome in outcomes]}
-            for name, outcomes in topics
+            {"name": key, "topic_id": key, "partition_responses": [_partition(request, key, each) for each in outcomes]}
+            for key, outcomes in topics
         ],
         "throttle_time": 0,
     }
@@ -143,7 +155,7 @@ async def _answer(request: Request, topics: list[tuple[str, list[_Outcome]]], de
     return None
 
 
-def _partition(request: Request, topic: str, outcome: _Outcome) -> Body:
+def _partition(request: Request, topic: _TopicKey, outcome: _Outcome) -> Body:
     base = -1
     if outcome.offset is not None:
         try:
