@@ -10,6 +10,7 @@ import uuid
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import retention
+from ketch.log.ahead import ReadAhead
 from ketch.log.partition import Partition
 from ketch.store.groups import GroupStore
 from ketch.store.keys import Keyspace
@@ -38,6 +39,7 @@ class Log:
         self.catalog = Catalog(self.keys, self._reads, max_age, self.defaults)
         self.groups = GroupStore(self.keys, self._reads)
         self._session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}".encode()
+        self._ahead = ReadAhead()
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
@@ -96,8 +98,9 @@ class Log:
             now = await self.catalog.get(topic.name)
             return now is not None and now.id == topic.id
 
+        links = (self._writes, self._reads)
         return Partition(
-            topic, index, self.keys, self._session, (self._writes, self._reads), self._watcher, alive, self._pending_max
+            topic, index, self.keys, self._session, links, self._watcher, alive, self._pending_max, self._ahead
         )
 
     async def delete(self, topic: Topic) -> None:

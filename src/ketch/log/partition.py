@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ketch.errors import OffsetOutOfRange, RedisError
+from ketch.errors import OffsetOutOfRange, RedisError, StorageUnavailable
 from ketch.log import search
+from ketch.log.ahead import ReadAhead
 from ketch.log.appender import Appender
 from ketch.log.delivery import Delivery
 from ketch.log.search import Found
@@ -49,6 +51,7 @@ class Partition:
         topic: gives the current description of the topic; its configs may change.
         session: this broker process's own id, part of its fence key.
         pending_max: deliveries tracked for a consumer group (`group.pending.max`).
+        ahead: shared by all partitions.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Partition:
         watcher: Watcher,
         alive: Callable[[], Awaitable[bool]],
         pending_max: int,
+        ahead: ReadAhead,
     ) -> None:
         self.topic, self.index = topic, index
         self.stream = keys.stream(topic.name, index)
@@ -68,6 +72,7 @@ class Partition:
         self._writes, self._reads = links
         self._watcher = watcher
         self._pending_max = pending_max
+        self._ahead = ahead
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
         self._deliveries: dict[str, Delivery] = {}
         self._entry_bytes = float(topic.message_bytes)
@@ -184,7 +189,10 @@ class Partition:
         self.check(offset, bounds)
         if offset == bounds.high_watermark:
             return Read(b"", bounds)
-        batches = await (self._deliver(offset, max_bytes, member) if member else self._range(offset, max_bytes))
+        if member:
+            batches = await self._deliver(offset, max_bytes, member)
+        else:
+            batches = await self._range(offset, max_bytes, bounds.high_watermark)
         if not batches:
             return await self._read_gap(offset, max_bytes, codec)
         read_up_to = batches[-1][0] + batches[-1][1] + 1
@@ -201,7 +209,7 @@ class Partition:
         self._watcher.changed(self.stream)  # what was cached may be older than the range
         bounds = await self.bounds()
         self.check(offset, bounds)
-        batches = await self._range(offset, max_bytes)
+        batches = self._decode(await self._chunk(offset, self._count_for(max_bytes)), max_bytes)
         if batches:
             return Read(self._encode(batches, codec), bounds)
         if offset == bounds.high_watermark:
@@ -209,8 +217,16 @@ class Partition:
         span = min(bounds.high_watermark - offset, 2**31) - 1
         return Read(empty_batch(offset, span, -1), bounds)
 
-    async def _range(self, offset: int, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:
-        return self._decode(await self._chunk(offset, self._count_for(max_bytes)), max_bytes)
+    async def _range(self, offset: int, max_bytes: int, end: int) -> list[tuple[int, int, int, int, int, bytes]]:
+        count = self._count_for(max_bytes)
+        reply = await (self._ahead.take(self.stream, offset) or self._send_range(offset, count))
+        batches = self._decode(reply, max_bytes)
+        if batches and 2 * sum(batch[4] for batch in batches) >= count:  # full: the reader has more to come
+            following = batches[-1][0] + batches[-1][1] + 1
+            if following < end:
+                with contextlib.suppress(StorageUnavailable):
+                    self._ahead.ask(self.stream, following, lambda: self._send_range(following, count))
+        return batches
 
     async def _deliver(
         self, offset: int, max_bytes: int, member: tuple[str, str]
@@ -294,4 +310,7 @@ class Partition:
         return await search.latest_timestamp(self._chunk, self.topic, info)
 
     async def _chunk(self, offset: int, count: int) -> bytes:
-        return await self._reads.pipe.send(streams.range_command(self.stream, self._codec, offset, count))
+        return await self._send_range(offset, count)
+
+    def _send_range(self, offset: int, count: int) -> asyncio.Future[bytes]:
+        return self._reads.pipe.send(streams.range_command(self.stream, self._codec, offset, count))
