@@ -43,7 +43,7 @@ RECORDS = [
                 bytes(range(256)),
                 (("a", b"1"), ("a", b"2"), ("", b"")),
             ),
-            (b"big", b"x" * 300_000, (("h", b"\x00\xff"),)),
+            (b"big", b"x" * 990_000, (("h", b"\x00\xff"),)),
             *((b"k%d" % n, b"value %d" % n * 20, (("n", b"%d" % n),)) for n in range(60)),
         ]
     )
