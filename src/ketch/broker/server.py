@@ -174,6 +174,8 @@ class Broker:
                 await expiry.sweep(self)
             except KetchError as error:
                 log.warning("retention: %s", error)
+            except Exception:  # the next round must come all the same
+                log.exception("retention")
 
     async def drain(self) -> None:
         """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""

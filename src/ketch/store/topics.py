@@ -100,11 +100,13 @@ class Catalog:
     async def all(self) -> list[Topic]:
         """Every topic, by name."""
         now = time.monotonic()
-        if self._names is None or now - self._names[0] >= self._max_age:
+        known = self._names
+        if known is None or now - known[0] >= self._max_age:
             names = sorted(name.decode() for name in await self._link.pipe.call("SMEMBERS", self._keys.topics))
-            self._names = (now, names)
+            known = self._names = (now, names)
             await self._load(names)
-        return [topic for name in self._names[1] if (topic := await self.get(name)) is not None]
+        # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
+        return [topic for name in known[1] if (topic := await self.get(name)) is not None]
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """Makes a topic; goes on to its end even if the caller is cancelled, since others would wait for it.
