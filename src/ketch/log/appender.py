@@ -60,7 +60,7 @@ class Appender:
     Args:
         keys: stream, producers and fence key.
         floor: the partition's first offset; no record comes before it.
-        landed: called with (records, their bytes, last offset) of every batch stored.
+        landed: called with (records, their bytes) of every batch stored.
         alive: whether the topic still exists; asked when the stream was not as it had been left.
     """
 
@@ -70,7 +70,7 @@ class Appender:
         keys: tuple[bytes, bytes, bytes],
         codec: OffsetCodec,
         floor: int,
-        landed: Callable[[int, int, int], None],
+        landed: Callable[[int, int], None],
         alive: Callable[[], Awaitable[bool]],
     ) -> None:
         self._link, self._keys, self._codec, self._floor = link, keys, codec, floor
@@ -206,7 +206,7 @@ class Appender:
     def _stored(self, entry: _Append, base: int) -> None:
         if not entry.future.done():
             entry.future.set_result(base)
-        self._landed(entry.batch.count, len(entry.batch.records), base + entry.batch.count - 1)
+        self._landed(entry.batch.count, len(entry.batch.records))
 
     def _refuse(self, entry: _Append) -> None:
         self._mode = _Mode.DRAINING
@@ -251,14 +251,14 @@ class Appender:
 
     async def _settle(self) -> None:
         """Nothing is in flight: from draining to contended, from cold (or contended long ago) to fast."""
-        self._waiting.extendleft(reversed(self._refused))
-        refused, self._refused = bool(self._refused), []
+        refused, self._refused = self._refused, []
+        self._waiting.extendleft(reversed(refused))
         if self._mode is _Mode.DRAINING:
             self._producers.clear()
             await self._link.pipe.call("DEL", self._keys[2])
             if refused and not await self._alive():
                 raise UnknownTopicOrPartition("the topic was deleted")
-            if refused and not self._waiting[0].wide:
+            if refused and not refused[0].wide:
                 self._mode, self._contended_until = _Mode.CONTENDED, time.monotonic() + _CONTENDED_S
                 return
         if self._mode is not _Mode.FAST:

@@ -97,7 +97,7 @@ class Partition:
         self._appender.close()
         self._watcher.changed(self.stream)
 
-    def _landed(self, count: int, size: int, _last: int) -> None:
+    def _landed(self, count: int, size: int) -> None:
         self._learn_size(size / count)
         self._watcher.changed(self.stream)
 
@@ -209,7 +209,7 @@ class Partition:
         self._watcher.changed(self.stream)  # what was cached may be older than the range
         bounds = await self.bounds()
         self.check(offset, bounds)
-        batches = self._decode(await self._chunk(offset, self._count_for(max_bytes)), max_bytes)
+        batches = self._decode(await self._send_range(offset, self._count_for(max_bytes)), max_bytes)
         if batches:
             return Read(self._encode(batches, codec), bounds)
         if offset == bounds.high_watermark:
@@ -302,15 +302,12 @@ class Partition:
             StorageUnavailable: Redis is gone.
         """
         info = await self._info()
-        return await search.first_at_or_after(self._chunk, self.topic, info, timestamp)
+        return await search.first_at_or_after(self._send_range, self.topic, info, timestamp)
 
     async def latest_timestamp(self) -> Found | None:
         """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""
         info = await self._info()
-        return await search.latest_timestamp(self._chunk, self.topic, info)
-
-    async def _chunk(self, offset: int, count: int) -> bytes:
-        return await self._send_range(offset, count)
+        return await search.latest_timestamp(self._send_range, self.topic, info)
 
     def _send_range(self, offset: int, count: int) -> asyncio.Future[bytes]:
         return self._reads.pipe.send(streams.range_command(self.stream, self._codec, offset, count))
