@@ -6,7 +6,7 @@ against the stream's own next entry, and where they disagree (a seek, somebody's
 the native group is set right.
 
 Tracking a delivery costs an entry in the pending list, so no more than `pending_max` are tracked at a time; beyond that
-the group's position alone moves (NOACK) until commits make room.
+the stream is read as for anybody and the group's position alone moves (XGROUP SETID) until commits make room.
 """
 
 from __future__ import annotations
@@ -41,30 +41,31 @@ class Delivery:
         self._position: int | None = None  # the offset behind the last delivered entry; None: not known
         self._seen = StreamInfo()  # the stream as it was at the last read
         self._pending = 0
+        self._entries_read: int | None = None  # entries ever added before the position; None where that is unknown
         self._reading = False  # a member reads through this group: commits must not pull its position about
         self._lock = asyncio.Lock()
 
     # -- reading
 
-    async def read(self, offset: int, count: int, consumer: str, info: StreamInfo) -> bytes | memoryview:
-        """About `count` entries from `offset` on as XRANGE's reply; the group has then been delivered these."""
+    async def read(self, offset: int, count: int, consumer: str, info: StreamInfo) -> bytes | memoryview | None:
+        """About `count` entries from `offset` on as XRANGE's reply; the group has then been delivered these.
+
+        None when no more deliveries can be tracked: the caller reads the stream itself and says so by `passed`.
+        """
         async with self._lock:
             self._reading, self._seen = True, info
             try:
                 if self._position != offset:
                     await self._move(offset, info)
-                return await self._deliver(offset, count, consumer)
+                room = self._pending_max - self._pending
+                return await self._deliver(offset, min(count, room), consumer) if room > 0 else None
             except RedisError:
                 self._position = None  # NOGROUP: somebody removed it. The next read makes it again.
                 return await self._plain(offset, count)
 
     async def _deliver(self, offset: int, count: int, consumer: str) -> bytes | memoryview:
-        room = self._pending_max - self._pending
-        tracked = room > 0
-        if tracked:
-            count = min(count, room)
         probe = self._link.pipe.send(streams.range_command(self._stream, self._codec, offset, 1))
-        answer = self._link.pipe.send(native.read_command(self._stream, self._group, consumer, count, tracked))
+        answer = self._link.pipe.send(native.read_command(self._stream, self._group, consumer, count))
         expected, reply = await asyncio.gather(probe, answer)
         try:
             entries = native.entries_of(reply, self._stream)
@@ -74,23 +75,41 @@ class Delivery:
             self._position = None
             return await self._plain(offset, count)
         given = native.entry_count(entries)
-        metrics.delivered(self._group, self._topic, given, tracked)
-        if tracked:
-            self._pending += given
+        metrics.delivered(self._group, self._topic, given, tracked=True)
+        self._pending += given
         return entries
+
+    def passed(self, end: int, count: int) -> None:
+        """The consumer was given `count` entries, up to offset `end`, exclusive, that are not tracked."""
+        metrics.delivered(self._group, self._topic, count, tracked=False)
+        if self._position is None:
+            return
+        self._advance(end, count)
+        setid = ("XGROUP", "SETID", self._stream, self._group, self._entry(end - 1), *_counted(self._entries_read))
+        self._link.pipe.send(pack(*setid)).add_done_callback(self._moved)
+
+    def _moved(self, reply: asyncio.Future[bytes]) -> None:
+        if reply.cancelled() or reply.exception() or reply.result() != b"+OK\r\n":
+            self._position = None  # the next read looks what there is
+
+    def _advance(self, end: int, count: int) -> None:
+        self._position = end
+        if self._entries_read is not None:
+            self._entries_read += count
 
     async def _plain(self, offset: int, count: int) -> bytes:
         return await self._link.pipe.send(streams.range_command(self._stream, self._codec, offset, count))
 
-    async def delivered(self, end: int, whole: bool) -> None:
+    async def delivered(self, end: int, count: int, whole: bool) -> None:
         """Says how far the entries read last were given to the consumer: up to offset `end`, exclusive.
 
         Args:
+            count: how many of them.
             whole: all of them were; else those behind are taken back.
         """
         if self._position is None:  # they did not come through the native group
             return
-        self._position = end
+        self._advance(end, count)
         if not whole:
             async with self._lock:
                 await self._take_back(end)
@@ -110,6 +129,7 @@ class Delivery:
         else:
             self._pending = known.pending
             delivered = self._delivered(known)
+            self._entries_read = known.entries_read
             if delivered != offset:
                 await self._set("SETID", offset, info, known)
             if delivered > offset and known.pending:
@@ -118,12 +138,10 @@ class Delivery:
 
     async def _set(self, verb: str, offset: int, info: StreamInfo, known: NativeGroup | None) -> None:
         last = self._codec.to_id(offset - 1) if offset > 0 else streams.ZERO
-        read = await self._entries_before(offset, info, known)
-        counted = ("ENTRIESREAD", read) if read is not None else ()
+        self._entries_read = await self._entries_before(offset, info, known)
+        where = (self._stream, self._group, self._codec.format_id(*last))
         try:
-            await self._link.pipe.call(
-                "XGROUP", verb, self._stream, self._group, self._codec.format_id(*last), *counted
-            )
+            await self._link.pipe.call("XGROUP", verb, *where, *_counted(self._entries_read))
         except RedisError as error:
             if "BUSYGROUP" not in str(error):
                 raise
@@ -214,3 +232,7 @@ class Delivery:
                 await self._link.pipe.call("XGROUP", "DELCONSUMER", self._stream, self._group, consumer)
             except KetchError:
                 return  # the group or the stream is gone as well
+
+
+def _counted(entries_read: int | None) -> tuple[str | int, ...]:
+    return () if entries_read is None else ("ENTRIESREAD", entries_read)

@@ -190,7 +190,7 @@ class Partition:
         if offset == bounds.high_watermark:
             return Read(b"", bounds)
         if member:
-            batches = await self._deliver(offset, max_bytes, member)
+            batches = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
             batches = await self._range(offset, max_bytes, bounds.high_watermark)
         if not batches:
@@ -229,15 +229,18 @@ class Partition:
         return batches
 
     async def _deliver(
-        self, offset: int, max_bytes: int, member: tuple[str, str]
+        self, offset: int, max_bytes: int, end: int, member: tuple[str, str]
     ) -> list[tuple[int, int, int, int, int, bytes]]:
         group, consumer = member
         delivery = self.delivery(group)
         entries = await delivery.read(offset, self._count_for(max_bytes), consumer, await self._info())
-        batches = self._decode(entries, max_bytes)
+        batches = await self._range(offset, max_bytes, end) if entries is None else self._decode(entries, max_bytes)
         if batches:
-            whole = sum(batch[4] for batch in batches) == native.entry_count(entries)
-            await delivery.delivered(batches[-1][0] + batches[-1][1] + 1, whole)
+            following, count = batches[-1][0] + batches[-1][1] + 1, sum(batch[4] for batch in batches)
+            if entries is None:
+                delivery.passed(following, count)
+            else:
+                await delivery.delivered(following, count, whole=count == native.entry_count(entries))
         return batches
 
     def _decode(self, entries: bytes | memoryview, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:

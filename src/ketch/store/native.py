@@ -56,10 +56,9 @@ def parse_groups(reply: list[Any]) -> dict[str, NativeGroup]:
     return groups
 
 
-def read_command(stream: bytes, group: str, consumer: str, count: int, acknowledge: bool) -> bytes:
-    """XREADGROUP of what was never delivered; without `acknowledge` nothing becomes pending."""
-    options = () if acknowledge else ("NOACK",)
-    return pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *options, "STREAMS", stream, ">")
+def read_command(stream: bytes, group: str, consumer: str, count: int) -> bytes:
+    """XREADGROUP of what was never delivered; it becomes pending."""
+    return pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, ">")
 
 
 def entries_of(reply: bytes, stream: bytes) -> memoryview | None:

@@ -61,7 +61,9 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     while not stop.is_set():
-        records = [record for batch in consumer.poll(100).values() for record in batch]
+        # kafka-python 3.0.12 may never take up an assignment that comes in just when its poll's time is up, so this one
+        # is longer than a rebalance here takes; records end it early.
+        records = [record for batch in consumer.poll(3000).values() for record in batch]
         if records:
             say("read", [f"{r.partition}:{r.value.decode()}" for r in records])
             member.uncommitted = True
