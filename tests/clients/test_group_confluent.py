@@ -1,14 +1,20 @@
-"""Group consumers of confluent-kafka: members come, go and die, a cooperative rebalance goes on."""
+"""Group consumers of confluent-kafka: members come, go and die, a cooperative rebalance goes on, the broker dies."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.support import members
-from tests.support.ketch import KetchServer
+from tests.support.ketch import KetchServer, eventually
 
 PROGRAM = [sys.executable, str(Path(__file__).parent / "members" / "confluent_member.py")]
+MEMBERS = 20
 
 
 def test_members_come_go_and_die(broker: KetchServer, topic: str, tmp_path: Path) -> None:
@@ -17,3 +23,81 @@ def test_members_come_go_and_die(broker: KetchServer, topic: str, tmp_path: Path
 
 def test_a_cooperative_rebalance_goes_on_reading(broker: KetchServer, topic: str, tmp_path: Path) -> None:
     members.keep_going(PROGRAM, broker.bootstrap, topic, tmp_path, "cooperative-sticky")
+
+
+class Reader:
+    """One of many members in this process, a partition each; it commits what it has read when it is told to."""
+
+    def __init__(self, server: KetchServer, topic: str) -> None:
+        self.assignments: list[list[int]] = []
+        self.read: list[bytes] = []
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": server.bootstrap,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "reconnect.backoff.max.ms": 500,
+            }
+        )
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._assigned)
+
+    def _assigned(self, _: object, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        self.assignments.append([place.partition for place in partitions])
+
+    def poll(self) -> None:
+        message = self._consumer.poll(0.005)
+        if message is not None and message.error() is None:
+            self.read.append(message.value())
+
+    def commit(self) -> None:
+        if self.read:
+            self._consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def test_a_killed_broker_comes_back_to_the_group_as_it_was(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    """Nobody rebalances, and nobody sees a record twice."""
+    server = start_ketch()
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.create_topics([NewTopic(topic, MEMBERS, 1)])[topic].result(10)
+    readers = [Reader(server, topic) for _ in range(MEMBERS)]
+    produced: list[bytes] = []
+
+    def produce(count: int) -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
+        for n in range(len(produced), len(produced) + count):
+            produced.append(b"%d" % n)
+            producer.produce(topic, produced[-1], partition=n % MEMBERS)
+        assert producer.flush(30) == 0
+
+    def all_read() -> bool:
+        for reader in readers:
+            reader.poll()
+        return sum(len(reader.read) for reader in readers) >= len(produced)
+
+    def settled() -> bool:
+        all_read()
+        return all(reader.assignments and len(reader.assignments[-1]) == 1 for reader in readers)
+
+    eventually(settled, 60, "a partition for each member")
+    produce(400)
+    eventually(all_read, 30, "the first records")
+    for reader in readers[::2]:
+        reader.commit()
+    before = [list(reader.assignments) for reader in readers]
+    produce(200)
+    for _ in range(3):
+        all_read()
+    server.kill()
+    server.start()
+    produce(400)
+    eventually(all_read, 60, "all records")
+    assert Counter(value for reader in readers for value in reader.read) == Counter(produced)
+    assert [reader.assignments for reader in readers] == before
+    for reader in readers:
+        reader.commit()
+    for reader in readers:
+        reader.close()
