@@ -1,0 +1,148 @@
+"""Reads records of a topic from its archive table by offset and by time, through the index of `lake.index`.
+
+Blocking, for threads. Every call may raise OSError (a file cannot be read: a compaction may have replaced it, then
+`refresh` helps) and ValueError (a file is not what the archive writes).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ketch.lake.index import File, Index
+from ketch.lake.parquet import Parquet, clip
+from ketch.records import DecodedBatch
+from ketch.records.arrow import from_arrow
+
+_END = 2**63 - 1
+
+
+class Range(NamedTuple):
+    """Offsets of one data file, from `start` up to `end`, exclusive. What an executor needs to read them."""
+
+    path: str
+    start: int
+    end: int
+    records: int  # at most
+
+
+class Cold:
+    """An archive table as it was at one metadata location.
+
+    Args:
+        metadata_location: of the table's metadata file.
+        properties: of pyiceberg's FileIO.
+    """
+
+    def __init__(self, metadata_location: str, properties: Mapping[str, str]) -> None:
+        self.metadata_location, self.properties = metadata_location, dict(properties)
+        self._parquet = Parquet(properties, metadata_location)
+        self._index = Index(self._parquet.io)
+        self._lock = threading.Lock()
+        self._index.refresh(metadata_location)
+
+    def __reduce__(self) -> tuple[type[Cold], tuple[str, dict[str, str]]]:
+        return Cold, (self.metadata_location, self.properties)
+
+    def refresh(self, metadata_location: str) -> None:
+        """Goes to another metadata file of the same table."""
+        with self._lock:
+            if metadata_location != self.metadata_location:
+                self._index.refresh(metadata_location)
+                self.metadata_location = metadata_location
+
+    def bounds(self, partition: int) -> tuple[int, int] | None:
+        """The first offset and that behind the last one; None where nothing is archived."""
+        return self._index.bounds(partition)
+
+    # -- by offset
+
+    def read(
+        self, partition: int, offset: int, max_bytes: int, limit_offset: int, split_timestamps: bool = False
+    ) -> list[DecodedBatch]:
+        """Batches from `offset` up to `limit_offset`, exclusive, about `max_bytes` of them, at least one record.
+
+        Args:
+            split_timestamps: no batch with two timestamps, as LogAppendTime wants.
+        """
+        batches: list[DecodedBatch] = []
+        room = max_bytes
+        for rows in self.rows(partition, offset, limit_offset):
+            more = from_arrow(rows, room, split_timestamps)
+            room -= sum(len(batch[5]) for batch in more)
+            if batches and room < 0:  # a first record too large to come second
+                break
+            batches += more
+            base, last_delta = more[-1][:2]
+            if room <= 0 or base + last_delta < rows.column("offset")[-1].as_py():
+                break
+        return batches
+
+    def rows(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Records from `start` up to `end`, exclusive, as `records.arrow.SCHEMA`, row group by row group."""
+        for file in self._index.overlapping(partition, start, end):
+            yield from self._parquet.rows(file.path, start, end)
+
+    # -- by time
+
+    def first_at_or_after(
+        self, partition: int, timestamp: int, start: int = 0, end: int = _END
+    ) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record from `start` up to `end` whose timestamp, in ms, is that late."""
+        for file in self._index.overlapping(partition, start, end):
+            for rows in self._late(file, timestamp, start, end):
+                place = pc.index(pc.greater_equal(rows.column("timestamp"), timestamp), True).as_py()
+                if place >= 0:
+                    return rows.column("offset")[place].as_py(), rows.column("timestamp")[place].as_py()
+        return None
+
+    def latest_timestamp(self, partition: int, start: int = 0, end: int = _END) -> tuple[int, int] | None:
+        """Offset and timestamp of the first of the records from `start` up to `end` that bear the latest timestamp."""
+        best: tuple[int, int] | None = None  # timestamp, -offset
+        files = self._index.overlapping(partition, start, end)
+        for file in sorted(files, key=lambda file: (-(_END if file.latest is None else file.latest), file.low)):
+            for rows in self._late(file, best[0] if best else None, start, end):
+                latest = pc.max(rows.column("timestamp"))
+                place = pc.index(rows.column("timestamp"), latest).as_py()
+                found = latest.as_py(), -rows.column("offset")[place].as_py()
+                best = max(best or found, found)
+        return (-best[1], best[0]) if best else None
+
+    def _late(self, file: File, timestamp: int | None, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The row groups that may hold records as late as that; all for None."""
+        if not _may_be_as_late(file.latest, timestamp):
+            return
+        footer = self._parquet.footer(file.path)
+        for number in footer.groups(start, end):
+            if _may_be_as_late(footer.latest[number], timestamp):
+                rows = clip(self._parquet.group(file.path, number), start, end)
+                if rows.num_rows:
+                    yield rows
+
+    # -- for readers elsewhere
+
+    def ranges(self, partition: int, start: int, end: int) -> list[Range]:
+        """What to read, by `read_range`, for the offsets from `start` up to `end`, exclusive. Any range may be cut."""
+        return [
+            Range(file.path, max(start, file.low), min(end, file.high + 1), file.records)
+            for file in self._index.overlapping(partition, start, end)
+        ]
+
+
+def read_range(properties: Mapping[str, str], place: Range) -> Iterator[pa.RecordBatch]:
+    """Records (`records.arrow.SCHEMA`) of a range that `Cold.ranges` gave, without table or index."""
+    yield from _parquet(frozenset(properties.items()), place.path.partition("://")[0]).rows(*place[:3])
+
+
+@lru_cache(maxsize=4)
+def _parquet(properties: frozenset[tuple[str, str]], scheme: str) -> Parquet:
+    return Parquet(dict(properties), f"{scheme}://" if scheme else "")
+
+
+def _may_be_as_late(latest: int | None, timestamp: int | None) -> bool:
+    return latest is None or timestamp is None or latest >= timestamp

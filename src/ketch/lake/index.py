@@ -1,0 +1,105 @@
+"""Which file of an archive table holds which offsets: an index of its own, built from the table's manifests.
+
+A manifest is immutable, so each is read once, however many snapshots list it; a refresh costs the manifests that are
+new. Looking up a range is a bisection, where planning a scan would read every manifest again. Row-level delete files
+are passed over: Ketch writes none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.serializers import FromInputFile
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile, ManifestFile
+
+_OFFSET, _TIMESTAMP = 2, 3  # field ids, see lake.schema
+
+
+class File(NamedTuple):
+    """A data file of one topic partition.
+
+    ``low`` and ``high`` are its first and last offset, ``latest`` is the latest timestamp in it in ms; None where not
+    all timestamps are in the column, or the file's writer did not say.
+    """
+
+    low: int
+    high: int
+    path: str
+    size: int
+    records: int
+    latest: int | None
+
+
+class Index:
+    """The files of one snapshot by topic partition.
+
+    Not to be changed by two threads at a time; reading while another refreshes sees the old snapshot or the new one.
+    """
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._manifests: dict[str, dict[int, list[File]]] = {}
+        self._files: dict[int, list[File]] = {}
+
+    def refresh(self, metadata_location: str) -> None:
+        """Goes to the current snapshot of a table's metadata file.
+
+        Raises:
+            OSError: the metadata or one of its manifests cannot be read.
+            ValueError: a file has no statistics of its offsets.
+        """
+        metadata = FromInputFile.table_metadata(self._io.new_input(metadata_location))
+        snapshot = metadata.current_snapshot()
+        manifests = snapshot.manifests(self._io) if snapshot else []
+        listed = {m.manifest_path: m for m in manifests if m.content == ManifestContent.DATA}
+        self._manifests = {path: self._manifests.get(path) or self._read(m) for path, m in listed.items()}
+        self._files = _merged(self._manifests.values())
+
+    def _read(self, manifest: ManifestFile) -> dict[int, list[File]]:
+        files: dict[int, list[File]] = {}
+        for entry in manifest.fetch_manifest_entry(self._io, discard_deleted=True):
+            if entry.data_file.record_count:
+                files.setdefault(int(entry.data_file.partition[0]), []).append(_file(entry.data_file))
+        return files
+
+    def overlapping(self, partition: int, start: int, end: int) -> list[File]:
+        """The files that hold offsets from `start` up to `end`, exclusive; offsets rise from one to the next."""
+        files = self._files.get(partition, [])
+        first = bisect_left(files, start, key=lambda file: file.high)
+        behind = bisect_left(files, end, lo=first, key=lambda file: file.low)
+        return files[first:behind]
+
+    def bounds(self, partition: int) -> tuple[int, int] | None:
+        """The first offset and that behind the last one; None where there is no file."""
+        files = self._files.get(partition)
+        return (files[0].low, files[-1].high + 1) if files else None
+
+
+def _merged(manifests: Iterable[dict[int, list[File]]]) -> dict[int, list[File]]:
+    merged: dict[int, list[File]] = {}
+    for files in manifests:
+        for partition, some in files.items():
+            merged.setdefault(partition, []).extend(some)
+    for some in merged.values():
+        some.sort()
+    return merged
+
+
+def _file(data: DataFile) -> File:
+    lower, upper = data.lower_bounds or {}, data.upper_bounds or {}
+    if _OFFSET not in lower or _OFFSET not in upper:
+        raise ValueError(f"{data.file_path} has no statistics of its offsets")
+    nulls = (data.null_value_counts or {}).get(_TIMESTAMP)
+    latest = _number(upper[_TIMESTAMP]) // 1000 if _TIMESTAMP in upper and nulls == 0 else None
+    low, high = _number(lower[_OFFSET]), _number(upper[_OFFSET])
+    return File(low, high, data.file_path, data.file_size_in_bytes, data.record_count, latest)
+
+
+def _number(bound: bytes) -> int:
+    return int.from_bytes(bound, "little", signed=True)  # Iceberg's appendix D: long, timestamptz
