@@ -134,6 +134,16 @@ def decoded_rows(batches: list[tuple[int, int, int, int, int, bytes]]) -> list[t
     return rows
 
 
+def batches_needed(offsets: list[int], rows: list[Row], split: bool) -> int:
+    count, base = 0, (0, 0)
+    for offset, row in zip(offsets, rows, strict=True):
+        delta = row.timestamp - base[1]
+        fits = delta == 0 if split else INT64_MIN <= delta <= INT64_MAX
+        if count == 0 or not fits or offset - base[0] > INT32_MAX:
+            count, base = count + 1, (offset, row.timestamp)
+    return count
+
+
 # ---- strategies
 
 blobs = st.binary(max_size=40) | st.sampled_from([b"", b"\r\n", b"\xff\xfe", b"x" * 64, b"y" * 200])

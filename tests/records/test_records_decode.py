@@ -16,6 +16,7 @@ from tests.records.model import (
     Row,
     array,
     batches,
+    batches_needed,
     blobs,
     bulk,
     decoded_rows,
@@ -72,16 +73,6 @@ class TestRoundTrip:
         rows = [Row(100 + i, b"k", b"v" * i, ((b"h", b"x"),) * (i % 3)) for i in range(200)]
         reply = xrange_reply([(entry_id(2000 + i, 10), fields(row)) for i, row in enumerate(rows)])
         assert decode(kernel, reply) == [(2000, 199, 100, 299, 200, records(rows, 100))]
-
-
-def batches_needed(offsets: list[int], rows: list[Row], split: bool) -> int:
-    count, base = 0, (0, 0)
-    for offset, row in zip(offsets, rows, strict=True):
-        delta = row.timestamp - base[1]
-        fits = delta == 0 if split else INT64_MIN <= delta <= INT64_MAX
-        if count == 0 or not fits or offset - base[0] > INT32_MAX:
-            count, base = count + 1, (offset, row.timestamp)
-    return count
 
 
 class TestOffsets:

@@ -43,11 +43,27 @@ KERNEL: Literal["cython", "python"]
 try:
     if os.environ.get("KETCH_KERNEL") == "python":
         raise ImportError
-    from ketch.records._kernel import decode_entries, encode_appends, encode_arguments, largest_record, scan_reply
+    from ketch.records._kernel import (
+        columns_to_records,
+        decode_entries,
+        encode_appends,
+        encode_arguments,
+        largest_record,
+        records_to_columns,
+        scan_reply,
+    )
 
     KERNEL = "cython"
 except ImportError:
-    from ketch.records._pure import decode_entries, encode_appends, encode_arguments, largest_record, scan_reply
+    from ketch.records._pure import (
+        columns_to_records,
+        decode_entries,
+        encode_appends,
+        encode_arguments,
+        largest_record,
+        records_to_columns,
+        scan_reply,
+    )
 
     KERNEL = "python"
 
@@ -59,6 +75,7 @@ __all__ = [
     "Codec",
     "DecodedBatch",
     "assemble",
+    "columns_to_records",
     "compress",
     "decode_entries",
     "decompress",
@@ -67,6 +84,7 @@ __all__ = [
     "encode_arguments",
     "largest_record",
     "read_header",
+    "records_to_columns",
     "scan_reply",
     "split_batches",
 ]

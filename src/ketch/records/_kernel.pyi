@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+
+from ketch.records._buffers import BinaryBuffers, Buffer, Columns, ListBuffers
 from ketch.records.batch import DecodedBatch
 from ketch.records.compression import BytesLike
 
@@ -19,3 +22,16 @@ def decode_entries(
     reply: BytesLike, bits: int, dense: bool, max_bytes: int, split_timestamps: bool
 ) -> list[DecodedBatch]: ...
 def scan_reply(buf: BytesLike, pos: int, end: int, pending: int) -> tuple[int, int]: ...
+def records_to_columns(batches: Sequence[DecodedBatch]) -> Columns: ...
+def columns_to_records(
+    count: int,
+    offsets: Buffer,
+    timestamps: Buffer,
+    keys: BinaryBuffers,
+    values: BinaryBuffers,
+    headers: ListBuffers,
+    names: BinaryBuffers,
+    contents: BinaryBuffers,
+    max_bytes: int,
+    split_timestamps: bool,
+) -> list[DecodedBatch]: ...

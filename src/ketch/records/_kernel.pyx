@@ -6,7 +6,7 @@ A length is compared with the bytes that are left before anything behind it is t
 a writer in another thread cannot change it after the check. Functions without the GIL return a status.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -29,6 +29,10 @@ cdef enum Status:
     BAD_VALUE
     BAD_HEADERS
     BAD_COUNT
+    TOO_WIDE
+    BAD_ARRAY
+    BAD_NAME
+    NOT_RISING
 
 cdef dict MESSAGES = {
     MALFORMED: "malformed reply",
@@ -36,11 +40,15 @@ cdef dict MESSAGES = {
     TOO_LARGE: "an entry is larger than a record can be",
     BAD_LENGTH: "its length is wrong",
     BAD_TIMESTAMP: "its timestamp delta is not a varlong",
-    BAD_OFFSET: "its offset delta is not its position in the batch",
+    BAD_OFFSET: "its offset delta cannot be",
     BAD_KEY: "its key does not fit into it",
     BAD_VALUE: "its value does not fit into it",
     BAD_HEADERS: "its headers do not fit into it exactly",
     BAD_COUNT: "the batch does not hold as many records as its header says",
+    TOO_WIDE: "the keys, values or headers pass the 2 GB of one Arrow array",
+    BAD_ARRAY: "an Arrow array has offsets that do not fit what they point at",
+    BAD_NAME: "a header has no name",
+    NOT_RISING: "the offsets of the rows do not rise",
 }
 
 cdef enum:
@@ -63,6 +71,7 @@ cdef enum:
 include "_kernel_bytes.pxi"
 include "_kernel_encode.pxi"
 include "_kernel_decode.pxi"
+include "_kernel_arrow.pxi"
 
 
 def encode_appends(records, int64_t count, bytes key, int64_t ms, int64_t seq, int bits, int64_t base_timestamp,
@@ -143,31 +152,21 @@ def decode_entries(reply, int bits, bint dense, int64_t max_bytes, bint split_ti
     cdef int status
     if not 0 < bits < 63:
         raise ValueError(f"no number of sequence bits: {bits}")
+    start_decoder(&decoder, max_bytes, split_timestamps)
     decoder.bits = bits
     decoder.dense = dense
-    decoder.split_timestamps = split_timestamps
-    decoder.max_bytes = min(max_bytes, <int64_t>INT32_MAX - BATCH_OVERHEAD)
-    decoder.last_offset = -1
-    decoder.headers.data = decoder.batches.data = NULL
-    decoder.headers.size = decoder.batches.size = 0
-    decoder.headers.room = decoder.batches.room = 0
-    PyObject_GetBuffer(reply, &view, PyBUF_SIMPLE)
-    borrow(&decoder.records)
     try:
-        decoder.cursor = <const uint8_t*>view.buf
-        decoder.end = decoder.cursor + view.len
-        with nogil:
-            status = take_entries(&decoder)
-        if status == NO_MEMORY:
-            raise MemoryError
-        if status != OK:
-            raise ValueError(MESSAGES[status])
-        return batch_list(&decoder)
+        PyObject_GetBuffer(reply, &view, PyBUF_SIMPLE)
+        try:
+            decoder.cursor = <const uint8_t*>view.buf
+            decoder.end = decoder.cursor + view.len
+            with nogil:
+                status = take_entries(&decoder)
+        finally:
+            PyBuffer_Release(&view)
+        return finish_decoder(&decoder, status)
     finally:
-        give_back(&decoder.records)
-        free(decoder.headers.data)
-        free(decoder.batches.data)
-        PyBuffer_Release(&view)
+        free_decoder(&decoder)
 
 
 def scan_reply(buf, Py_ssize_t pos, Py_ssize_t end, int64_t pending):

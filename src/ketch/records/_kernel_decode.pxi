@@ -327,6 +327,30 @@ cdef list batch_list(const Decoder* decoder):
     return batches
 
 
+cdef void start_decoder(Decoder* decoder, int64_t max_bytes, bint split_timestamps) noexcept:
+    decoder.split_timestamps = split_timestamps
+    decoder.max_bytes = min(max_bytes, <int64_t>INT32_MAX - BATCH_OVERHEAD)
+    decoder.last_offset = -1
+    decoder.headers.data = decoder.batches.data = NULL
+    decoder.headers.size = decoder.batches.size = 0
+    decoder.headers.room = decoder.batches.room = 0
+    borrow(&decoder.records)
+
+
+cdef list finish_decoder(const Decoder* decoder, int status):
+    if status == NO_MEMORY:
+        raise MemoryError
+    if status != OK:
+        raise ValueError(MESSAGES[status])
+    return batch_list(decoder)
+
+
+cdef void free_decoder(Decoder* decoder) noexcept:
+    give_back(&decoder.records)
+    free(decoder.headers.data)
+    free(decoder.batches.data)
+
+
 cdef inline int pass_line(const uint8_t** cursor, const uint8_t* end) noexcept nogil:
     cdef const uint8_t* p = cursor[0]
     cdef const uint8_t* stop = p + LINE_MAX if end - p > LINE_MAX else end

@@ -6,6 +6,7 @@ ctypedef struct Span:
 
 ctypedef struct Record:
     const uint8_t* end
+    int32_t offset_delta
     int64_t timestamp
     Span key
     Span value
@@ -70,22 +71,21 @@ cdef inline const uint8_t* take_span(const uint8_t* p, const uint8_t* end, Span*
     return p + span.size if span.size > 0 else p
 
 
-cdef inline int take_record(Encoder* encoder, int64_t index, Record* record) noexcept nogil:
+cdef inline int take_record(const uint8_t** cursor, const uint8_t* end, int64_t base_timestamp,
+                            Record* record) noexcept nogil:
     """Reads the record at the cursor up to its headers (DefaultRecord.readFrom) and moves behind it."""
     cdef const uint8_t* p
-    cdef const uint8_t* end
     cdef int32_t size
-    cdef int32_t offset_delta
     cdef int64_t timestamp_delta
-    p = take_varint(encoder.cursor, encoder.end, &size)
-    if p == NULL or size < RECORD_MIN - 1 or size > encoder.end - p:
+    p = take_varint(cursor[0], end, &size)
+    if p == NULL or size < RECORD_MIN - 1 or size > end - p:
         return BAD_LENGTH
     end = p + size
     p = take_varlong(p + 1, end, &timestamp_delta)  # behind the attributes, which hold nothing
     if p == NULL:
         return BAD_TIMESTAMP
-    p = take_varint(p, end, &offset_delta)
-    if p == NULL or offset_delta != index:
+    p = take_varint(p, end, &record.offset_delta)
+    if p == NULL:
         return BAD_OFFSET
     p = take_span(p, end, &record.key)
     if p == NULL:
@@ -99,11 +99,19 @@ cdef inline int take_record(Encoder* encoder, int64_t index, Record* record) noe
     record.headers = p
     record.end = end
     # As a long of Java does, the sum wraps.
-    record.timestamp = <int64_t>(<uint64_t>encoder.base_timestamp + <uint64_t>timestamp_delta)
+    record.timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>timestamp_delta)
+    cursor[0] = end
+    return OK
+
+
+cdef inline int next_record(Encoder* encoder, int64_t index, Record* record) noexcept nogil:
+    """Reads the record at the cursor; one that is appended has its position as its offset delta."""
+    cdef int status = take_record(&encoder.cursor, encoder.end, encoder.base_timestamp, record)
+    if status == OK and record.offset_delta != index:
+        return BAD_OFFSET
     if encoder.overrides:
         record.timestamp = encoder.log_append_time
-    encoder.cursor = end
-    return OK
+    return status
 
 
 cdef inline int64_t argument_count(const Record* record) noexcept nogil:
@@ -173,7 +181,7 @@ cdef int put_appends(Encoder* encoder, int64_t count, const uint8_t* prefix, Py_
     for i in range(count):
         index[0] = i
         start = encoder.cursor
-        status = take_record(encoder, i, &record)
+        status = next_record(encoder, i, &record)
         if status == OK:
             status = reserve_record(encoder, start, &record, prefix_size)
         if status != OK:
@@ -204,7 +212,7 @@ cdef int put_arguments(Encoder* encoder, int64_t count, int64_t* bulks, int64_t*
     for i in range(count):
         index[0] = i
         start = encoder.cursor
-        status = take_record(encoder, i, &record)
+        status = next_record(encoder, i, &record)
         if status == OK:
             status = reserve_record(encoder, start, &record, 0)
         if status != OK:

@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TypeAlias
 
 from ketch.errors import InvalidRecord
+from ketch.records._buffers import BinaryBuffers, BinaryColumn, Buffer, Columns, ListBuffers
 from ketch.records.batch import HEADER_SIZE, DecodedBatch
 from ketch.records.compression import BytesLike
 
 Header: TypeAlias = tuple[bytes, bytes | None]
 Field: TypeAlias = tuple[bytes, bytes]
+Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[Header]]
+"""Timestamp delta, offset delta, key, value, headers."""
+Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[Header]]
+"""Offset, timestamp, key, value, headers."""
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -29,6 +35,7 @@ _DIGITS = frozenset(b"0123456789")
 _ONE_BYTE = [bytes([i]) for i in range(0x80)]
 _VARINT = (5, 32)  # most bytes, bits
 _VARLONG = (10, 64)
+_BAD_ARRAY = "an Arrow array has offsets that do not fit what they point at"
 
 
 # ---- records of a batch
@@ -72,8 +79,8 @@ class _Reader:
             raise InvalidRecord("a header has no name")
         return name, self.span()
 
-    def record(self, index: int) -> tuple[int, list[Field]]:
-        """One record (DefaultRecord.readFrom) as its timestamp delta and the fields beside ``timestamp``."""
+    def record(self, index: int) -> Record:
+        """One record (DefaultRecord.readFrom)."""
         size = self.varint()
         whole = self.end
         if size < _RECORD_MIN - 1 or size > whole - self.pos:
@@ -81,36 +88,43 @@ class _Reader:
         self.end = self.pos + size
         self.pos += 1  # the attributes, which hold nothing
         timestamp_delta = self.varint(_VARLONG)
-        if self.varint() != index:
-            raise InvalidRecord(f"record {index} of the batch has another offset delta")
-        fields = [(name, value) for name in (b"key", b"value") if (value := self.span()) is not None]
+        offset_delta = self.varint()
+        key, value = self.span(), self.span()
         header_count = self.varint()
         if not 0 <= header_count <= (self.end - self.pos) // 2:
             raise InvalidRecord(f"record {index} of the batch cannot have {header_count} headers")
-        fields += [_header_field(*self.header()) for _ in range(header_count)]
+        headers = [self.header() for _ in range(header_count)]
         if self.pos != self.end:
             raise InvalidRecord(f"record {index} of the batch is longer than what is in it")
         self.end = whole
-        return timestamp_delta, fields
+        return timestamp_delta, offset_delta, key, value, headers
 
 
 def _header_field(name: bytes, value: bytes | None) -> Field:
     return (b"nullheader." + name, b"") if value is None else (b"header." + name, value)
 
 
-def _entries(records: BytesLike, count: int, base_timestamp: int, timestamp: int | None) -> Iterator[list[bytes]]:
-    """The fields and values of each record's entry."""
+def _read_records(records: BytesLike, count: int) -> Iterator[Record]:
     reader = _Reader(bytes(records))
     if count < 0 or count > reader.end // _RECORD_MIN:
         raise InvalidRecord(f"the batch cannot hold {count} records")
     for index in range(count):
-        delta, fields = reader.record(index)
-        millis = _wrap(base_timestamp + delta) if timestamp is None else timestamp
-        at = sum(name in (b"key", b"value") for name, _ in fields[:2])
-        fields.insert(at, (b"timestamp", b"%d" % millis))
-        yield list(chain.from_iterable(fields))
+        yield reader.record(index)
     if reader.pos != reader.end:
         raise InvalidRecord(f"the batch holds more than its {count} records")
+
+
+def _entries(records: BytesLike, count: int, base_timestamp: int, timestamp: int | None) -> Iterator[list[bytes]]:
+    """The fields and values of each record's entry."""
+    for index, (delta, offset_delta, key, value, headers) in enumerate(_read_records(records, count)):
+        if offset_delta != index:
+            raise InvalidRecord(f"record {index} of the batch has another offset delta")
+        millis = _wrap(base_timestamp + delta) if timestamp is None else timestamp
+        fields = [] if key is None else [(b"key", key)]
+        fields += [] if value is None else [(b"value", value)]
+        fields.append((b"timestamp", b"%d" % millis))
+        fields += [_header_field(*header) for header in headers]
+        yield list(chain.from_iterable(fields))
 
 
 def _wrap(n: int) -> int:
@@ -228,12 +242,12 @@ class _Batch:
         fits = delta == 0 if split_timestamps else -(2**63) <= delta <= _INT64_MAX
         return fits and offset - self.base_offset <= _INT32_MAX
 
-    def record(self, offset: int, timestamp: int, fields: list[Field]) -> bytes:
+    def record(
+        self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: list[Header]
+    ) -> bytes:
         """The record, its length in front."""
         delta = _varint(timestamp - self.base_timestamp) + _varint(offset - self.base_offset)
-        first = dict(reversed(fields))
-        headers = _headers(fields)
-        parts = [b"\0", delta, _span(first.get(b"key")), _span(first.get(b"value")), _varint(len(headers))]
+        parts = [b"\0", delta, _span(key), _span(value), _varint(len(headers))]
         parts += [_varint(len(name)) + name + _span(value) for name, value in headers]
         body = b"".join(parts)
         if len(body) + 5 > _INT32_MAX - HEADER_SIZE:
@@ -335,12 +349,22 @@ def decode_entries(
     cursor = _Reply(bytes(reply))
     if cursor.data[:1] != b"*" or cursor.data[:2] == b"*-":
         raise ValueError("malformed reply")
+    return _batches(_entry_rows(_rows(cursor, bits, dense)), max_bytes, split_timestamps)
+
+
+def _entry_rows(rows: Iterable[tuple[int, int, list[Field]]]) -> Iterator[Row]:
+    for offset, timestamp, fields in rows:
+        first = dict(reversed(fields))
+        yield offset, timestamp, first.get(b"key"), first.get(b"value"), _headers(fields)
+
+
+def _batches(rows: Iterable[Row], max_bytes: int, split_timestamps: bool) -> list[DecodedBatch]:
     batches: list[_Batch] = []
     left = min(max_bytes, _INT32_MAX - HEADER_SIZE)
-    for offset, timestamp, fields in _rows(cursor, bits, dense):
+    for offset, timestamp, key, value, headers in rows:
         fits = bool(batches) and batches[-1].takes(offset, timestamp, split_timestamps)
         batch = batches[-1] if fits else _Batch(offset, timestamp)
-        record = batch.record(offset, timestamp, fields)
+        record = batch.record(offset, timestamp, key, value, headers)
         if batches and len(record) > left:
             break
         if not fits:
@@ -348,6 +372,122 @@ def decode_entries(
         batch.add(offset, timestamp, record)
         left -= len(record)
     return [batch.decoded() for batch in batches]
+
+
+# ---- records as the buffers of Arrow arrays
+
+
+def records_to_columns(batches: Sequence[DecodedBatch]) -> Columns:
+    rows = [row for batch in batches for row in _batch_rows(*batch)]
+    headers = [header for row in rows for header in row[4]]
+    offsets = array("q", [row[0] for row in rows])
+    timestamps = array("q", [row[1] for row in rows])
+    keys, values = _column([row[2] for row in rows]), _column([row[3] for row in rows])
+    names, contents = _column([name for name, _ in headers]), _column([content for _, content in headers])
+    lists = _int32_offsets([len(row[4]) for row in rows])
+    return len(rows), offsets, timestamps, keys, values, lists, len(headers), names, contents
+
+
+def _batch_rows(base: int, _: int, base_timestamp: int, __: int, count: int, records: BytesLike) -> Iterator[Row]:
+    last_delta = -1
+    for index, (timestamp_delta, delta, key, value, headers) in enumerate(_read_records(records, count)):
+        if delta <= last_delta or base + delta > _INT64_MAX:
+            raise InvalidRecord(f"record {index} of the batch has an offset delta that cannot be")
+        last_delta = delta
+        yield base + delta, _wrap(base_timestamp + timestamp_delta), key, value, headers
+
+
+def _column(items: list[bytes | None]) -> BinaryColumn:
+    bits = bytearray((len(items) + 7) // 8)
+    for i, item in enumerate(items):
+        bits[i >> 3] |= (item is not None) << (i & 7)
+    data = b"".join(item for item in items if item is not None)
+    nulls = items.count(None)
+    return bytes(bits) if nulls else None, nulls, _int32_offsets([len(item or b"") for item in items]), data
+
+
+def _int32_offsets(sizes: list[int]) -> array[int]:
+    if sum(sizes) > _INT32_MAX:
+        raise ValueError("the keys, values or headers pass the 2 GB of one Arrow array")
+    return array("i", accumulate(sizes, initial=0))
+
+
+class _Slices:
+    """Validity and int32 offsets of an array of binary or of lists; what they point at has ``limit`` elements."""
+
+    def __init__(self, validity: Buffer | None, start: int, offsets: Buffer, limit: int) -> None:
+        if start < 0:
+            raise ValueError("an Arrow array cannot start below 0")
+        self.validity, self.start, self.limit = None if validity is None else bytes(validity), start, limit
+        self.offsets = array("i", bytes(offsets)[: len(memoryview(offsets).cast("B")) // 4 * 4])
+
+    def __len__(self) -> int:
+        return max(len(self.offsets) - 1, 0)
+
+    def slice(self, i: int) -> slice | None:
+        bit = self.start + i
+        if i >= len(self) or (self.validity is not None and bit >= 8 * len(self.validity)):
+            raise ValueError(_BAD_ARRAY)
+        if self.validity is not None and not self.validity[bit >> 3] >> (bit & 7) & 1:
+            return None
+        if not 0 <= self.offsets[i] <= self.offsets[i + 1] <= self.limit:
+            raise ValueError(_BAD_ARRAY)
+        return slice(self.offsets[i], self.offsets[i + 1])
+
+
+class _Binaries(_Slices):
+    def __init__(self, validity: Buffer | None, start: int, offsets: Buffer, data: Buffer) -> None:
+        self.data = bytes(data)
+        super().__init__(validity, start, offsets, len(self.data))
+
+    def item(self, i: int) -> bytes | None:
+        part = self.slice(i)
+        return None if part is None else self.data[part]
+
+
+def columns_to_records(
+    count: int,
+    offsets: Buffer,
+    timestamps: Buffer,
+    keys: BinaryBuffers,
+    values: BinaryBuffers,
+    headers: ListBuffers,
+    names: BinaryBuffers,
+    contents: BinaryBuffers,
+    max_bytes: int,
+    split_timestamps: bool,
+) -> list[DecodedBatch]:
+    numbers = [memoryview(buffer).cast("B") for buffer in (offsets, timestamps)]
+    if count < 0 or min(map(len, numbers)) < 8 * count:
+        raise ValueError(_BAD_ARRAY)
+    fixed = zip(*(array("q", bytes(number[: 8 * count])) for number in numbers), strict=True)
+    rows = _column_rows(fixed, _Binaries(*keys), _Binaries(*values), headers, _Binaries(*names), _Binaries(*contents))
+    return _batches(rows, max_bytes, split_timestamps)
+
+
+def _column_rows(
+    fixed: Iterable[tuple[int, int]],
+    keys: _Binaries,
+    values: _Binaries,
+    headers: ListBuffers,
+    names: _Binaries,
+    contents: _Binaries,
+) -> Iterator[Row]:
+    lists = _Slices(*headers, len(names))
+    last = -1
+    for i, (offset, timestamp) in enumerate(fixed):
+        if offset <= last:
+            raise ValueError("the offsets of the rows do not rise")
+        key, value, part = keys.item(i), values.item(i), lists.slice(i)
+        items = range(0) if part is None else range(part.start, part.stop)
+        yield offset, timestamp, key, value, [(_name(names.item(at)), contents.item(at)) for at in items]
+        last = offset
+
+
+def _name(name: bytes | None) -> bytes:
+    if name is None:
+        raise ValueError("a header has no name")
+    return name
 
 
 # ---- framing of replies
