@@ -13,6 +13,8 @@ ConfigType = Literal["string", "int", "long", "double", "list", "boolean"]
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 
+AS_TOTAL = -2  # LogConfig.DEFAULT_LOCAL_RETENTION_MS and _BYTES: what retention.ms and retention.bytes say
+
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -39,7 +41,7 @@ class TopicConfig:
         """
         if self.allowed:
             if value.lower() not in {option.lower() for option in self.allowed}:
-                raise self._invalid(value, f"String must be one of: {', '.join(self.allowed)}")
+                raise self.invalid(value, f"String must be one of: {', '.join(self.allowed)}")
             return next(option for option in self.allowed if option.lower() == value.lower())
         return str(self._number(value))
 
@@ -47,14 +49,15 @@ class TopicConfig:
         try:
             number = int(value)
         except ValueError:
-            raise self._invalid(value, f"Not a number of type {self.type.upper()}") from None
+            raise self.invalid(value, f"Not a number of type {self.type.upper()}") from None
         if number < self.low:
-            raise self._invalid(value, f"Value must be at least {self.low}")
+            raise self.invalid(value, f"Value must be at least {self.low}")
         if number > self.high:
-            raise self._invalid(value, f"Value must be no more than {self.high}")
+            raise self.invalid(value, f"Value must be no more than {self.high}")
         return number
 
-    def _invalid(self, value: str, reason: str) -> InvalidConfig:
+    def invalid(self, value: str, reason: str) -> InvalidConfig:
+        """The error for a value of this config."""
         return InvalidConfig(f"Invalid value {value} for configuration {self.name}: {reason}")
 
 
@@ -81,6 +84,32 @@ _ALL = (
         "About how many bytes of records a partition keeps; -1 sets no limit.",
         low=-1,
         synonym="log.retention.bytes",
+    ),
+    TopicConfig(
+        "local.retention.ms",
+        "local.retention.ms",
+        "long",
+        _constant(AS_TOTAL),
+        "How long an archived record is kept in Redis too, in ms; -2 is retention.ms, -1 keeps it forever.",
+        low=AS_TOTAL,
+        synonym="log.local.retention.ms",
+    ),
+    TopicConfig(
+        "local.retention.bytes",
+        "local.retention.bytes",
+        "long",
+        _constant(AS_TOTAL),
+        "About how many bytes of archived records a partition keeps in Redis; -2 is retention.bytes, -1 sets no limit.",
+        low=AS_TOTAL,
+        synonym="log.local.retention.bytes",
+    ),
+    TopicConfig(
+        "remote.storage.enable",
+        "remote.storage.enable",
+        "boolean",
+        _constant("false"),
+        "Whether records stay in Redis until they are archived, even before the topic's archive has begun.",
+        ("true", "false"),
     ),
     TopicConfig(
         "compression.type",
@@ -198,7 +227,18 @@ def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
         if value is None:
             raise InvalidConfig(f"Null value not supported for topic configs: {name}")
         checked[name] = CONFIGS[name].check(value.strip())
+    for unit in ("ms", "bytes"):
+        _check_local(checked, f"local.retention.{unit}", f"retention.{unit}")
     return checked
+
+
+def _check_local(checked: Mapping[str, str], name: str, total: str) -> None:
+    """LogConfig.validateRemoteStorageRetentionTime and -Size: what is kept in Redis is part of what is kept."""
+    local, limit = int(checked.get(name, AS_TOTAL)), int(checked.get(total, -1))
+    if limit >= 0 and local == -1:
+        raise CONFIGS[name].invalid("-1", f"Value must not be -1 as {total} value is set as {limit}.")
+    if 0 <= limit < local:
+        raise CONFIGS[name].invalid(str(local), f"Value must not be more than property: {total} value.")
 
 
 def defaults(settings: Settings) -> dict[str, str]:

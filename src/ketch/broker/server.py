@@ -33,6 +33,7 @@ _UNSENT_MAX = 256 << 20  # response bytes being made, or that peers do not take
 _LEAST_FETCH = 64 << 10  # what a fetch may always have
 _FETCHES = 8  # that read records at a time; Redis answers one after the other anyway
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
+_COLD_FETCHES = 4  # the same, of those that read the archive: the tail's do not wait for them
 
 
 class Broker:
@@ -54,6 +55,7 @@ class Broker:
         self.fetching = asyncio.Semaphore(_FETCHES)
         self.unsent = 0  # bytes of responses being made, or that peers do not take
         self.cluster_id = ""
+        self.fetching_cold = asyncio.Semaphore(_COLD_FETCHES)
         self.port = settings.port
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()

@@ -37,11 +37,12 @@ class Cold:
     Args:
         metadata_location: of the table's metadata file.
         properties: of pyiceberg's FileIO.
+        parquet: where several tables share one, with its caches.
     """
 
-    def __init__(self, metadata_location: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, metadata_location: str, properties: Mapping[str, str], parquet: Parquet | None = None) -> None:
         self.metadata_location, self.properties = metadata_location, dict(properties)
-        self._parquet = Parquet(properties, metadata_location)
+        self._parquet = parquet or Parquet(properties, metadata_location)
         self._index = Index(self._parquet.io)
         self._lock = threading.Lock()
         self._index.refresh(metadata_location)

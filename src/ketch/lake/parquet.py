@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.utils.config import Config
 
 from ketch.lake.schema import from_lake
 
@@ -22,6 +23,12 @@ _FOOTER_FACTOR, _ENTRY = 4, 500
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+def io_properties(catalog: str) -> dict[str, str]:
+    """What pyiceberg's own configuration (`~/.pyiceberg.yaml`, `PYICEBERG_CATALOG__...`) says of a catalog, its FileIO
+    included; empty where it says nothing."""
+    return {name: str(value) for name, value in (Config().get_catalog_config(catalog) or {}).items()}
 
 
 class Cache(Generic[K, V]):

@@ -6,12 +6,14 @@ import base64
 import os
 import secrets
 import uuid
+from collections.abc import Mapping
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import retention
 from ketch.log.ahead import ReadAhead
 from ketch.log.partition import Partition
+from ketch.log.tier import Archives
 from ketch.store.groups import GroupStore
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
@@ -43,6 +45,7 @@ class Log:
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self._archives = Archives(self.keys, self._reads, _archive_properties)
 
     @property
     def watcher(self) -> Watcher:
@@ -58,6 +61,7 @@ class Log:
         for part in (self._watcher, self._reads, self._writes):
             await part.stop()
 
+        self._archives.stop()
     @property
     def up(self) -> bool:
         """Whether Redis can be written to and read from now."""
@@ -143,3 +147,9 @@ class Log:
 def _base64(raw: bytes) -> str:
     # 22 characters of URL-safe base64 without padding: Kafka's Uuid.toString
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _archive_properties() -> Mapping[str, str]:
+    from ketch.lake.parquet import io_properties
+
+    return io_properties("ketch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ketch.errors import OffsetOutOfRange, RedisError, StorageUnavailable
 from ketch.log import search
@@ -13,6 +13,7 @@ from ketch.log.ahead import ReadAhead
 from ketch.log.appender import Appender
 from ketch.log.delivery import Delivery
 from ketch.log.search import Found
+from ketch.log.tier import Archives, Tier
 from ketch.records import Codec, assemble, empty_batch
 from ketch.store import native, streams
 from ketch.store.keys import Keyspace
@@ -30,10 +31,11 @@ _ENTRY_OVERHEAD = 8  # bytes of a record around its key and value, about
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets of the first record that may exist and behind the last one."""
+    """Offsets of the first record that may exist and behind the last one, and of the first that Redis may hold."""
 
     log_start: int
     high_watermark: int
+    local_start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Partition:
         topic: gives the current description of the topic; its configs may change.
         session: this broker process's own id, part of its fence key.
         pending_max: deliveries tracked for a consumer group (`group.pending.max`).
-        ahead: shared by all partitions.
+        ahead, archives: shared by all partitions.
     """
 
     def __init__(
@@ -65,9 +67,11 @@ class Partition:
         alive: Callable[[], Awaitable[bool]],
         pending_max: int,
         ahead: ReadAhead,
+        archives: Archives,
     ) -> None:
         self.topic, self.index = topic, index
         self.stream = keys.stream(topic.name, index)
+        self.tier = Tier(archives, lambda: self.topic, index)
         self._codec = topic.codec
         self._writes, self._reads = links
         self._watcher = watcher
@@ -113,10 +117,10 @@ class Partition:
         Raises:
             StorageUnavailable: Redis is gone.
         """
-        bounds = self._bounds(await self._info())
+        bounds = await self._bounds(await self._info())
         if offset <= bounds.high_watermark:
             return bounds
-        return self._bounds(await self._watcher.fresh_info(self.stream))
+        return await self._bounds(await self._watcher.fresh_info(self.stream))
 
     async def _info(self) -> StreamInfo:
         info = await self._watcher.info(self.stream)
@@ -126,12 +130,14 @@ class Partition:
             self._entry_bytes = float(info.entry_bytes)
         return info
 
-    def _bounds(self, info: StreamInfo) -> Bounds:
-        bounds = self._computed(info)
-        self.log_start = bounds.log_start
-        return bounds
+    async def _bounds(self, info: StreamInfo) -> Bounds:
+        start, end = self._local(info)
+        span = await self.tier.span()  # behind `info`: what was missing there is known here
+        self.log_start = start if span is None or span.start >= span.through else min(start, span.start)
+        return Bounds(self.log_start, end, start)
 
-    def _computed(self, info: StreamInfo) -> Bounds:
+    def _local(self, info: StreamInfo) -> tuple[int, int]:
+        """Where the stream starts and ends."""
         # The high watermark is behind the last id ever generated, not behind the last entry: trimming must not move it.
         end = max(self._codec.to_offset(*info.last) + 1, self.topic.first_offset)
         start = end if info.first is None else self._codec.to_offset(*info.first)
@@ -143,7 +149,7 @@ class Partition:
             start = min(start, self.topic.first_offset)
         elif info.removed is not None:
             self._removed = (info.removed, start)
-        return Bounds(start, end)
+        return start, end
 
     # -- deleting
 
@@ -163,6 +169,9 @@ class Partition:
             raise OffsetOutOfRange(f"offset {offset} is not in 0 to {bounds.high_watermark}")
         if offset <= bounds.log_start:
             return bounds.log_start
+        await self.tier.raise_start(offset)
+        if offset <= bounds.local_start:
+            return (await self.bounds()).log_start
         least = self._codec.format_id(*self._codec.to_id(offset))
         await self._writes.pipe.call("XTRIM", self.stream, "MINID", "=", least)
         self._watcher.changed(self.stream)
@@ -170,7 +179,7 @@ class Partition:
         if info.removed is not None:
             known = self._removed[1] if self._removed and self._removed[0] == info.removed else 0
             self._removed = (info.removed, max(offset, known))
-        return self._bounds(info).log_start
+        return (await self._bounds(info)).log_start
 
     # -- reading
 
@@ -189,15 +198,30 @@ class Partition:
         self.check(offset, bounds)
         if offset == bounds.high_watermark:
             return Read(b"", bounds)
+        archived = await self._archived(offset, max_bytes) if offset < bounds.local_start else []
+        if archived:
+            return Read(self._encode(archived, codec), bounds)
         if member:
             batches = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
             batches = await self._range(offset, max_bytes, bounds.high_watermark)
+        if (not batches or batches[0][0] > offset) and await self._trimmed(offset):
+            batches = await self._archived(offset, max_bytes) or batches
         if not batches:
             return await self._read_gap(offset, max_bytes, codec)
         read_up_to = batches[-1][0] + batches[-1][1] + 1
-        bounds = Bounds(bounds.log_start, max(bounds.high_watermark, read_up_to))
+        bounds = replace(bounds, high_watermark=max(bounds.high_watermark, read_up_to))
         return Read(self._encode(batches, codec), bounds)
+
+    async def _archived(self, offset: int, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:
+        return await self.tier.read(offset, max_bytes, self._log_append_time)
+
+    async def _trimmed(self, offset: int) -> bool:
+        """Whether there were archived entries from `offset` on that were removed while they were about to be read."""
+        span = await self.tier.span()
+        if span is None or offset >= span.through:
+            return False
+        return self._local(await self._watcher.fresh_info(self.stream))[0] > offset
 
     def check(self, offset: int, bounds: Bounds) -> None:
         """Raises OffsetOutOfRange unless `offset` can be read from."""
@@ -302,15 +326,32 @@ class Partition:
         """The first record whose timestamp is `timestamp` ms or later; None if there is none.
 
         Raises:
-            StorageUnavailable: Redis is gone.
+            StorageUnavailable: Redis is gone, or the archive.
         """
         info = await self._info()
         return await search.first_at_or_after(self._send_range, self.topic, info, timestamp)
 
     async def latest_timestamp(self) -> Found | None:
+        while True:
+            bounds = await self.bounds()
+            found = None
+            if bounds.log_start < bounds.local_start:
+                found = await self.tier.first_at_or_after(timestamp, bounds.log_start, bounds.local_start)
+            found = found or await self.local_first_at_or_after(timestamp)
+            if (await self.bounds()).local_start == bounds.local_start:  # else entries went from here to the archive
+                return found
+
+    async def local_first_at_or_after(self, timestamp: int) -> Found | None:
+        """As `first_at_or_after`, among the records that Redis holds."""
         """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""
-        info = await self._info()
-        return await search.latest_timestamp(self._send_range, self.topic, info)
+        bounds, info = await self.bounds(), await self._info()
+        archived = None
+        if bounds.log_start < bounds.local_start:
+            archived = await self.tier.latest_timestamp(bounds.log_start, bounds.local_start)
+        local = await search.latest_timestamp(self._send_range, self.topic, info)
+        if archived is None or local is None:
+            return archived or local
+        return archived if archived.timestamp >= local.timestamp else local
 
     def _send_range(self, offset: int, count: int) -> asyncio.Future[bytes]:
         return self._reads.pipe.send(streams.range_command(self.stream, self._codec, offset, count))

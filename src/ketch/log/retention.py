@@ -1,5 +1,8 @@
 """What is deleted in time: records past `retention.ms` or `retention.bytes`, producer states past their expiration.
 
+Where a topic has an archive, what Redis holds goes by `local.retention.ms` and `local.retention.bytes` and only once it
+is archived (KIP-405); `retention.ms` and `retention.bytes` of the whole are then the archive's business.
+
 Trimming is approximate (whole nodes of the stream, `~`): a record may stay a little longer, as in Kafka where a segment
 goes as a whole, and Redis is not held up. Every broker may do it; it comes to the same.
 """
@@ -14,11 +17,14 @@ from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.store.link import Link
 from ketch.store.topics import Topic
+from ketch.topicconfig import AS_TOTAL
 
 if TYPE_CHECKING:
     from ketch.log.log import Log
 
 log = logging.getLogger(__name__)
+
+_STEP = 50_000  # entries that one XTRIM removes: some milliseconds
 
 # KEYS producers. ARGV producer id, state as read. Only a state that nobody has moved since is removed.
 _EXPIRE = "if redis.call('HGET',KEYS[1],ARGV[1])==ARGV[2] then return redis.call('HDEL',KEYS[1],ARGV[1]) end return 0"
@@ -39,29 +45,67 @@ async def sweep(logs: Log, link: Link, producer_expiration_ms: int) -> None:
 
 
 async def trim(partition: Partition, topic: Topic, link: Link) -> int:
-    """Removes what both limits let go; the number of records removed."""
+    """Removes what the limits let go; the number of entries removed."""
+    archived = await partition.tier.settled()
+    if archived is None and topic.configs["remote.storage.enable"] == "true":
+        return 0  # as in Kafka nothing goes that was not copied, however old it is
     removed = 0
-    cutoff = await _time_cutoff(partition, topic)
-    if cutoff is not None:
-        removed += await link.pipe.call("XTRIM", partition.stream, "MINID", "~", cutoff)
-    limit = int(topic.configs["retention.bytes"])
-    if limit >= 0 and partition.entry_bytes:
-        removed += await link.pipe.call("XTRIM", partition.stream, "MAXLEN", "~", int(limit / partition.entry_bytes))
+    prefix = "" if archived is None else "local."
+    oldest = _limit(topic, prefix, "retention.ms")
+    if oldest >= 0:
+        removed += await _trim_by_time(partition, topic, link, oldest, archived)
+    size = _limit(topic, prefix, "retention.bytes")
+    if size >= 0 and partition.entry_bytes:
+        removed += await _trim_by_size(partition, topic, link, int(size / partition.entry_bytes), archived)
     return removed
 
 
-async def _time_cutoff(partition: Partition, topic: Topic) -> bytes | None:
-    """The id of the first entry to keep, None to keep all."""
-    retention = int(topic.configs["retention.ms"])
-    if retention < 0:
-        return None
+def _limit(topic: Topic, prefix: str, name: str) -> int:
+    """Of what Redis holds, -1 for none: no more than the limit of the whole."""
+    total, own = int(topic.configs[name]), int(topic.configs[prefix + name])
+    if own == AS_TOTAL or total < 0:
+        return total if own == AS_TOTAL else own
+    return total if own < 0 else min(own, total)
+
+
+async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retention: int, archived: int | None) -> int:
     oldest = time.time_ns() // 1_000_000 - retention
-    if not topic.codec.dense:
-        return topic.codec.format_id(max(oldest, 0), 0)
-    # The clock is not in the ids: records go by their timestamps, up to the first that is to stay.
-    found = await partition.first_at_or_after(oldest)
-    bounds = await partition.bounds()
-    return topic.codec.format_id(*topic.codec.to_id(found.offset if found else bounds.high_watermark))
+    if topic.codec.dense:
+        # The clock is not in the ids: records go by their timestamps, up to the first that is to stay.
+        found = await partition.local_first_at_or_after(oldest)
+        cutoff = found.offset if found else (await partition.bounds()).high_watermark
+    else:
+        cutoff = max(oldest, 0) << topic.codec.bits
+    if archived is not None:
+        cutoff = min(cutoff, archived)
+    return await _trim(link, partition.stream, "MINID", _entry(topic, cutoff))
+
+
+async def _trim_by_size(partition: Partition, topic: Topic, link: Link, count: int, archived: int | None) -> int:
+    """Leaves `count` entries, and all that are not archived."""
+    if archived is None:
+        return await _trim(link, partition.stream, "MAXLEN", count)
+    excess = await link.pipe.call("XLEN", partition.stream) - count
+    return await _trim(link, partition.stream, "MINID", _entry(topic, archived), excess)
+
+
+async def _trim(link: Link, stream: bytes, strategy: str, threshold: bytes | int, most: int | None = None) -> int:
+    """XTRIM of at most so many entries, in steps, for Redis does nothing else meanwhile.
+
+    Without a limit Redis would set one itself, of a hundred nodes (10,000 entries), and retention fall behind.
+    """
+    removed = 0
+    while most is None or removed < most:
+        limit = _STEP if most is None else min(most - removed, _STEP)
+        step: int = await link.pipe.call("XTRIM", stream, strategy, "~", threshold, "LIMIT", limit)
+        if step == 0:
+            break
+        removed += step
+    return removed
+
+
+def _entry(topic: Topic, offset: int) -> bytes:
+    return topic.codec.format_id(*topic.codec.to_id(offset))
 
 
 async def expire_producers(key: bytes, link: Link, expiration_ms: int) -> None:

@@ -30,6 +30,10 @@ class Keyspace:
 
     def commit(self, stream: bytes, group: str) -> bytes:
         """String: the committed offset of one group on one stream."""
+    def archive(self, topic: str) -> bytes:
+        """Hash: what of a topic has been archived, and where."""
+        return f"{self.name}:archive:{topic}".encode()
+
         return self.name.encode() + b":commit:" + stream + b":" + group.encode()
 
     def group(self, group: str) -> bytes:

@@ -181,6 +181,7 @@ class Catalog:
         self._cache.pop(name, None)
         self._names = None
 
+        keys.append(self._keys.archive(name))
     async def _load(self, names: list[str]) -> list[Topic | None]:
         commands: list[tuple[bytes | str | int, ...]] = []
         for name in names:

@@ -111,7 +111,8 @@ def _topic_key(request: Request, topic: object) -> TopicKey:
 async def _read_all(request: Request, session: Session) -> list[_Result]:
     """Reads partition after partition until the response is full; the rest give their bounds only."""
     results = await asyncio.gather(*(_locate(request, target) for target in session.targets.values()))
-    async with request.broker.fetching:
+    broker = request.broker
+    async with broker.fetching_cold if any(map(_is_cold, results)) else broker.fetching:
         await _fill(request, results)
     return results
 
@@ -162,6 +163,10 @@ async def _partition(request: Request, target: Target) -> Partition:
 
 def _has_data(result: _Result) -> bool:
     return result.bounds is not None and result.target.offset < result.bounds.high_watermark
+
+
+def _is_cold(result: _Result) -> bool:
+    return result.bounds is not None and result.target.offset < result.bounds.local_start
 
 
 async def _read(request: Request, result: _Result, limit: int) -> None:

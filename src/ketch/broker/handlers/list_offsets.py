@@ -1,8 +1,8 @@
 """ListOffsets (2), versions 1 to 9: the ends of a partition, and the record at a point in time.
 
 -1 latest, -2 earliest, -3 the record with the latest timestamp (version 7 on, KIP-734), -4 earliest local (8 on,
-KIP-405), -5 latest tiered (9 on, KIP-1005; nothing is tiered: -1). Any other timestamp: the first record as late as
-that.
+KIP-405: the first that Redis holds), -5 latest tiered (9 on, KIP-1005: the last that is archived, -1 without an
+archive). Any other timestamp: the first record as late as that. Archived records count as all others.
 """
 
 from __future__ import annotations
@@ -61,12 +61,15 @@ async def _find(partition: Partition, timestamp: int) -> Found | None:
     match timestamp:
         case -1:
             return Found((await partition.bounds()).high_watermark, -1)
-        case -2 | -4:
+        case -2:
             return Found((await partition.bounds()).log_start, -1)
         case -3:
             return await partition.latest_timestamp()
+        case -4:
+            return Found((await partition.bounds()).local_start, -1)
         case -5:
-            return None
+            span = await partition.tier.span()
+            return Found(span.through - 1, -1) if span and span.through > 0 else None
     return await partition.first_at_or_after(timestamp)
 
 

@@ -1,0 +1,287 @@
+"""The cold tier: what the broker knows of a topic's archive, and reads of records that Redis no longer holds.
+
+The archive job announces what it has committed in the hash `{ks}:archive:{topic}`. A hot entry may be removed no sooner
+than :data:`SETTLED_S` after its archiving was announced, and what is cached here of an announcement is never as old as
+that. So whoever looks at the announcement after a read knows of everything that was missing in it: see
+`Partition.read`.
+
+Reading the archive blocks and costs processor time, so it is done in threads, few of them: consumers of the tail share
+the process. pyiceberg and pyarrow are imported by the first cold read, and a broker without them answers it with
+KAFKA_STORAGE_ERROR (56), as a Kafka broker does whose remote storage is away: clients try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from ketch.errors import StorageUnavailable
+from ketch.log.search import Found
+from ketch.records import DecodedBatch
+from ketch.store.keys import Keyspace
+from ketch.store.link import Link
+from ketch.store.topics import Topic
+
+if TYPE_CHECKING:
+    from ketch.lake.cold import Cold
+    from ketch.lake.parquet import Parquet
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_AGE_S = 1.0  # how old a cached announcement may be
+SETTLED_S = 2.0  # how old one must be before hot entries go: more than any cached one is
+_THREADS = 2
+_KNOWN_MAX = 20_000  # topics whose announcement is cached
+_TABLES_MAX = 64  # whose files are known at a time
+
+# KEYS archive hash. ARGV field, offset. Raises the field, where there is an archive at all.
+_RAISE = """
+if redis.call('EXISTS',KEYS[1])==0 then return 0 end
+local known=redis.call('HGET',KEYS[1],ARGV[1])
+if not known or tonumber(known)<tonumber(ARGV[2]) then redis.call('HSET',KEYS[1],ARGV[1],ARGV[2]) end
+return 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets of one partition that the archive answers for: from `start` up to `through`, exclusive.
+
+    `start` is at or behind `through` where it holds nothing any more.
+    """
+
+    start: int
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An announcement of the archive job."""
+
+    metadata: str
+    spans: Mapping[int, Span]
+
+
+@dataclass(slots=True)
+class _Known:
+    asked: float
+    archive: Archive | None
+
+
+@dataclass(slots=True)
+class _Table:
+    """An archive's files as of an announcement."""
+
+    cold: Cold
+    archive: Archive
+
+
+class Archives:
+    """The archives of all topics.
+
+    Args:
+        properties: gives those of pyiceberg's FileIO; called where pyiceberg is there.
+    """
+
+    def __init__(self, keys: Keyspace, link: Link, properties: Callable[[], Mapping[str, str]]) -> None:
+        self._keys, self._link, self._properties = keys, link, properties
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Future[Archive | None]] = {}
+        self._tables: dict[uuid.UUID, _Table] = {}
+        self._parquet: Parquet | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, "cold")
+        self._warned = False
+
+    def stop(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def get(self, topic: Topic) -> Archive | None:
+        """What was last announced, a second ago at most; None where nothing ever was.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
+        known = self._known.get(topic.name)
+        if known is not None and time.monotonic() - known.asked < _AGE_S:
+            return known.archive
+        asking = self._asking.get(topic.name)
+        if asking is None:  # one question for all partitions
+            asking = self._asking[topic.name] = asyncio.ensure_future(self.ask(topic))
+            asking.add_done_callback(lambda _: self._asking.pop(topic.name))
+        return await asyncio.shield(asking)
+
+    async def ask(self, topic: Topic) -> Archive | None:
+        """As `get`, but as it is now."""
+        asked = time.monotonic()
+        if len(self._known) > _KNOWN_MAX:
+            self._known.clear()
+        reply = await self._link.pipe.call("HGETALL", self._keys.archive(topic.name))
+        archive = _parse(topic, dict(zip(reply[::2], reply[1::2], strict=True)))
+        self._known[topic.name] = _Known(asked, archive)
+        if archive is None:
+            self._tables.pop(topic.id, None)
+        return archive
+
+    async def raise_start(self, topic: Topic, partition: int, offset: int) -> None:
+        """Records below `offset` were deleted: the archive does not answer for them any more."""
+        await self._link.pipe.call("EVAL", _RAISE, 1, self._keys.archive(topic.name), f"deleted:{partition}", offset)
+        await self.ask(topic)
+
+    async def run(self, topic: Topic, needs: Callable[[Archive], bool], work: Callable[[Cold], T]) -> T:
+        """Does `work` on the topic's table in a thread.
+
+        Args:
+            needs: whether a table as of this announcement will do; else the table is brought up to date first.
+
+        Raises:
+            StorageUnavailable: the archive, pyiceberg, or Redis is not there.
+        """
+        archive = await self.get(topic)
+        try:
+            return await self._submit(topic, archive, needs, work)
+        except OSError as error:  # a compaction has replaced the file, or storage is away
+            log.info("the archive of %s is read anew: %s", topic.name, error)
+        except ValueError as error:
+            raise StorageUnavailable(f"the archive of {topic.name} cannot be read: {error}") from error
+        archive = await self.ask(topic)
+        try:
+            return await self._submit(topic, archive, lambda held: held is archive, work)
+        except (OSError, ValueError) as error:
+            raise StorageUnavailable(f"the archive of {topic.name} cannot be read: {error}") from error
+
+    async def _submit(
+        self, topic: Topic, archive: Archive | None, needs: Callable[[Archive], bool], work: Callable[[Cold], T]
+    ) -> T:
+        if archive is None:
+            raise StorageUnavailable(f"{topic.name} has no archive any more")
+
+        def in_thread() -> T:
+            return work(self._table(topic.id, archive, needs))
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, in_thread)
+        except ImportError as error:
+            if not self._warned:
+                self._warned = True
+                log.warning('archived records cannot be read: %s. Install ketch with its extra: "ketch[spark]"', error)
+            raise StorageUnavailable(f"archived records of {topic.name} need the extra ketch[spark]") from None
+
+    def _table(self, topic_id: uuid.UUID, archive: Archive, needs: Callable[[Archive], bool]) -> Cold:
+        table = self._tables.get(topic_id)
+        if table is None:
+            table = _Table(self._open(archive.metadata), archive)
+            while len(self._tables) >= _TABLES_MAX:
+                self._tables.pop(next(iter(self._tables)), None)
+            self._tables[topic_id] = table
+        elif not needs(table.archive):
+            table.cold.refresh(archive.metadata)
+            table.archive = archive
+        return table.cold
+
+    def _open(self, metadata: str) -> Cold:
+        from ketch.lake.cold import Cold
+        from ketch.lake.parquet import Parquet
+
+        properties = self._properties()
+        if self._parquet is None:
+            self._parquet = Parquet(properties, metadata)  # one for all, for its caches
+        return Cold(metadata, properties, self._parquet)
+
+
+class Tier:
+    """The archive as one partition has it."""
+
+    def __init__(self, archives: Archives, topic: Callable[[], Topic], index: int) -> None:
+        self._archives, self._topic, self._index = archives, topic, index
+        self._settling: tuple[float, int] | None = None  # when which `through` was seen
+
+    async def span(self) -> Span | None:
+        """What the archive answers for; None where the partition has none. Everything whose removal may have been seen
+        before the call is in it.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
+        archive = await self._archives.get(self._topic())
+        return archive.spans.get(self._index) if archive else None
+
+    async def settled(self) -> int | None:
+        """The offset below which hot entries may be removed; None where the partition has no archive.
+
+        Retention asks again and again: the answer is what it saw some seconds before.
+        """
+        archive = await self._archives.ask(self._topic())
+        span = archive.spans.get(self._index) if archive else None
+        if span is None:
+            self._settling = None
+            return None
+        now = time.monotonic()
+        if self._settling is None:
+            self._settling = (now, span.through)
+        seen, through = self._settling
+        if now - seen < SETTLED_S:
+            return 0
+        self._settling = (now, span.through)
+        return through
+
+    async def raise_start(self, offset: int) -> None:
+        """See `Archives.raise_start`."""
+        await self._archives.raise_start(self._topic(), self._index, offset)
+
+    async def read(self, offset: int, max_bytes: int, split_timestamps: bool) -> list[DecodedBatch]:
+        """Archived batches from `offset` on, see `Cold.read`; none where nothing from there on is archived.
+
+        Raises:
+            StorageUnavailable: they cannot be read now.
+        """
+        span = await self.span()
+        if span is None or offset >= span.through:
+            return []
+
+        def work(cold: Cold) -> list[DecodedBatch]:
+            return cold.read(self._index, offset, max_bytes, span.through, split_timestamps)
+
+        # A table that is not the newest will do as long as it has something to give.
+        read = await self._run(lambda known: offset < known.through, work)
+        return read or await self._run(lambda known: span.through <= known.through, work)
+
+    async def first_at_or_after(self, timestamp: int, start: int, end: int) -> Found | None:
+        """The first archived record from offset `start` up to `end` that is as late as `timestamp` (ms)."""
+        found = await self._run(
+            lambda known: end <= known.through,
+            lambda cold: cold.first_at_or_after(self._index, timestamp, start, end),
+        )
+        return Found(*found) if found else None
+
+    async def latest_timestamp(self, start: int, end: int) -> Found | None:
+        """The first of the archived records from `start` up to `end` that bear the latest timestamp."""
+        found = await self._run(
+            lambda known: end <= known.through, lambda cold: cold.latest_timestamp(self._index, start, end)
+        )
+        return Found(*found) if found else None
+
+    async def _run(self, reaches: Callable[[Span], bool], work: Callable[[Cold], T]) -> T:
+        def needs(archive: Archive) -> bool:
+            known = archive.spans.get(self._index)
+            return known is not None and reaches(known)
+
+        return await self._archives.run(self._topic(), needs, work)
+
+
+def _parse(topic: Topic, fields: Mapping[bytes, bytes]) -> Archive | None:
+    metadata, topic_id = fields.get(b"metadata"), fields.get(b"topic-id", str(topic.id).encode())
+    if metadata is None or topic_id.decode() != str(topic.id):  # announced late, of a topic of that name before
+        return None
+    spans = {}
+    for name, value in fields.items():
+        if name.startswith(b"through:"):
+            index = name.removeprefix(b"through:")
+            start = max(int(fields.get(b"start:" + index, 0)), int(fields.get(b"deleted:" + index, 0)))
+            spans[int(index)] = Span(start, int(value))
+    return Archive(metadata.decode(), spans)
