@@ -36,6 +36,9 @@ class Settings(BaseSettings):
     port: Port = Field(9092, description="Kafka port; 0 is any free one.")
     advertised_host: str | None = Field(None, description="Host name given to clients; default: the host.")
     advertised_port: Port | None = Field(None, description="Port given to clients; default: the port.")
+    workers: Annotated[int, Field(ge=1, le=64)] = Field(
+        1, description="Broker processes; ports and node ids count up from the first's."
+    )
     node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
 
     redis: str | None = Field(None, description="redis://, rediss:// or unix:// URL; default: an embedded Valkey.")
@@ -67,6 +70,8 @@ class Settings(BaseSettings):
     retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
     retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")
     metadata_max_age_ms: NotNegative = Field(1000, description="How old a cached topic may be; 0: no cache.")
+    broker_heartbeat_interval_ms: Positive = Field(2000, description="How often a broker tells the others it is there.")
+    broker_session_timeout_ms: Positive = Field(9000, description="When a silent broker's share goes to the others.")
     producer_id_expiration_ms: Positive = Field(604_800_000, description="When an idle producer's state goes.")
 
     message_max_bytes: Positive = Field(1_048_588, description="max.message.bytes of new topics: largest batch.")

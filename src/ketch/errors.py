@@ -71,5 +71,9 @@ class UnknownLeaderEpoch(KetchError):
     """Kafka's UNKNOWN_LEADER_EPOCH (75)."""
 
 
+class NotCoordinator(KetchError):
+    """Kafka's NOT_COORDINATOR (16): another broker has the group."""
+
+
 class UnknownTopicId(KetchError):
     """Kafka's UNKNOWN_TOPIC_ID (100)."""

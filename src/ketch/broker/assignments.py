@@ -98,6 +98,10 @@ class Assignments:
                 self._readers.pop(key, None)
         return [place for _, _, place in keys]
 
+    def reads(self, group_id: str, place: Place) -> bool:
+        """Whether a member of the group was assigned this place."""
+        return any(place == own for keys in self._members.get(group_id, {}).values() for _, _, own in keys)
+
     def find(self, client_id: str, host: str, topic: str, index: int) -> tuple[str, str] | None:
         """Group and member id of a fetch; None where there is none, or more than one."""
         readers = self._readers.get((client_id, host, (topic, index)))

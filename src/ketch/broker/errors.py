@@ -32,6 +32,12 @@ def code_of(error: BaseException) -> ErrorCode:
     return _CODES.get(type(error), ErrorCode.unknown_server_error)  # type: ignore[arg-type]
 
 
+def coordinator_error(error: KetchError) -> ErrorCode:
+    """What a client of a group gets: it looks for the coordinator, again or elsewhere."""
+    moved = isinstance(error, errors.NotCoordinator)
+    return ErrorCode.not_coordinator if moved else ErrorCode.coordinator_not_available
+
+
 def check_leader_epoch(epoch: int) -> None:
     """Raises UnknownLeaderEpoch unless a client's epoch of a partition, -1 for none, can be: all are 0 here."""
     if epoch > 0:

@@ -25,7 +25,7 @@ async def sweep(broker: Broker) -> None:
     """Goes once over every group; what fails for one is logged and does not keep it from the others."""
     now = time.time_ns() // 1_000_000
     oldest = now - broker.settings.offsets_retention_minutes * 60_000
-    for name in await broker.groups.store.names():
+    for name in await broker.groups.names():
         try:
             await _sweep(broker, name, oldest, now)
         except KetchError as error:

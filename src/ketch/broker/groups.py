@@ -13,12 +13,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
+from ketch.broker.cluster import Cluster
 from ketch.config import Settings
 from ketch.coordinator.events import Commit, Effect, Event, Persist, Removed, Reply, Tick
 from ketch.coordinator.group import Group
 from ketch.coordinator.member import GroupConfig, State
 from ketch.coordinator.snapshot import from_fields, to_fields
-from ketch.errors import KetchError, StorageUnavailable
+from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
 from ketch.store.groups import GroupStore
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,8 @@ log = logging.getLogger(__name__)
 class Groups:
     """The groups that this broker coordinates. A group is loaded when a client first speaks of it.
 
-    Who stored a group last is its coordinator. To look at another broker's group does not take it over, or its members,
-    whose heartbeats go there, would expire here; only a member that speaks of it here does.
+    The cluster says whose a group is. To look at another broker's group does not take it over, or its members, whose
+    heartbeats go there, would expire here; only a member that speaks of it here does.
 
     Args:
         removed: told of every member that is gone, with its group.
@@ -39,10 +40,12 @@ class Groups:
         self,
         settings: Settings,
         store: GroupStore,
+        cluster: Cluster,
         removed: Callable[[Group, str], None],
         changed: Callable[[Group], None],
     ) -> None:
         self.store = store
+        self._cluster = cluster
         self._config = GroupConfig(
             settings.group_min_session_timeout_ms / 1000,
             settings.group_max_session_timeout_ms / 1000,
@@ -56,7 +59,8 @@ class Groups:
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: Counter[str] = Counter()
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._waiting: dict[asyncio.Future[Any], str] = {}
+        self._journal: bytes | None = None  # how far this broker knows what others changed
 
     async def submit(self, group_id: str, make: Callable[[asyncio.Future[Any]], Event]) -> Any:
         """Feeds an event to a group and waits for its reply.
@@ -65,8 +69,10 @@ class Groups:
             make: the event from its token.
 
         Raises:
+            NotCoordinator: it is another broker's.
             StorageUnavailable: the group can't be loaded now.
         """
+        self.require(group_id)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         event = make(reply)
         by_member = not (isinstance(event, Commit) and event.generation < 0)
@@ -75,11 +81,16 @@ class Groups:
             self._carry_out(group, group.handle(event, time.monotonic()))
         else:
             self._handle(group, event)
-        self._waiting.add(reply)
+        self._waiting[reply] = group_id
         try:
             return await reply
         finally:
-            self._waiting.discard(reply)
+            del self._waiting[reply]
+
+    def require(self, group_id: str) -> None:
+        """Raises NotCoordinator unless this broker coordinates the group."""
+        if not self._cluster.coordinates(group_id):
+            raise NotCoordinator(f"group {group_id} is broker {self._cluster.coordinator(group_id).id}'s")
 
     async def get(self, group_id: str) -> Group:
         """The group as it stands, loaded if need be; a group that never was is an empty one."""
@@ -96,9 +107,9 @@ class Groups:
         return await asyncio.shield(task)
 
     async def names(self) -> list[str]:
-        """Every group that is stored, or that somebody joins for the first time."""
+        """Every group of this broker that is stored, or that somebody joins for the first time."""
         joined = (name for name, group in self._groups.items() if group.members or group.pending)
-        return sorted({*await self.store.names(), *joined})
+        return sorted(name for name in {*await self.store.names(), *joined} if self._cluster.coordinates(name))
 
     async def exists(self, group_id: str) -> bool:
         """Whether somebody joins the group now, or it is stored."""
@@ -137,6 +148,30 @@ class Groups:
         finally:
             del self._groups[group_id]
         return True
+
+    # -- other brokers
+
+    def relinquish(self) -> None:
+        """Brokers have come or gone: lets go of the groups that are another's now; who waits is sent there."""
+        for reply, group_id in self._waiting.items():
+            if not self._cluster.coordinates(group_id) and not reply.done():
+                reply.set_exception(NotCoordinator(f"group {group_id} has moved to another broker"))
+        for group_id in [name for name in self._groups if not self._cluster.coordinates(name)]:
+            del self._groups[group_id]
+            if group_id in self._timers:
+                self._timers.pop(group_id)[1].cancel()
+
+    async def follow(self) -> None:
+        """Learns what other brokers' groups were assigned: their members may read here."""
+        if self._journal is None:
+            end = await self.store.journal_end()
+            names = await self.store.names()
+        else:
+            names, end = await self.store.changed_since(self._journal)
+        for name in names:
+            if not self._cluster.coordinates(name):
+                self._changed(await self._load(name, take=False))
+        self._journal = end
 
     def stop(self) -> None:
         """Answers whoever waits for a rebalance, so that it looks for the next coordinator; timers end."""
@@ -184,6 +219,8 @@ class Groups:
         self._saving[group.id] += 1
         try:
             await self.store.save(group.id, fields)
+            if not self._cluster.alone:
+                await self.store.journal(group.id)
         except KetchError as error:
             log.warning("group %s: cannot be stored: %s", group.id, error)
             rest = [

@@ -13,6 +13,7 @@ from ketch import metrics
 from ketch.broker import expiry
 from ketch.broker.assignments import Assignments, Place
 from ketch.broker.budget import Budget, Gate
+from ketch.broker.cluster import Cluster
 from ketch.broker.connection import Connection
 from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
@@ -32,8 +33,8 @@ _INFLATED_MAX = 64 << 20
 _UNSENT_MAX = 256 << 20  # response bytes being made, or that peers do not take
 _LEAST_FETCH = 64 << 10  # what a fetch may always have
 _FETCHES = 8  # that read records at a time; Redis answers one after the other anyway
-_STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
 _COLD_FETCHES = 4  # the same, of those that read the archive: the tail's do not wait for them
+_STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
 
 
 class Broker:
@@ -49,21 +50,18 @@ class Broker:
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots)
         self.topic_notes = TopicNotes(self.log.catalog)
         self.assignments = Assignments()
-        self.groups = Groups(settings, self.log.groups, self._member_left, self._reassigned)
+        self.cluster = Cluster(settings, self.log.registry, self._brokers_changed, self._follow_groups)
+        self.groups = Groups(settings, self.log.groups, self.cluster, self._member_left, self._reassigned)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.fetching = asyncio.Semaphore(_FETCHES)
+        self.fetching_cold = asyncio.Semaphore(_COLD_FETCHES)
         self.unsent = 0  # bytes of responses being made, or that peers do not take
         self.cluster_id = ""
-        self.fetching_cold = asyncio.Semaphore(_COLD_FETCHES)
         self.port = settings.port
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._background: set[asyncio.Future[Any]] = set()
-
-    @property
-    def advertised(self) -> tuple[str, int]:
-        return self.settings.advertised(self.port)
 
     @property
     def fetch_room(self) -> int:
@@ -75,7 +73,7 @@ class Broker:
 
         Raises:
             StorageUnavailable: Redis can't be reached.
-            KetchError: the port can't be listened on.
+            KetchError: the port can't be listened on, or another broker has the node id.
         """
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
@@ -88,6 +86,8 @@ class Broker:
             reason = error.strerror or error
             raise KetchError(f"Cannot listen on {self.settings.host}:{self.settings.port}: {reason}.") from None
         self.port = self._server.sockets[0].getsockname()[1]
+        await self.cluster.join(self.port, alone=self.settings.redis is None)
+        self.background(loop.create_task(self.cluster.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
 
@@ -119,7 +119,9 @@ class Broker:
     async def _follow(self, group: str, topic: str, index: int, offset: int) -> None:
         """The commit is stored: that its native group cannot follow does not undo it."""
         try:
-            await self.log.partition(await self.log.topic(topic), index).committed(group, offset)
+            known = await self.log.topic(topic)
+            elsewhere = not self.cluster.leads(known.id, index) and self.assignments.reads(group, (topic, index))
+            await self.log.partition(known, index).committed(group, offset, elsewhere)
         except (RedisError, UnknownTopicOrPartition) as error:
             log.warning("group %s: its native group on %s-%d: %s", group, topic, index, error)
 
@@ -130,6 +132,12 @@ class Broker:
             StorageUnavailable: Redis is gone.
         """
         return await self.groups.retire(group, lambda: self.log.delete_group(group))
+
+    def _brokers_changed(self) -> None:
+        self.groups.relinquish()
+
+    async def _follow_groups(self) -> None:
+        await self.groups.follow()
 
     def _reassigned(self, group: Group) -> None:
         for member_id, places in self.assignments.update(group):
@@ -181,6 +189,7 @@ class Broker:
 
     async def drain(self) -> None:
         """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""
+        await self.cluster.leave()
         if self._server is not None:
             self._server.close()
         for connection in self._connections:

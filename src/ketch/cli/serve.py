@@ -47,6 +47,10 @@ def command(config: Path | None, **flags: Any) -> None:
     )
     import uvloop
 
+    if settings.workers > 1:
+        from ketch.cli.workers import Workers
+
+        sys.exit(uvloop.run(Workers(settings).run()))
     sys.exit(uvloop.run(_Serve(settings).run()))
 
 

@@ -7,13 +7,13 @@ import logging
 import os
 import signal
 import socket
-import sys
 import tempfile
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from urllib.parse import quote
 
+from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
 from ketch.errors import KetchError
 
@@ -22,20 +22,6 @@ log = logging.getLogger(__name__)
 # The wheel's Valkey uses glibc's malloc. A transaction of thousands of XADDs allocates and frees that many small
 # objects in a row, more than the thread cache holds by default: it then costs Valkey a third more CPU than plain XADDs.
 _MALLOC = "glibc.malloc.tcache_count=65535"
-
-# The child asks the kernel for a SIGTERM when the broker dies, so that Valkey flushes and stops in order even after
-# kill -9 of the broker (Linux: prctl PR_SET_PDEATHSIG = 1; it survives exec). Between fork and prctl the broker may
-# have died already: then the parent is no longer the one named. An interpreter of its own costs 20 ms and spares the
-# broker running Python between fork and exec, which is not safe once there are threads.
-_LAUNCHER = """
-import os, sys
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
-    if os.getppid() != int(sys.argv[1]):
-        sys.exit(1)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 # sun_path is 108 bytes on Linux and 104 on macOS, with the closing zero.
 _LONGEST_SOCKET_PATH = 103
@@ -157,8 +143,7 @@ class EmbeddedValkey:
             with logfile.open("ab") as output:
                 log_start = output.tell()
                 self._process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())),
-                    *(str(server_binary()), *self._options(logfile)),
+                    *dying_with_us(str(server_binary()), *self._options(logfile)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

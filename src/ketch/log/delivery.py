@@ -12,6 +12,7 @@ the stream is read as for anybody and the group's position alone moves (XGROUP S
 from __future__ import annotations
 
 import asyncio
+import time
 
 from ketch import metrics
 from ketch.errors import KetchError, RedisError
@@ -25,6 +26,7 @@ from ketch.store.streams import StreamInfo
 # Counting copies entries inside Redis: so many bytes or entries at a time, not to hold it up, and so many times.
 _STEP_BYTES, _STEP_MAX = 1 << 20, 2_000
 _STEPS = 50
+_RECOUNT_S = 1.0  # how often Redis is asked whether a full window has got room
 
 
 class Delivery:
@@ -41,6 +43,7 @@ class Delivery:
         self._position: int | None = None  # the offset behind the last delivered entry; None: not known
         self._seen = StreamInfo()  # the stream as it was at the last read
         self._pending = 0
+        self._counted_at = 0.0
         self._entries_read: int | None = None  # entries ever added before the position; None where that is unknown
         self._reading = False  # a member reads through this group: commits must not pull its position about
         self._lock = asyncio.Lock()
@@ -57,11 +60,22 @@ class Delivery:
             try:
                 if self._position != offset:
                     await self._move(offset, info)
-                room = self._pending_max - self._pending
+                room = await self._room()
                 return await self._deliver(offset, min(count, room), consumer) if room > 0 else None
             except RedisError:
                 self._position = None  # NOGROUP: somebody removed it. The next read makes it again.
                 return await self._plain(offset, count)
+
+    async def _room(self) -> int:
+        """How many more deliveries can be tracked."""
+        room = self._pending_max - self._pending
+        if room > 0 or not self._pending_max or time.monotonic() < self._counted_at + _RECOUNT_S:
+            return room
+        # Commits may go through another broker, and anybody may XACK.
+        self._counted_at = time.monotonic()
+        known = await self._native()
+        self._pending = known.pending if known is not None else 0
+        return self._pending_max - self._pending
 
     async def _deliver(self, offset: int, count: int, consumer: str) -> bytes | memoryview:
         probe = self._link.pipe.send(streams.range_command(self._stream, self._codec, offset, 1))
@@ -193,8 +207,12 @@ class Delivery:
 
     # -- committing
 
-    async def commit(self, offset: int, info: StreamInfo) -> None:
-        """Everything below `offset` is acknowledged; a group that nobody reads through goes on from there."""
+    async def commit(self, offset: int, info: StreamInfo, elsewhere: bool) -> None:
+        """Everything below `offset` is acknowledged; a group that nobody reads through goes on from there.
+
+        Args:
+            elsewhere: somebody reads through it at another broker.
+        """
         async with self._lock:
             if self._position is not None and self._reading and offset <= self._position:
                 # The usual case, and a cheap one: where nothing is tracked Redis is not even asked.
@@ -205,16 +223,16 @@ class Delivery:
             if known is None:
                 if info.added or info.length:  # else there may be no stream, and none shall be made
                     await self._set("CREATE", offset, info, known)
-            elif self._strays(known, offset):
+            elif self._strays(known, offset, self._reading or elsewhere):
                 await self._set("SETID", offset, info, known)
                 self._position = None
             if known is not None and known.pending:
                 await self._acknowledge_below(offset)
 
-    def _strays(self, known: NativeGroup, offset: int) -> bool:
+    def _strays(self, known: NativeGroup, offset: int, reading: bool) -> bool:
         """Whether the group's position is not what a commit of `offset` implies. A reader's may be ahead of it."""
         delivered = self._delivered(known)
-        return delivered < offset if self._reading else delivered != offset
+        return delivered < offset if reading else delivered != offset
 
     async def _acknowledge_below(self, offset: int) -> None:
         if offset > 0:

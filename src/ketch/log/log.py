@@ -17,6 +17,7 @@ from ketch.log.tier import Archives
 from ketch.store.groups import GroupStore
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
+from ketch.store.registry import Registry
 from ketch.store.topics import Catalog, Topic
 from ketch.store.url import RedisAddress
 from ketch.store.watcher import Watcher
@@ -40,7 +41,9 @@ class Log:
         self._watcher = Watcher(address, timeout, max_age)
         self.catalog = Catalog(self.keys, self._reads, max_age, self.defaults)
         self.groups = GroupStore(self.keys, self._reads)
-        self._session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}".encode()
+        session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.registry = Registry(self.keys, self._reads, session, settings.broker_session_timeout_ms)
+        self._session = session.encode()
         self._ahead = ReadAhead()
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms

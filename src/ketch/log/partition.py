@@ -308,9 +308,13 @@ class Partition:
             self._deliveries[group] = delivery
         return delivery
 
-    async def committed(self, group: str, offset: int) -> None:
-        """A group has committed `offset`: the native group acknowledges what lies below."""
-        await self.delivery(group).commit(offset, await self._info())
+    async def committed(self, group: str, offset: int, elsewhere: bool = False) -> None:
+        """A group has committed `offset`: the native group acknowledges what lies below.
+
+        Args:
+            elsewhere: a member reads through another broker, which moves the group's position.
+        """
+        await self.delivery(group).commit(offset, await self._info(), elsewhere)
 
     async def left(self, group: str, consumer: str) -> None:
         """A member of the group reads here no more."""

@@ -19,6 +19,7 @@ from ketch.store.pipe import checked, pack, parse
 
 TopicPartition = tuple[str, int]
 _Command = tuple[bytes | str | int, ...]
+_JOURNAL_MAX = 10_000  # changes of groups; brokers read them every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,21 @@ class GroupStore:
         await self._link.pipe.calls(
             [("SADD", self._keys.groups, group), ("MULTI",), ("DEL", key), ("HSET", key, *flat), ("EXEC",)]
         )
+
+    async def journal(self, group: str) -> None:
+        """Tells the other brokers that the group is not as it was."""
+        await self._link.pipe.call("XADD", self._keys.group_changes, "MAXLEN", "~", _JOURNAL_MAX, "*", "group", group)
+
+    async def journal_end(self) -> bytes:
+        """Where the journal of changes ends now; for `changed_since`."""
+        last = await self._link.pipe.call("XREVRANGE", self._keys.group_changes, "+", "-", "COUNT", 1)
+        return last[0][0] if last else b"0-0"
+
+    async def changed_since(self, end: bytes) -> tuple[list[str], bytes]:
+        """The groups that have changed behind `end`, and the new end."""
+        entries = await self._link.pipe.call("XRANGE", self._keys.group_changes, b"(" + end, "+")
+        names = {fields[1].decode() for _, fields in entries}
+        return sorted(names), entries[-1][0] if entries else end
 
     async def emptied(self, group: str) -> int:
         """When the group lost its last member, ms; 0 where it never had any."""

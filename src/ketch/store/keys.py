@@ -10,13 +10,15 @@ class Keyspace:
         name: the prefix, `korvet` by default; `ketch.config` refuses braces in it, for they would move every hash slot.
     """
 
-    __slots__ = ("name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups")
+    __slots__ = ("name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.topics = f"{name}:topics".encode()
         self.topic_ids = f"{name}:topic-ids".encode()
         self.groups = f"{name}:groups".encode()
+        self.group_changes = f"{name}:group-changes".encode()
+        self.brokers = f"{name}:brokers".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()
 

@@ -7,6 +7,7 @@ import logging
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.errors import coordinator_error
 from ketch.errors import KetchError
 from ketch.wire.messages import Body
 
@@ -20,11 +21,12 @@ async def handle(request: Request) -> Answer:
 
 async def _delete(request: Request, name: str) -> Body:
     try:
+        request.broker.groups.require(name)
         error = ErrorCode.group_id_not_found
         if await request.broker.groups.exists(name):
             error = ErrorCode.none if await request.broker.delete_group(name) else ErrorCode.non_empty_group
             log.info("%s: delete group %s: %s", request.client, name, error.name)
     except KetchError as failure:
         request.note(f"DeleteGroups {name}: {failure}")
-        error = ErrorCode.coordinator_not_available
+        error = coordinator_error(failure)
     return {"group_id": name, "error_code": error}

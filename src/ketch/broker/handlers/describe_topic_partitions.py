@@ -72,14 +72,14 @@ async def _find(request: Request, name: str) -> Topic | ErrorCode:
 
 
 def _describe(request: Request, topic: Topic, indices: range) -> Body:
-    node = request.broker.settings.node_id
+    leader = request.broker.cluster.leader
     elr: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}  # those in sync are always enough
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [{**metadata.partition(node, index), **elr} for index in indices],
+        "partitions": [{**metadata.partition(leader(topic.id, index), index), **elr} for index in indices],
         "topic_authorized_operations": metadata.TOPIC_OPERATIONS,  # whether or not they are asked for
     }
 

@@ -1,4 +1,4 @@
-"""FindCoordinator (10), versions 0 to 6: this broker, for every group. Version 4 on asks for several at once (KIP-699).
+"""FindCoordinator (10), versions 0 to 6: the broker that a group falls to; several at once from 4 on (KIP-699).
 
 There are no transactions and no share groups: other key types than 0 (group) are refused.
 """
@@ -25,8 +25,8 @@ def _coordinator(request: Request, kind: int, key: str) -> Body:
     if kind != _GROUP:
         message = "Only groups have a coordinator: there are no transactions."
         return _entry(key, ErrorCode.invalid_request, message, -1, "", -1)
-    host, port = request.broker.advertised
-    return _entry(key, ErrorCode.none, None, request.broker.settings.node_id, host, port)
+    node = request.broker.cluster.coordinator(key)
+    return _entry(key, ErrorCode.none, None, node.id, node.host, node.port)
 
 
 def _entry(key: str, error: ErrorCode, message: str | None, node: int, host: str, port: int) -> Body:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Heartbeat
 from ketch.errors import KetchError
 
@@ -22,5 +23,5 @@ async def handle(request: Request) -> Answer:
             )
         except KetchError as failure:
             request.note(f"Heartbeat {body.group_id}: {failure}")
-            error = ErrorCode.coordinator_not_available
+            error = coordinator_error(failure)
     return {"throttle_time": 0, "error_code": error}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Join, JoinResult
 from ketch.errors import KetchError
 from ketch.wire.messages import Body
@@ -39,7 +40,7 @@ async def handle(request: Request) -> Answer:
         )
     except KetchError as error:
         request.note(f"JoinGroup {body.group_id}: {error}")
-        result = JoinResult(ErrorCode.coordinator_not_available, body.member_id)
+        result = JoinResult(coordinator_error(error), body.member_id)
     return _answer(request, result)
 
 

@@ -1,6 +1,7 @@
-"""Metadata (3), versions 0 to 12: this broker and topics; those asked for by name are created where that is allowed.
+"""Metadata (3), versions 0 to 12: brokers and topics; those asked for by name are created where that is allowed.
 
-Every broker on one Redis can serve every partition, so each names itself alone, as leader, controller and only replica.
+Every broker on one Redis can serve every partition; each partition has one of them as its leader and only replica, so
+that they share the work. The controller, whom clients ask to create and delete, is the least of them.
 A topic that was just created is in the first answer already (Kafka has the client ask again).
 """
 
@@ -28,12 +29,12 @@ _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
 async def handle(request: Request) -> Answer:
     broker = request.broker
-    host, port = broker.advertised
+    nodes = broker.cluster.nodes
     return {
         "throttle_time": 0,
-        "brokers": [{"node_id": broker.settings.node_id, "host": host, "port": port, "rack": None}],
+        "brokers": [{"node_id": node.id, "host": node.host, "port": node.port, "rack": None} for node in nodes],
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.settings.node_id,
+        "controller_id": nodes[0].id,
         "topics": await _topics(request),
         "cluster_authorized_operations": _operations(request, "cluster", _CLUSTER_OPERATIONS),
     }
@@ -99,19 +100,19 @@ async def _create(request: Request, name: str) -> Topic | None:
 
 
 def _describe(request: Request, topic: Topic) -> Body:
-    node = request.broker.settings.node_id
+    leader = request.broker.cluster.leader
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [partition(node, index) for index in range(topic.partitions)],
+        "partitions": [partition(leader(topic.id, index), index) for index in range(topic.partitions)],
         "topic_authorized_operations": _operations(request, "topic", TOPIC_OPERATIONS),
     }
 
 
 def partition(node: int, index: int) -> Body:
-    """A partition that exists: this broker is its leader and only replica."""
+    """A partition that exists: one broker is its leader and only replica."""
     return {
         "error_code": ErrorCode.none,
         "partition_index": index,

@@ -13,7 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of
+from ketch.broker.errors import code_of, coordinator_error
 from ketch.coordinator.events import Commit
 from ketch.errors import KetchError
 from ketch.store.groups import Committed, TopicPartition
@@ -38,7 +38,7 @@ async def handle(request: Request) -> Answer:
         await request.broker.commit(body.group_id, commits)
     except KetchError as failure:
         request.note(f"OffsetCommit of {body.group_id}: {failure}")
-        errors |= dict.fromkeys(commits, ErrorCode.coordinator_not_available)
+        errors |= dict.fromkeys(commits, coordinator_error(failure))
     return _answer(request, errors)
 
 
@@ -52,7 +52,7 @@ async def _group_error(request: Request) -> ErrorCode:
         )
     except KetchError as failure:
         request.note(f"OffsetCommit of {body.group_id}: {failure}")
-        return ErrorCode.coordinator_not_available
+        return coordinator_error(failure)
     if error is ErrorCode.unknown_member_id and not await request.broker.groups.exists(body.group_id):
         return ErrorCode.group_id_not_found if request.version >= 9 else ErrorCode.illegal_generation
     return error

@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.assignments import subscribed_topics
+from ketch.broker.errors import coordinator_error
 from ketch.errors import KetchError
 from ketch.wire.messages import Body
 
@@ -17,6 +18,7 @@ async def handle(request: Request) -> Answer:
     if not body.group_id:
         return _answer(ErrorCode.invalid_group_id)
     try:
+        request.broker.groups.require(body.group_id)
         if not await request.broker.groups.exists(body.group_id):
             return _answer(ErrorCode.group_id_not_found)
         group = await request.broker.groups.get(body.group_id)
@@ -26,7 +28,7 @@ async def handle(request: Request) -> Answer:
         return _answer(ErrorCode.none, [await _topic(request, topic, subscribed) for topic in body.topics])
     except KetchError as error:
         request.note(f"OffsetDelete of {body.group_id}: {error}")
-        return _answer(ErrorCode.coordinator_not_available)
+        return _answer(coordinator_error(error))
 
 
 async def _topic(request: Request, topic: Any, subscribed: set[str] | None) -> Body:

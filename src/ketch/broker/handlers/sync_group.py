@@ -8,6 +8,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Sync, SyncResult
 from ketch.errors import KetchError
 from ketch.wire.messages import Body
@@ -34,7 +35,7 @@ async def handle(request: Request) -> Answer:
         )
     except KetchError as error:
         request.note(f"SyncGroup {body.group_id}: {error}")
-        result = SyncResult(ErrorCode.coordinator_not_available)
+        result = SyncResult(coordinator_error(error))
     return _answer(result)
 
 

@@ -1,0 +1,171 @@
+"""`ketch serve --workers N`: N brokers as child processes on one Redis, which this process starts and watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+
+import redis.asyncio
+
+from ketch.cli.main import STARTED
+from ketch.config import Settings
+from ketch.embedded import EmbeddedValkey, dying_with_us
+from ketch.errors import KetchError
+from ketch.store.keys import Keyspace
+
+log = logging.getLogger("ketch")
+
+_READY = re.compile(r"ketch ready: kafka (?P<kafka>.+?), redis (?P<redis>.+?)(?:, http (?P<http>[^,]+))?, kernel")
+_BACKOFF_FIRST, _BACKOFF_MAX = 0.1, 5.0
+_ACQUAINTED_S = 5.0
+_SERVED_S = 10.0  # a worker that ran for so long starts again at once
+
+
+class _Worker:
+    """One broker process, started again whenever it ends by itself."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._process: Process | None = None
+        self.ready: re.Match[str] | None = None  # of its ready line
+
+    async def start(self) -> None:
+        """Returns when it is ready; KetchError if it is not to be: it has then said why."""
+        command = dying_with_us(sys.executable, "-m", "ketch", "serve")
+        # Ctrl-C at the terminal goes to the whole group; the workers are to hear of it once, from here.
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdout=PIPE, env=self._environment, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self.ready = _READY.search(line.decode(errors="replace"))
+            if self.ready is not None:
+                self._environment["KETCH_PORT"] = self.ready["kafka"].rpartition(":")[2]
+                return
+        raise KetchError(f"A worker ended with {await self._process.wait()} before it was ready.")
+
+    async def watch(self) -> None:
+        """Starts it again until cancelled."""
+        backoff = _BACKOFF_FIRST
+        while True:
+            assert self._process is not None
+            since = time.monotonic()
+            code = await self._process.wait()
+            backoff = _BACKOFF_FIRST if time.monotonic() - since > _SERVED_S else min(2 * backoff, _BACKOFF_MAX)
+            log.error("the worker on port %s ended with %d, it starts again", self._environment["KETCH_PORT"], code)
+            await asyncio.sleep(backoff)
+            with contextlib.suppress(KetchError):
+                await self.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        return 0 if self._process is None else await self._process.wait()
+
+
+class Workers:
+    """All of them, and the embedded Valkey where no Redis is named."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._valkey: EmbeddedValkey | None = None
+        self._workers: list[_Worker] = []
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """The exit code; KetchError when they cannot start."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
+        watching: list[asyncio.Task[None]] = []
+        try:
+            url = await self._redis()
+            self._workers = [_Worker(_environment(self._settings, url, n)) for n in range(self._settings.workers)]
+            await asyncio.gather(*(worker.start() for worker in self._workers))
+            watching = [asyncio.create_task(worker.watch()) for worker in self._workers]
+            await self._acquainted()
+            print(self._ready_line(), flush=True)
+            await self._stop.wait()
+        finally:
+            for task in watching:
+                task.cancel()
+            codes = await self._end()
+            if self._valkey is not None:
+                await self._valkey.stop()
+        log.info("stopped")
+        return 0 if not any(codes) else 1
+
+    async def _redis(self) -> str:
+        if self._settings.redis is not None:
+            return self._settings.redis
+        self._valkey = EmbeddedValkey(self._settings.data_dir, self._settings.redis_port, self._settings.fsync)
+        await self._valkey.start()
+        async with redis.asyncio.from_url(self._valkey.url) as connection:
+            await connection.delete(Keyspace(self._settings.keyspace).brokers)  # of an earlier run
+        return self._valkey.url
+
+    async def _acquainted(self) -> None:
+        """Waits until each worker names all of them to clients, who ask again only minutes later."""
+        from confluent_kafka.admin import AdminClient
+
+        deadline = time.monotonic() + _ACQUAINTED_S
+        for worker in self._workers:
+            assert worker.ready is not None
+            client = AdminClient({"bootstrap.servers": worker.ready["kafka"], "log_level": 0})
+            while time.monotonic() < deadline:
+                found = await asyncio.to_thread(client.list_topics, timeout=_ACQUAINTED_S)
+                if len(found.brokers) >= len(self._workers):
+                    break
+                await asyncio.sleep(0.02)
+
+    async def _end(self) -> list[int]:
+        for worker in self._workers:
+            worker.signal(signal.SIGTERM)
+        return await asyncio.gather(*(worker.ended() for worker in self._workers))
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._stop.is_set():
+            for worker in self._workers:
+                worker.signal(number)  # their second one: they stop at once
+        self._stop.set()
+
+    def _ready_line(self) -> str:
+        found = [worker.ready for worker in self._workers if worker.ready is not None]
+        kafka = [ready["kafka"] for ready in found]
+        if self._valkey is not None:
+            parts = [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
+        else:
+            parts = [f"redis {found[0]['redis']}"]
+        parts += [f"http {ready['http']}" for ready in found if ready["http"]]
+        parts += [f"workers {' '.join(kafka)}", f"kernel {_kernel()}", f"{time.perf_counter() - STARTED:.1f} s"]
+        return f"ketch ready: kafka {kafka[0]}, {', '.join(parts)}"
+
+
+def _kernel() -> str:
+    from ketch.records import KERNEL
+
+    return KERNEL
+
+
+def _environment(settings: Settings, redis_url: str, n: int) -> dict[str, str]:
+    """What the n-th worker is told: everything through the environment, where passwords belong."""
+    given = {name: value for name, value in settings.model_dump().items() if name in settings.model_fields_set}
+    own: Mapping[str, object] = {
+        "workers": 1,
+        "redis": redis_url,
+        "node_id": settings.node_id + n,
+        "port": settings.port and settings.port + n,
+        "advertised_port": settings.advertised_port and settings.advertised_port + n,
+        "http_port": settings.http_port and settings.http_port + n,
+    }
+    told = {f"KETCH_{name.upper()}": str(value) for name, value in {**given, **own}.items() if value is not None}
+    return {name: value for name, value in os.environ.items() if not name.startswith("KETCH_")} | told
