@@ -45,10 +45,10 @@ class Log:
         self.registry = Registry(self.keys, self._reads, session, settings.broker_session_timeout_ms)
         self._session = session.encode()
         self._ahead = ReadAhead()
+        self._archives = Archives(self.keys, self._reads, _archive_properties)
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
-        self._archives = Archives(self.keys, self._reads, _archive_properties)
 
     @property
     def watcher(self) -> Watcher:
@@ -61,10 +61,10 @@ class Log:
         await self._watcher.start()
 
     async def stop(self) -> None:
+        self._archives.stop()
         for part in (self._watcher, self._reads, self._writes):
             await part.stop()
 
-        self._archives.stop()
     @property
     def up(self) -> bool:
         """Whether Redis can be written to and read from now."""
@@ -106,9 +106,8 @@ class Log:
             return now is not None and now.id == topic.id
 
         links = (self._writes, self._reads)
-        return Partition(
-            topic, index, self.keys, self._session, links, self._watcher, alive, self._pending_max, self._ahead
-        )
+        shared = (self._pending_max, self._ahead, self._archives)
+        return Partition(topic, index, self.keys, self._session, links, self._watcher, alive, *shared)
 
     async def delete(self, topic: Topic) -> None:
         """Deletes the topic; what waits on its partitions fails."""

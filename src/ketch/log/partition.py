@@ -332,10 +332,6 @@ class Partition:
         Raises:
             StorageUnavailable: Redis is gone, or the archive.
         """
-        info = await self._info()
-        return await search.first_at_or_after(self._send_range, self.topic, info, timestamp)
-
-    async def latest_timestamp(self) -> Found | None:
         while True:
             bounds = await self.bounds()
             found = None
@@ -347,6 +343,10 @@ class Partition:
 
     async def local_first_at_or_after(self, timestamp: int) -> Found | None:
         """As `first_at_or_after`, among the records that Redis holds."""
+        info = await self._info()
+        return await search.first_at_or_after(self._send_range, self.topic, info, timestamp)
+
+    async def latest_timestamp(self) -> Found | None:
         """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""
         bounds, info = await self.bounds(), await self._info()
         archived = None

@@ -30,12 +30,12 @@ class Keyspace:
         """Stream: the log of one partition."""
         return f"{self.name}:stream:{topic}:{partition}".encode()
 
-    def commit(self, stream: bytes, group: str) -> bytes:
-        """String: the committed offset of one group on one stream."""
     def archive(self, topic: str) -> bytes:
         """Hash: what of a topic has been archived, and where."""
         return f"{self.name}:archive:{topic}".encode()
 
+    def commit(self, stream: bytes, group: str) -> bytes:
+        """String: the committed offset of one group on one stream."""
         return self.name.encode() + b":commit:" + stream + b":" + group.encode()
 
     def group(self, group: str) -> bytes:
