@@ -1,7 +1,7 @@
 # `make help` says what each target does. Needs make and, for a fresh Debian, nothing else: see scripts/bootstrap.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install install-spark run test check bench clean dev
+.PHONY: help install install-spark run test check bench bench-compare clean dev
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
@@ -34,9 +34,12 @@ test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port
 check: dev ## Lint, format, types, layers
 	@scripts/check
 
-bench: dev ## Measure Ketch against raw Valkey, write BENCHMARKS.md; a part: ONLY=consume,kcat; in a minute: QUICK=1
+bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md; ONLY=produce,latency  QUICK=1
 	@scripts/test-tools
 	$(VENV)/bin/python -m bench $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick) $(ARGS)
+
+bench-compare: dev ## Show what changed between two runs: A=bench/results/x.json B=bench/results/y.json
+	@$(VENV)/bin/python -m bench compare "$(A)" "$(B)"
 
 clean: ## Remove .venv, build and cache files (not ketch-data)
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,6 +1,6 @@
-"""What Ketch costs, against the Redis it stands on: contestant x scenario x client -> records per second.
+"""How Ketch does beside Apache Kafka and the Redis it stands on.
 
-A contestant is a server that is started afresh, a scenario a load, a client a program that puts the load on one kind of
-contestant. Every cell runs in every round, contestants in turn, so that what else the machine does hits all alike; only
-ratios of such runs mean anything.
+A contestant is a server, a scenario a load on it. Every round starts each contestant afresh and puts all scenarios on
+it, contestants in turn, so that what else the machine does hits all alike; a ratio is the median of the rounds' own
+ratios, and only ratios mean anything on another machine.
 """

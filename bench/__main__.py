@@ -1,98 +1,92 @@
-"""`python -m bench`: runs the cells, keeps them as JSON in bench/results, writes BENCHMARKS.md when all of them ran."""
+"""`python -m bench [run|compare A B|render [FILE]]`.
+
+run measures, keeps the numbers in bench/results and, when all of it ran, writes BENCHMARKS.md and bench/plots; compare
+shows what changed from one kept run to another; render writes the page again from a kept run, by default the newest.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import resource
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import machine, report
-from bench.clients import CLIENTS
+from rich.console import Console
+
+from bench import compare, report, results
 from bench.contestants import CONTESTANTS
-from bench.model import BenchError, Cell, Client, Contestant, Scenario
+from bench.model import ROUNDS, BenchError
+from bench.runner import QUICK, Plan, carry_out
 
 _HERE = Path(__file__).parent
-_COUNTS = {100: 1_000_000, 1000: 200_000}  # records: a second or two of raw XADD
-_QUICK = 10  # QUICK=1 divides by it
-_VERBS = ("produce", "consume")
+_PAGE = _HERE.parent / "BENCHMARKS.md"
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--only", default="", help="parts of names, with commas: produce-100, kcat, consume-1000/kcat")
-    parser.add_argument("--quick", action="store_true", help="one short round, no BENCHMARKS.md")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--records", type=int, help="instead of the usual numbers")
-    parser.add_argument("--results", type=Path, default=_HERE / "results", help="directory of the JSON")
-    return parser.parse_args()
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.set_defaults(command="run")
+    commands = parser.add_subparsers(dest="command")
+    run = commands.add_parser("run", help="measure")
+    run.add_argument("--only", default="", help="parts of scenario/load/client, with commas; + joins several")
+    run.add_argument("--contestants", default="", help=", ".join(made.name for made in CONTESTANTS))
+    run.add_argument("--quick", action="store_true", help="one round of a tenth of the load, no BENCHMARKS.md")
+    run.add_argument("--rounds", type=int, default=ROUNDS)
+    run.add_argument("--factor", type=float, default=1.0, help="part of the usual load")
+    run.add_argument("--results", type=Path, default=_HERE / "results", help="directory of the JSON")
+    differ = commands.add_parser("compare", help="show what changed from A to B")
+    differ.add_argument("a", type=Path)
+    differ.add_argument("b", type=Path)
+    render = commands.add_parser("render", help="write BENCHMARKS.md from a kept run")
+    render.add_argument("file", type=Path, nargs="?")
+    words = sys.argv[1:]
+    return parser.parse_args(words if words[:1] and words[0] in commands.choices else ["run", *words])
 
 
 def main() -> None:
     arguments = _arguments()
-    rounds = 1 if arguments.quick else arguments.rounds
-    cells: list[Cell] = []
     try:
-        for turn in range(rounds):
-            for size in _COUNTS:
-                cells += _round(turn, size, arguments)
+        sys.exit({"run": _run, "compare": _compare, "render": _render}[arguments.command](arguments))
     except BenchError as error:
         sys.exit(f"bench: {error}")
-    if not cells:
-        sys.exit(f"bench: no cell is named by --only {arguments.only}")
-    _keep(cells, rounds, arguments)
 
 
-def _round(turn: int, size: int, arguments: argparse.Namespace) -> Iterator[Cell]:
-    """Every contestant with its clients; every other round the other way round, so that none is always the first."""
-    for contestant in CONTESTANTS if turn % 2 == 0 else CONTESTANTS[::-1]:
-        clients = [client() for client in CLIENTS]
-        mine = [client for client in clients if client.contestant == contestant.name]
-        yield from _contest(contestant(), mine, turn, size, arguments)
+def _run(arguments: argparse.Namespace) -> int:
+    if not Path("/proc/self/stat").exists():
+        raise BenchError("the harness wants Linux: it reads the servers' CPU time and memory from /proc")
+    # For the scenario of many connections, in the servers too.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    plan = Plan(
+        _parts(arguments.only),
+        _parts(arguments.contestants),
+        1 if arguments.quick else arguments.rounds,
+        arguments.factor * (QUICK if arguments.quick else 1),
+        arguments.quick,
+    )
+    result = carry_out(plan)
+    print(f"kept in {result.save(arguments.results)}")
+    report.summary(result, Console())
+    if not (plan.only or plan.contestants or plan.factor != 1):
+        report.write(result, _PAGE, _HERE / "plots")
+        print(f"wrote {_PAGE.name} and {_HERE.name}/plots")
+    return 1 if result.failed else 0
 
 
-def _contest(
-    contestant: Contestant, clients: list[Client], turn: int, size: int, arguments: argparse.Namespace
-) -> Iterator[Cell]:
-    wanted = {client.name: _wanted(client, size, arguments.only) for client in clients}
-    if not any(wanted.values()):
-        return
-    count = arguments.records or _COUNTS[size] // (_QUICK if arguments.quick else 1)
-    with contestant as endpoint:
-        for client in clients:
-            for verb in _VERBS[: 1 + max((_VERBS.index(verb) for verb in wanted[client.name]), default=-1)]:
-                scenario = Scenario(verb, size, count)
-                before = machine.busy()
-                seconds = client.run(endpoint, scenario, f"bench-{client.name}-{size}")
-                if verb in wanted[client.name]:
-                    cell = Cell(scenario, client.name, turn, seconds, before)
-                    print(f"round {turn + 1}: {scenario.name}/{client.name} {cell.rate:,.0f} records/s", flush=True)
-                    yield cell
+def _parts(words: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in words.split(",") if part.strip())
 
 
-def _wanted(client: Client, size: int, only: str) -> list[str]:
-    """The verbs of the client's cells that `only` names, those of the base if it names any of that scenario."""
-    parts = [part.strip() for part in only.split(",") if part.strip()] or [""]
-    names = [make().name for make in CLIENTS] if client.name == report.BASE else [client.name]
-    return [verb for verb in _VERBS if any(part in f"{verb}-{size}/{name}" for part in parts for name in names)]
+def _compare(arguments: argparse.Namespace) -> int:
+    compare.show(results.load(arguments.a), results.load(arguments.b), Console())
+    return 0
 
 
-def _keep(cells: list[Cell], rounds: int, arguments: argparse.Namespace) -> None:
-    now, facts = datetime.now(UTC), machine.facts()
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    path = arguments.results / f"{now:%Y%m%d-%H%M%S}.json"
-    measured = [{**asdict(cell), "rate": cell.rate} for cell in cells]
-    result = {"at": now.isoformat(), "machine": facts, "rounds": rounds, "cells": measured}
-    path.write_text(json.dumps(result, indent=1))
-    found = report.rows(cells)
-    print(report.table(found))
-    print(f"kept in {path}")
-    if not (arguments.only or arguments.quick or arguments.records):
-        Path("BENCHMARKS.md").write_text(report.page(cells, rounds, facts))
-        print("wrote BENCHMARKS.md")
+def _render(arguments: argparse.Namespace) -> int:
+    kept = sorted((_HERE / "results").glob("*.json"))
+    if not (arguments.file or kept):
+        raise BenchError("there is no kept run: make bench")
+    report.write(results.load(arguments.file or kept[-1]), _PAGE, _HERE / "plots")
+    return 0
 
 
 if __name__ == "__main__":

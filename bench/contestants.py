@@ -2,66 +2,181 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import ClassVar, Self
 
-from bench.model import BenchError, Endpoint
+import redis
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
-_READY = re.compile(r"ketch ready: kafka (?P<kafka>[\d.]+:\d+), redis unix:(?P<redis>.+) and ")
-_START_SECONDS = 30.0
+from bench.model import BenchError, Unavailable
+from tests.support import apache_kafka
+
+_READY = re.compile(r"ketch ready: kafka (?P<kafka>[\d.]+:\d+), redis unix:(?P<redis>.+?) and ")
+_START_SECONDS = 120.0
+_ADMIN_SECONDS = 60.0
+_ADMIN_TOPICS = 250  # in one request
 
 
-class Ketch:
+class Server:
+    """A server in a directory of its own; `with` starts and stops it."""
+
+    name: ClassVar[str]
+    shown: ClassVar[str]  # in tables
+    topic_configs: ClassVar[dict[str, str]] = {}
+    kafka = ""  # host:port
+
+    def __init__(self) -> None:
+        self._admin: AdminClient | None = None
+
+    @property
+    def pid(self) -> int:
+        """The root of its processes."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.kafka, "log_level": 3})
+        return self._admin
+
+    def create(self, *topics: str, partitions: int = 1) -> None:
+        """KafkaException where the server refuses it."""
+        new = [NewTopic(topic, partitions, 1, config=self.topic_configs) for topic in topics]
+        for start in range(0, len(new), _ADMIN_TOPICS):
+            futures = self.admin().create_topics(new[start : start + _ADMIN_TOPICS], request_timeout=_ADMIN_SECONDS)
+            for future in futures.values():
+                future.result(_ADMIN_SECONDS)
+
+    def delete(self, *topics: str) -> None:
+        for future in self.admin().delete_topics(list(topics), request_timeout=_ADMIN_SECONDS).values():
+            future.result(_ADMIN_SECONDS)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._admin = None
+        self.stop()
+
+
+class Ketch(Server):
     """`ketch serve` with its embedded Valkey and default settings (appendfsync everysec)."""
 
     name = "ketch"
+    shown = "Ketch, record layout"
 
-    def __init__(self, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, *arguments: str) -> None:
+        super().__init__()
         self._arguments = arguments
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Endpoint:
         self._directory = tempfile.TemporaryDirectory(prefix="ketch-bench-")
-        home = Path(self._directory.name)
-        output = home / "ketch.log"
-        command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--redis-port", "0"]
-        with output.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, "--data-dir", str(home / "data"), *self._arguments], stdout=log, stderr=log
-            )
-        try:
-            return self._wait_ready(output)
-        except BaseException:
-            self.__exit__()
-            raise
+        self._process: subprocess.Popen[bytes] | None = None
+        self.redis = Path()  # Valkey's unix socket
 
-    def _wait_ready(self, output: Path) -> Endpoint:
+    @property
+    def pid(self) -> int:
         assert self._process is not None
+        return self._process.pid
+
+    def store(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=str(self.redis))
+
+    def start(self) -> None:
+        """Starts it and waits until it is ready; once stopped it starts again with its data."""
+        output = Path(self._directory.name) / "ketch.log"
+        data = Path(self._directory.name) / "data"
+        command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--redis-port", "0", "--data-dir", str(data)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with output.open("wb") as log:
+            self._process = subprocess.Popen([*command, *self._arguments], stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             ready = _READY.search(output.read_text(errors="replace"))
             if ready:
-                return Endpoint(ready["kafka"], Path(ready["redis"]))
-            time.sleep(0.02)
+                self.kafka, self.redis = ready["kafka"], Path(ready["redis"])
+                return
+            time.sleep(0.005)
         raise BenchError(f"Ketch did not start: {output.read_text(errors='replace')[-500:]}")
 
-    def __exit__(self, *error: object) -> None:
+    def halt(self) -> None:
+        """Stops it and keeps its data."""
+        self._admin = None
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGTERM)
             self._process.wait()
-        if self._directory is not None:
-            self._directory.cleanup()
+            self._process = None
+
+    def stop(self) -> None:
+        self.halt()
+        self._directory.cleanup()
 
 
 class Valkey(Ketch):
     """The same Valkey with the same settings, since it is the one that an idle Ketch has started."""
 
     name = "valkey"
+    shown = "raw Valkey"
 
 
-CONTESTANTS = (Valkey, Ketch)
+class KetchBatch(Ketch):
+    """The same broker, with topics in the batch layout."""
+
+    name = "ketch-batch"
+    shown = "Ketch, batch layout"
+    topic_configs: ClassVar[dict[str, str]] = {"storage.layout": "batch"}
+
+    def start(self) -> None:
+        super().start()
+        try:
+            self.create("bench-probe")
+        except KafkaException as error:
+            raise Unavailable(f"the broker refuses storage.layout=batch: {error.args[0].str()}") from None
+        self.delete("bench-probe")
+
+
+class Kafka(Server):
+    """Apache Kafka, one KRaft node with its own default settings and heap."""
+
+    name = "kafka"
+    shown = f"Apache Kafka {apache_kafka.VERSION}"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kafka = apache_kafka.ApacheKafka(heap="1G")
+
+    @property
+    def pid(self) -> int:
+        return self._kafka.pid
+
+    def start(self) -> None:
+        if reason := apache_kafka.missing_tools():
+            raise Unavailable(reason)
+        try:
+            self._kafka.start()
+        except RuntimeError as error:
+            raise Unavailable(str(error)) from None
+        self.kafka = self._kafka.bootstrap
+
+    def stop(self) -> None:
+        self._kafka.stop()
+
+
+CONTESTANTS: tuple[type[Server], ...] = (Valkey, Ketch, KetchBatch, Kafka)
+SHOWN = {contestant.name: contestant.shown for contestant in CONTESTANTS}

