@@ -62,6 +62,30 @@ class Topic:
         return 0 if self.codec.dense else self.created << self.codec.bits
 
 
+def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
+    """The topic from the reply of HGETALL; None, and an error in the log, where its hash is damaged."""
+    hash_ = {key.decode(): value.decode() for key, value in zip(reply[::2], reply[1::2], strict=True)}
+    configs = {c.name: hash_.get(c.field, defaults[c.name]) for c in CONFIGS.values()}
+    if configs["compression.type"] == "none":
+        configs["compression.type"] = "uncompressed"
+    try:
+        return Topic(
+            name=name,
+            id=uuid.UUID(hash_["id"]),
+            partitions=int(hash_["partitions"]),
+            created=int(hash_.get("created", 0)),
+            codec=OffsetCodec(int(configs["offsetSequenceBits"]), configs["offset.ids"] == "dense"),
+            configs=configs,
+            codec_seen=hash_.get("producerCompression", "none"),
+            message_bytes=int(hash_.get("messageBytes") or 0),
+            largest_record=max(int(hash_.get("largestRecord", 0)), LARGE_RECORD),
+            timestamp_lead=int(hash_.get("timestampLead", 0)),
+        )
+    except (KeyError, ValueError) as error:  # somebody's hand
+        log.error("topic %s: its hash %s is damaged (%r)", name, keys.topic(name).decode(), error)
+        return None
+
+
 class Catalog:
     """Reads and writes the catalog; holds what it read for at most `max_age` seconds.
 
@@ -157,6 +181,7 @@ class Catalog:
         topic_id, partitions = await self._link.pipe.call("HMGET", self._keys.topic(name), "id", "partitions")
         streams = [self._keys.stream(name, partition) for partition in range(int(partitions or 0))]
         keys = [*streams, *map(self._keys.producers, streams), *await self._scan(self._keys.commits(name))]
+        keys.append(self._keys.archive(name))
         await self._link.pipe.calls([("UNLINK", key) for key in keys])  # one key each: a cluster has slots
         if topic_id is not None:
             await self._link.pipe.call("HDEL", self._keys.topic_ids, topic_id)
@@ -181,7 +206,6 @@ class Catalog:
         self._cache.pop(name, None)
         self._names = None
 
-        keys.append(self._keys.archive(name))
     async def _load(self, names: list[str]) -> list[Topic | None]:
         commands: list[tuple[bytes | str | int, ...]] = []
         for name in names:
@@ -190,31 +214,12 @@ class Catalog:
         now = time.monotonic()
         if len(self._cache) > _CACHE_MAX:
             self._cache.clear()
-        topics = [self._parse(name, replies[2 * i + 1]) if replies[2 * i] else None for i, name in enumerate(names)]
+        topics = [
+            parse_topic(name, replies[2 * i + 1], self._keys, self._defaults) if replies[2 * i] else None
+            for i, name in enumerate(names)
+        ]
         for name, topic in zip(names, topics, strict=True):
             self._cache[name] = (now, topic)
             if topic is not None:
                 self._ids[topic.id] = name
         return topics
-
-    def _parse(self, name: str, reply: list[bytes]) -> Topic | None:
-        hash_ = {key.decode(): value.decode() for key, value in zip(reply[::2], reply[1::2], strict=True)}
-        configs = {c.name: hash_.get(c.field, self._defaults[c.name]) for c in CONFIGS.values()}
-        if configs["compression.type"] == "none":
-            configs["compression.type"] = "uncompressed"
-        try:
-            return Topic(
-                name=name,
-                id=uuid.UUID(hash_["id"]),
-                partitions=int(hash_["partitions"]),
-                created=int(hash_.get("created", 0)),
-                codec=OffsetCodec(int(configs["offsetSequenceBits"]), configs["offset.ids"] == "dense"),
-                configs=configs,
-                codec_seen=hash_.get("producerCompression", "none"),
-                message_bytes=int(hash_.get("messageBytes") or 0),
-                largest_record=max(int(hash_.get("largestRecord", 0)), LARGE_RECORD),
-                timestamp_lead=int(hash_.get("timestampLead", 0)),
-            )
-        except (KeyError, ValueError) as error:  # somebody's hand
-            log.error("topic %s: its hash %s is damaged (%r)", name, self._keys.topic(name).decode(), error)
-            return None

@@ -1,0 +1,170 @@
+"""From options to ranges: which offsets a batch or a micro-batch reads, and how they are cut into tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ketch.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from ketch.spark.connection import Connection
+from ketch.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions, TopicPartition
+from ketch.spark.reader import DataLoss, Span
+from ketch.spark.topics import Partition, boundary, first_at_or_after, look
+from ketch.store.keys import Keyspace
+
+log = logging.getLogger(__name__)
+
+View = Mapping[TopicPartition, Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What one task reads: offsets of one partition."""
+
+    topic: str
+    index: int
+    span: Span
+    log_append_time: bool
+
+
+class Planner:
+    """Asks Redis what there is and decides what to read.
+
+    Args:
+        connection: given to each method that asks, for a planner outlives its connections.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._keys = Keyspace(options.keyspace)
+
+    # -- where things are
+
+    def view(self, connection: Connection) -> View:
+        """Every partition that is read, now."""
+        return look(connection, self._keys, self._options.topics)
+
+    def check_topics(self, view: View) -> None:
+        """Raises UnknownTopicOrPartition where a topic that was named does not exist."""
+        topics = self._options.topics
+        wanted = dict.fromkeys([*topics.names, *(topic for topic, _ in topics.assigned)])
+        missing = [name for name in wanted if not any(topic == name for topic, _ in view)]
+        if missing:
+            keyspace = f"keyspace {self._options.keyspace} of {self._options.server.address().describe()}"
+            raise UnknownTopicOrPartition(f"Unknown topic {', '.join(missing)} in {keyspace}.")
+
+    def start(self, connection: Connection, view: View) -> Offsets:
+        """The offsets to begin with.
+
+        Raises:
+            OffsetOutOfRange: an offset or time that the log does not have, see `startingOffsetsByTimestampStrategy`.
+        """
+        return self._resolve(connection, view, self._options.start, self._options.unmatched_start == "error")
+
+    def end(self, connection: Connection, view: View) -> Offsets:
+        """The offsets a batch read ends at; raises as `start`."""
+        return self._resolve(connection, view, self._options.end, strict=False)
+
+    def _resolve(self, connection: Connection, view: View, position: Position, strict: bool) -> Offsets:
+        self._check_complete(view, position)
+        return {key: self._offset(connection, view[key], position, strict) for key in view}
+
+    def _check_complete(self, view: View, position: Position) -> None:
+        given = position.offsets if position.offsets is not None else position.timestamps
+        if given is None or given.keys() == view.keys():
+            return
+        missing, unknown = view.keys() - given.keys(), given.keys() - view.keys()
+        what = f"misses {_names(missing)}" if missing else f"names {_names(unknown)}, which is not read"
+        raise OffsetOutOfRange(f"Option {position.option} has to name every partition that is read: it {what}.")
+
+    def _offset(self, connection: Connection, partition: Partition, position: Position, strict: bool) -> int:
+        key = partition.topic.name, partition.index
+        timestamp = position.timestamp if position.timestamps is None else position.timestamps[key]
+        if timestamp is not None:
+            found = first_at_or_after(connection, partition, timestamp)
+            if found is None and strict:
+                raise OffsetOutOfRange(
+                    f"Option {position.option}: {key[0]}-{key[1]} has no record at or after {timestamp}"
+                    " (startingOffsetsByTimestampStrategy=latest begins at the end then)."
+                )
+            return partition.end if found is None else found
+        offset = position.everywhere if position.offsets is None else position.offsets[key]
+        if offset in (EARLIEST, LATEST):
+            return partition.start if offset == EARLIEST else partition.end
+        return self._within(partition, offset, position.option)
+
+    def _within(self, partition: Partition, offset: int, option: str) -> int:
+        if partition.start <= offset <= partition.end:
+            return offset
+        self.lost(
+            f"Offset {offset} in option {option} is out of range:"
+            f" {partition.topic.name}-{partition.index} has {partition.start} to {partition.end}"
+        )
+        return min(max(offset, partition.start), partition.end)
+
+    def lost(self, message: str) -> None:
+        """Records that were to be read are not there: DataLoss, or a warning without `failOnDataLoss`."""
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{message}; set the option failOnDataLoss to false to go on all the same.")
+        log.warning("%s.", message)
+
+    # -- how much of it
+
+    def limited(self, connection: Connection, view: View, start: Offsets, end: Offsets, records: int) -> Offsets:
+        """An end that is about `records` records from `start` on, shared out by how much each partition has."""
+        sizes = {key: view[key].about(start[key], end[key]) for key in end}
+        waiting = {key: size for key, size in sizes.items() if size}
+        total = sum(waiting.values())
+        limited = dict(end)
+        for key, size in waiting.items():
+            # Half of it in equal parts, for with time ids a size is a guess from the average density.
+            share = -(-records // (2 * len(waiting))) + -(-records * size // (2 * total))
+            if min(view[key].info.length, end[key] - start[key]) > share:
+                limited[key] = min(end[key], boundary(connection, view[key], start[key], min(share, records)))
+        return limited
+
+    def ranges(self, connection: Connection, view: View, start: Offsets, end: Offsets) -> list[Range]:
+        """What lies between two sets of offsets as tasks."""
+        found = [(view[key], max(start[key], view[key].start), end[key]) for key in sorted(end) if key in view]
+        found = [(partition, low, high) for partition, low, high in found if low < high]
+        sizes = [partition.about(low, high) for partition, low, high in found]
+        pieces = self._pieces(sizes)
+        return [
+            _range(partition, edges)
+            for (partition, low, high), size, count in zip(found, sizes, pieces, strict=True)
+            for edges in _cut(connection, partition, (low, high), size, count)
+        ]
+
+    def _pieces(self, sizes: list[int]) -> list[int]:
+        """Into how many tasks each range is cut (KafkaOffsetRangeCalculator of Spark)."""
+        most, least = self._options.max_records_per_partition, self._options.min_partitions
+        pieces = [-(-size // most) if most else 1 for size in sizes]
+        if least and sum(pieces) < least:
+            total = sum(sizes)
+            pieces = [max(count, round(least * size / total)) for count, size in zip(pieces, sizes, strict=True)]
+        return pieces
+
+
+def _cut(
+    connection: Connection, partition: Partition, edges: tuple[int, int], size: int, pieces: int
+) -> Iterable[tuple[int, int]]:
+    low, high = edges
+    while pieces > 1:
+        middle = min(high, boundary(connection, partition, low, -(-size // pieces)))
+        if middle >= high:
+            break
+        yield low, middle
+        size, pieces, low = size - size // pieces, pieces - 1, middle
+    yield low, high
+
+
+def _range(partition: Partition, edges: tuple[int, int]) -> Range:
+    topic = partition.topic
+    span = Span(partition.stream, topic.codec, *edges, partition.info, topic.largest_record)
+    log_append_time = topic.configs["message.timestamp.type"] == "LogAppendTime"
+    return Range(topic.name, partition.index, span, log_append_time)
+
+
+def _names(keys: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{index}" for topic, index in sorted(keys))

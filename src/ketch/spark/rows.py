@@ -1,0 +1,97 @@
+"""Records as the rows of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ketch.records import DecodedBatch
+from ketch.records.arrow import to_arrow
+from ketch.spark.connection import Server
+from ketch.spark.plan import Range
+from ketch.spark.reader import read_batches
+
+DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
+
+_MICROS_MAX = 2**63 // 1000 - 1  # ms that fit into a timestamp of Spark
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_TEXT_HEADERS = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", _TIMESTAMP),
+        ("timestampType", pa.int32()),
+    ]
+)
+_SCHEMA_HEADERS = _SCHEMA.append(pa.field("headers", _HEADERS))
+
+
+def read(server: Server, what: Range, fail_on_loss: bool, headers: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of a range; raises as `reader.read_batches`."""
+    for batches in read_batches(server, what.span, fail_on_loss):
+        rows = within(batches, what.span.start, what.span.end)
+        if rows.num_rows:
+            yield _columns(rows, what, headers)
+
+
+def within(batches: list[DecodedBatch], start: int, end: int) -> pa.RecordBatch:
+    """The records of batches with offsets from `start` to below `end`."""
+    rows = to_arrow(batches)
+    if batches[0][0] >= start and batches[-1][0] + batches[-1][1] < end:
+        return rows
+    offsets = rows.column("offset")
+    return rows.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
+
+
+def _columns(rows: pa.RecordBatch, what: Range, headers: bool) -> pa.RecordBatch:
+    topic, partition, kind = _constants(what.topic, what.index, int(what.log_append_time), rows.num_rows)
+    columns = [
+        rows.column("key"),
+        rows.column("value"),
+        topic,
+        partition,
+        rows.column("offset"),
+        _micros(rows.column("timestamp")),
+        kind,
+    ]
+    if headers:
+        columns.append(_text_headers(rows.column("headers")))
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA_HEADERS if headers else _SCHEMA)
+
+
+@lru_cache(maxsize=16)
+def _constants(topic: str, partition: int, kind: int, count: int) -> tuple[pa.Array, pa.Array, pa.Array]:
+    return (
+        pa.repeat(pa.scalar(topic), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.repeat(pa.scalar(kind, pa.int32()), count),
+    )
+
+
+def _micros(millis: pa.Array) -> pa.Array:
+    """Null where a timestamp is beyond what Spark's can hold: one odd record must not end the query."""
+    try:
+        return pc.multiply_checked(millis, 1000).cast(_TIMESTAMP)
+    except pa.ArrowInvalid:
+        fits = pc.and_(pc.less_equal(millis, _MICROS_MAX), pc.greater_equal(millis, -_MICROS_MAX))
+        return pc.multiply(pc.if_else(fits, millis, pa.scalar(None, pa.int64())), 1000).cast(_TIMESTAMP)
+
+
+def _text_headers(headers: pa.Array) -> pa.Array:
+    """Header names as text; bytes that are none become U+FFFD, as a Kafka client has them."""
+    names, values = headers.values.flatten()
+    try:
+        text = names.cast(pa.string())
+    except pa.ArrowInvalid:
+        text = pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
+    items = pa.StructArray.from_arrays([text, values], fields=list(_TEXT_HEADERS))
+    return pa.ListArray.from_arrays(headers.offsets, items)

@@ -1,0 +1,206 @@
+"""The data source `ketch`: what Spark calls, on the driver and in its tasks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from ketch.errors import StorageUnavailable
+from ketch.spark import rows
+from ketch.spark.connection import Connection, connected
+from ketch.spark.options import Offsets, ReadOptions, TopicPartition, include_headers, read_options
+from ketch.spark.plan import Planner, Range, View
+from ketch.spark.topics import Partition
+from ketch.store.streams import StreamInfo
+
+T = TypeVar("T")
+
+_RETRIES = 5  # of the driver's questions to Redis
+_BACKOFF = 0.1  # s before the first; it doubles
+
+
+class KetchDataSource(DataSource):
+    """`format("ketch")`: columns and options as Spark's Kafka source and sink, see docs/spark.md."""
+
+    options: MutableMapping[str, str]
+
+    @classmethod
+    def name(cls) -> str:
+        return "ketch"
+
+    def schema(self) -> str:
+        return f"{rows.DDL}, {rows.HEADERS_DDL}" if include_headers(self.options) else rows.DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(read_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(read_options(self.options, streaming=True))
+
+
+@dataclass
+class Task(InputPartition):
+    """What one task reads."""
+
+    range: Range
+
+
+class _Reader:
+    """What both readers share."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._planner = Planner(options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Task)
+        options = self._options
+        return rows.read(options.server, partition.range, options.fail_on_data_loss, options.include_headers)
+
+    def _ask(self, question: Callable[[Connection], T]) -> T:
+        """An answer of Redis; it may be away for some seconds."""
+        for attempt in range(_RETRIES):
+            try:
+                with connected(self._options.server) as connection:
+                    return question(connection)
+            except StorageUnavailable:
+                time.sleep(_BACKOFF * 2**attempt)
+        with connected(self._options.server) as connection:
+            return question(connection)
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """One read from the start to the end that the options say; planned once per DataFrame."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Task(range_) for range_ in self._ask(self._plan)]
+
+    def _plan(self, connection: Connection) -> list[Range]:
+        view = self._planner.view(connection)
+        self._planner.check_topics(view)
+        start, end = self._planner.start(connection, view), self._planner.end(connection, view)
+        return self._planner.ranges(connection, view, start, end)
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches. An offset of the stream is Kafka's: `{"topic": {"0": 123}}`, the next offset of each partition."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._seen: View = {}  # as the last end was decided
+        self._marks: dict[tuple[TopicPartition, int], StreamInfo] = {}  # an end -> the stream as that was its end
+        self._held_since: float | None = None  # minOffsetsPerTrigger: when records began to wait
+
+    def initialOffset(self) -> dict[str, Any]:
+        return _encode(self._ask(self._initial))
+
+    def _initial(self, connection: Connection) -> Offsets:
+        view = self._planner.view(connection)
+        self._planner.check_topics(view)
+        start = self._planner.start(connection, view)
+        self._mark(view, start)
+        return start
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_per_trigger
+        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        view = self._ask(self._planner.view)
+        self._target = {key: partition.end for key, partition in view.items()}
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return _encode({key: partition.end for key, partition in self._seen.items()})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return _encode(self._ask(lambda connection: self._latest(connection, _decode(start), limit)))
+
+    def _latest(self, connection: Connection, begin: Offsets, limit: ReadLimit) -> Offsets:
+        view = self._seen = self._planner.view(connection)
+        self._mark(view, begin)
+        # New partitions are read from their start, however the others began (as Spark's Kafka source).
+        start = {key: begin.get(key, partition.start) for key, partition in view.items()}
+        end = {key: partition.end for key, partition in view.items()}
+        if self._target is not None:
+            end = {key: min(end[key], self._target[key]) for key in end if key in self._target}
+        end = {key: max(start[key], offset) for key, offset in end.items()}
+        if self._waits(view, start, end):
+            return {key: begin[key] for key in end if key in begin}
+        if isinstance(limit, ReadMaxRows):
+            return self._planner.limited(connection, view, start, end, limit.max_rows)
+        return end
+
+    def _mark(self, view: View, begin: Offsets) -> None:
+        known = {mark: info for mark, info in self._marks.items() if begin.get(mark[0]) == mark[1]}
+        self._marks = known | {(key, partition.end): partition.info for key, partition in view.items()}
+
+    def _waits(self, view: View, start: Offsets, end: Offsets) -> bool:
+        """Fewer than minOffsetsPerTrigger are there, and not for long."""
+        least = self._options.min_per_trigger
+        waiting = sum(view[key].about(start[key], end[key]) for key in end)
+        if not least or self._target is not None or waiting == 0 or waiting >= least:
+            self._held_since = None
+            return False
+        self._held_since = self._held_since or time.monotonic()
+        if time.monotonic() - self._held_since < self._options.max_trigger_delay:
+            return True
+        self._held_since = None
+        return False
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        ranges = self._ask(lambda connection: self._plan(connection, _decode(start), _decode(end)))
+        return [Task(range_) for range_ in ranges]
+
+    def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[Range]:
+        view = self._planner.view(connection)
+        start = {key: start.get(key, view[key].start if key in view else 0) for key in end | start}
+        self._check_loss(view, start, end)
+        end = {key: offset for key, offset in end.items() if key in view}
+        return self._planner.ranges(connection, view, start, end)
+
+    def _check_loss(self, view: View, start: Offsets, end: Offsets) -> None:
+        gone = sorted(key for key in start if key not in view)
+        if gone:
+            self._planner.lost(f"{', '.join(f'{topic}-{index}' for topic, index in gone)} were deleted")
+        for key, offset in end.items():
+            if key not in view:
+                continue
+            partition, begin, name = view[key], start[key], f"{key[0]}-{key[1]}"
+            if offset < begin or partition.end < offset:
+                actual = min(offset, partition.end)
+                self._planner.lost(f"{name} ends at offset {actual}, below {max(begin, offset)}: it was made anew")
+            elif begin < min(offset, partition.start) and not self._only_read_ones_gone(key, begin, partition):
+                self._planner.lost(f"Records of {name} from offset {begin} to {partition.start} were deleted")
+
+    def _only_read_ones_gone(self, key: TopicPartition, begin: int, partition: Partition) -> bool:
+        """With time ids the next record lies far behind the last one: what is between them was never there.
+
+        So the start of a log may pass what a stream has read, and nothing is lost: if no more was removed since than
+        there was when the stream's offset was the log's end.
+        """
+        then, now = self._marks.get((key, begin)), partition.info
+        if then is None or then.removed is None or now.removed is None:
+            return False
+        return 0 <= now.removed - then.removed <= then.length
+
+
+def _encode(offsets: Offsets) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
+    for (topic, index), offset in sorted(offsets.items()):
+        encoded.setdefault(topic, {})[str(index)] = offset
+    return encoded
+
+
+def _decode(offset: dict[str, Any]) -> Offsets:
+    if isinstance(offset, str):
+        offset = json.loads(offset)
+    return {(topic, int(index)): value for topic, partitions in offset.items() for index, value in partitions.items()}
