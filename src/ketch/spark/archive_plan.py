@@ -1,0 +1,199 @@
+"""What the archive job has to do: which ranges of which partitions lie in Redis and not in their tables.
+
+The tables are the truth. Spark's checkpoint only makes a batch happen; what is in it comes from the tables' own
+properties, so that a lost or outdated checkpoint changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from ketch.errors import KetchError
+from ketch.lake.catalog import open_catalog
+from ketch.lake.files import Target
+from ketch.lake.table import ArchiveConflict, ArchiveTable, Progress, Source
+from ketch.spark.connection import Connection, Server
+from ketch.spark.options import TopicPartition, Topics
+from ketch.spark.reader import Span
+from ketch.spark.topics import Partition, boundary, look
+from ketch.store.keys import Keyspace
+from ketch.store.topics import Topic
+
+log = logging.getLogger(__name__)
+
+Ends: TypeAlias = dict[str, dict[str, int]]  # topic -> partition -> offset; as JSON has it
+
+BATCH_RECORDS = 1_000_000  # of one partition in a micro-batch, about
+_SPLIT_RECORDS = 250_000  # a task and a file for each so many, about
+
+# KEYS archive hash. ARGV updated, topic id, field, value, ... A late announcement does not undo a later one.
+_ANNOUNCE = """
+local known=redis.call('HMGET',KEYS[1],'updated','topic-id')
+if known[2] and known[2]~=ARGV[2] then redis.call('DEL',KEYS[1])
+elseif known[1] and tonumber(known[1])>tonumber(ARGV[1]) then return 0 end
+redis.call('HSET',KEYS[1],'updated',ARGV[1],'topic-id',ARGV[2],unpack(ARGV,3))
+return 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What an archive job was told; travels to Spark's processes.
+
+    `topics` are names, none for every topic; `tasks` is how many run at a time.
+    """
+
+    server: Server
+    keyspace: str
+    catalog: str
+    data_dir: str
+    topics: tuple[str, ...] = ()
+    tasks: int = 1
+
+    @property
+    def wanted(self) -> Topics:
+        return Topics(names=self.topics) if self.topics else Topics(pattern=".*")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One task: a range of a partition, and where its rows go."""
+
+    source: Source
+    partition: int
+    span: Span
+    target: Target
+
+
+def source_of(topic: Topic) -> Source:
+    """The topic as its table knows it."""
+    return Source(topic.name, str(topic.id), "dense" if topic.codec.dense else "time", topic.codec.bits)
+
+
+def announce(connection: Connection, keys: Keyspace, table: ArchiveTable) -> None:
+    """Tells the brokers what the table holds; nothing, if the topic is gone."""
+    known = connection.call("HGET", keys.topic(table.topic), "id")
+    if known is None or known.decode() != table.topic_id:
+        return
+    fields: list[str | int] = ["table", ".".join(table.table.name()), "metadata", table.metadata_location]
+    fields += ["records", table.records]
+    for partition, progress in table.progress().items():
+        fields += [f"start:{partition}", progress.start, f"through:{partition}", progress.through]
+    connection.call("EVAL", _ANNOUNCE, 1, keys.archive(table.topic), table.updated, table.topic_id, *fields)
+
+
+class Planner:
+    """Compares Redis with the tables. Lives as long as the job and keeps the tables it has opened."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._keys = Keyspace(job.keyspace)
+        self._catalog = open_catalog(job.catalog, Path(job.data_dir))
+        self._tables: dict[str, ArchiveTable] = {}
+        self._refused: set[str] = set()
+        self._warned: set[TopicPartition] = set()
+
+    def now(self, connection: Connection) -> Ends:
+        """Where each partition ends."""
+        ends: Ends = {}
+        for (topic, index), partition in self._look(connection).items():
+            ends.setdefault(topic, {})[str(index)] = partition.end
+        return ends
+
+    def ends(self, connection: Connection, target: Ends | None) -> Ends:
+        """Up to which offset of each partition the next batch goes: a batch's worth behind what is archived.
+
+        Args:
+            target: where all batches together are to end; None for the end as it is now.
+        """
+        ends: Ends = {}
+        for (topic, index), partition in sorted(self._look(connection).items()):
+            end = partition.end if target is None else target.get(topic, {}).get(str(index), 0)
+            low = self._low(connection, partition, end)
+            if low is not None and low < end and partition.about(low, end) > BATCH_RECORDS:
+                end = min(end, boundary(connection, partition, low, BATCH_RECORDS))
+            ends.setdefault(topic, {})[str(index)] = end
+        return ends
+
+    def splits(self, connection: Connection, ends: Ends) -> list[Split]:
+        """The tasks of a batch."""
+        splits: list[Split] = []
+        for (topic, index), partition in sorted(self._look(connection).items()):
+            end = min(partition.end, ends.get(topic, {}).get(str(index), 0))
+            low = self._low(connection, partition, end, fresh=True)
+            if low is not None and low < end:
+                splits += self._cut(connection, partition, low, end)
+        return splits
+
+    def _look(self, connection: Connection) -> dict[TopicPartition, Partition]:
+        return look(connection, self._keys, self._job.wanted)
+
+    def _low(self, connection: Connection, partition: Partition, end: int, fresh: bool = False) -> int | None:
+        """The next offset to archive; None where the topic cannot be archived."""
+        topic = partition.topic
+        table = self._table(connection, topic)
+        if table is None:
+            return None
+        progress = table.progress().get(partition.index)
+        if progress is None or progress.through < end or fresh:
+            table.table.refresh()
+            progress = table.progress().get(partition.index)
+        if progress is None:
+            return partition.start
+        self._warn(partition, progress)
+        return progress.through
+
+    def _table(self, connection: Connection, topic: Topic) -> ArchiveTable | None:
+        known = self._tables.get(topic.name)
+        if known is not None and known.topic_id == str(topic.id):
+            return known
+        try:
+            table = ArchiveTable.open(self._catalog, source_of(topic))
+        except ArchiveConflict as error:
+            if str(error) not in self._refused:
+                self._refused.add(str(error))
+                log.error("%s", error)
+            return None
+        announce(connection, self._keys, table)  # the last run may have ended between its commit and this
+        self._tables[topic.name] = table
+        return table
+
+    def _warn(self, partition: Partition, progress: Progress) -> None:
+        key = (partition.topic.name, partition.index)
+        if key in self._warned:
+            return
+        name = f"{key[0]}-{key[1]}"
+        if partition.end < progress.through:
+            self._warned.add(key)
+            log.error("%s ends at offset %d but is archived up to %d: has Redis lost records?", name, partition.end,
+                      progress.through)  # fmt: skip
+        elif partition.info.first is not None and partition.start > progress.through and partition.info.removed:
+            self._warned.add(key)
+            log.warning("records of %s from offset %d to %d were deleted before they were archived", name,
+                        progress.through, partition.start)  # fmt: skip
+
+    def _cut(self, connection: Connection, partition: Partition, low: int, end: int) -> Iterable[Split]:
+        table = self._tables[partition.topic.name]
+        source, target = source_of(partition.topic), table.target
+        size = partition.about(low, end)
+        pieces = max(1, min(-(-size // _SPLIT_RECORDS), 2 * self._job.tasks))
+        while low < end:
+            pieces -= 1
+            middle = end if pieces <= 0 else min(end, boundary(connection, partition, low, size // (pieces + 1)))
+            span = Span(
+                partition.stream, partition.topic.codec, low, middle, partition.info, partition.topic.largest_record
+            )
+            yield Split(source, partition.index, span, target)
+            size -= size // (pieces + 1)
+            low = middle
+
+
+def check_topics(job: Job, connection: Connection) -> None:
+    """Raises KetchError for a topic that was asked for and does not exist."""
+    found = {topic for topic, _ in look(connection, Keyspace(job.keyspace), job.wanted)}
+    missing = sorted(set(job.topics) - found)
+    if missing:
+        raise KetchError(f"Unknown topic: {', '.join(missing)}.")
