@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_AGE_S = 1.0  # how old a cached announcement may be
-SETTLED_S = 2.0  # how old one must be before hot entries go: more than any cached one is
+_AGE_S = 0.5  # how old a cached announcement may be
+SETTLED_S = 1.0  # how old one must be before hot entries go: more than any cached one is
 _THREADS = 2
 _KNOWN_MAX = 20_000  # topics whose announcement is cached
 _TABLES_MAX = 64  # whose files are known at a time
@@ -102,7 +102,7 @@ class Archives:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def get(self, topic: Topic) -> Archive | None:
-        """What was last announced, a second ago at most; None where nothing ever was.
+        """What was last announced, half a second ago at most; None where nothing ever was.
 
         Raises:
             StorageUnavailable: Redis is gone.
@@ -214,7 +214,7 @@ class Tier:
     async def settled(self) -> int | None:
         """The offset below which hot entries may be removed; None where the partition has no archive.
 
-        Retention asks again and again: the answer is what it saw some seconds before.
+        Retention asks again and again: the answer is what it saw some time before.
         """
         archive = await self._archives.ask(self._topic())
         span = archive.spans.get(self._index) if archive else None
