@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionSpec
-
 from redis import Redis
 
 from ketch.lake.schema import RECORDS_SCHEMA, iceberg_schema, partition_spec, sort_order, to_lake
