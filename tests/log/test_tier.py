@@ -1,4 +1,4 @@
-"""Records that were archived and trimmed: read, found by time, deleted; and an archive that is not what it should be."""
+"""Records that were archived and trimmed: read, found by time, deleted; an archive that is not what it should be."""
 
 from __future__ import annotations
 
