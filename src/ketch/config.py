@@ -53,6 +53,8 @@ class Settings(BaseSettings):
         "everysec", description="When the embedded Valkey syncs its append-only file to disk."
     )
 
+    archive_catalog: str = Field("ketch", description="The archive's catalog, as pyiceberg's configuration names it.")
+
     http_port: Port | None = Field(None, description="Port of console, metrics and health; default: off.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
@@ -60,6 +62,7 @@ class Settings(BaseSettings):
     auto_create_topics: bool = Field(True, description="Create a topic when a client first asks for it.")
     default_partitions: Positive = Field(1, description="Partitions of a topic created without a number.")
     default_offset_ids: Literal["time", "dense"] = Field("time", description="offset.ids of new topics.")
+    default_storage_layout: Literal["record", "batch"] = Field("record", description="storage.layout of new topics.")
     default_offset_sequence_bits: Annotated[int, Field(ge=10, le=16)] = Field(
         10, description="offsetSequenceBits of new topics."
     )

@@ -151,9 +151,9 @@ _ALL = (
         "storage.layout",
         "storage.layout",
         "string",
-        _constant("record"),
-        "One stream entry per record.",
-        ("record",),
+        lambda s: s.default_storage_layout,
+        "A stream entry per record, for any Redis client (record), or per batch as it was produced, for speed (batch).",
+        ("record", "batch"),
         fixed=True,
     ),
     TopicConfig(

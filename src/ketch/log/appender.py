@@ -20,15 +20,16 @@ from ketch import metrics
 from ketch.errors import KetchError, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.producers import ProducerState, sequence_behind
 from ketch.store import streams
+from ketch.store.layout import Payload
 from ketch.store.link import Link
 from ketch.store.offsets import OffsetCodec
 from ketch.store.pipe import pack, parse
-from ketch.store.streams import Producer, RecordSet, Refusal
+from ketch.store.streams import Producer, Refusal
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
-_MAX_ATTEMPTS = 30  # of one batch; only one with a record too wide for Lua ever comes near
+_MAX_ATTEMPTS = 30  # of one batch; only one with an entry too wide for Lua ever comes near
 _MAX_PRODUCERS = 1_000  # states held of one partition
-_MAX_SCRIPT_RECORDS = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
+_MAX_SCRIPT_ENTRIES = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class _Mode(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class _Append:
-    batch: RecordSet
+    batch: Payload
     producer: tuple[int, int, int] | None  # id, epoch, base sequence
     future: asyncio.Future[int]  # base offset
     attempts: int = 0
@@ -60,7 +61,7 @@ class Appender:
     Args:
         keys: stream, producers and fence key.
         floor: the partition's first offset; no record comes before it.
-        landed: called with (records, their bytes) of every batch stored.
+        landed: called with (entries, their bytes) of every batch stored.
         alive: whether the topic still exists; asked when the stream was not as it had been left.
     """
 
@@ -90,7 +91,7 @@ class Appender:
         self._closed = True
         self._fail_all(UnknownTopicOrPartition("the topic was deleted"))
 
-    def append(self, batch: RecordSet, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
+    def append(self, batch: Payload, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
         """Stores a batch; the future gets the offset of its first record once Redis has it.
 
         Args:
@@ -100,7 +101,7 @@ class Appender:
         the batch is stored then, save that a connection lost at that very moment leaves it open.
         """
         entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
-        entry.wide = batch.count > _MAX_SCRIPT_RECORDS
+        entry.wide = batch.entries > _MAX_SCRIPT_ENTRIES
         if self._closed:
             entry.fail(UnknownTopicOrPartition("the topic was deleted"))
             return entry.future
@@ -206,7 +207,7 @@ class Appender:
     def _stored(self, entry: _Append, base: int) -> None:
         if not entry.future.done():
             entry.future.set_result(base)
-        self._landed(entry.batch.count, len(entry.batch.records))
+        self._landed(entry.batch.entries, entry.batch.size)
 
     def _refuse(self, entry: _Append) -> None:
         self._mode = _Mode.DRAINING

@@ -17,6 +17,7 @@ import time
 from ketch import metrics
 from ketch.errors import KetchError, RedisError
 from ketch.store import native, streams
+from ketch.store.layout import Layout
 from ketch.store.link import Link
 from ketch.store.native import NativeGroup
 from ketch.store.offsets import OffsetCodec
@@ -37,8 +38,11 @@ class Delivery:
         pending_max: deliveries tracked at one time, 0 for none.
     """
 
-    def __init__(self, group: str, where: tuple[str, bytes], codec: OffsetCodec, link: Link, pending_max: int) -> None:
+    def __init__(
+        self, group: str, where: tuple[str, bytes], codec: OffsetCodec, layout: Layout, link: Link, pending_max: int
+    ) -> None:
         self._group, (self._topic, self._stream), self._codec, self._link = group, where, codec, link
+        self._layout = layout
         self._pending_max = pending_max
         self._position: int | None = None  # the offset behind the last delivered entry; None: not known
         self._seen = StreamInfo()  # the stream as it was at the last read
@@ -78,7 +82,7 @@ class Delivery:
         return self._pending_max - self._pending
 
     async def _deliver(self, offset: int, count: int, consumer: str) -> bytes | memoryview:
-        probe = self._link.pipe.send(streams.range_command(self._stream, self._codec, offset, 1))
+        probe = self._link.pipe.send(self._layout.range_command(self._stream, self._codec, offset, 1))
         answer = self._link.pipe.send(native.read_command(self._stream, self._group, consumer, count))
         expected, reply = await asyncio.gather(probe, answer)
         try:
@@ -88,14 +92,12 @@ class Delivery:
         if entries is None or native.first_id(entries) != native.first_id(expected):
             self._position = None
             return await self._plain(offset, count)
-        given = native.entry_count(entries)
-        metrics.delivered(self._group, self._topic, given, tracked=True)
-        self._pending += given
+        self._pending += native.entry_count(entries)
         return entries
 
-    def passed(self, end: int, count: int) -> None:
+    def passed(self, end: int, count: int, records: int) -> None:
         """The consumer was given `count` entries, up to offset `end`, exclusive, that are not tracked."""
-        metrics.delivered(self._group, self._topic, count, tracked=False)
+        metrics.delivered(self._group, self._topic, records, tracked=False)
         if self._position is None:
             return
         self._advance(end, count)
@@ -112,16 +114,18 @@ class Delivery:
             self._entries_read += count
 
     async def _plain(self, offset: int, count: int) -> bytes:
-        return await self._link.pipe.send(streams.range_command(self._stream, self._codec, offset, count))
+        return await self._link.pipe.send(self._layout.range_command(self._stream, self._codec, offset, count))
 
-    async def delivered(self, end: int, count: int, whole: bool) -> None:
+    async def delivered(self, end: int, count: int, records: int, whole: bool) -> None:
         """Says how far the entries read last were given to the consumer: up to offset `end`, exclusive.
 
         Args:
-            count: how many of them.
+            count: how many of them, with how many records.
             whole: all of them were; else those behind are taken back.
         """
-        if self._position is None:  # they did not come through the native group
+        tracked = self._position is not None  # else they did not come through the native group
+        metrics.delivered(self._group, self._topic, records, tracked=tracked)
+        if not tracked:
             return
         self._advance(end, count)
         if not whole:

@@ -2,15 +2,15 @@
 
 `producerCompression`: the codec last produced with, which `compression.type=producer` fetches with, since entries hold
 no codec. `timestampLead`: how far timestamps have run ahead of the clock, which a search by time has to allow for.
-`largestRecord`: a power of two that no record has passed, by which a read bounds the reply it asks Redis for.
+`largestRecord`: a power of two that no entry's payload has passed, by which a read bounds the reply it asks Redis for.
 """
 
 from __future__ import annotations
 
 import time
 
-from ketch.records import BatchHeader, largest_record
-from ketch.store.streams import RecordSet
+from ketch.records import BatchHeader
+from ketch.store.layout import Payload
 from ketch.store.topics import Catalog, Topic
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -25,7 +25,7 @@ class TopicNotes:
         self._catalog = catalog
         self._codec_noted: dict[str, float] = {}
 
-    async def see(self, topic: Topic, header: BatchHeader, batch: RecordSet, now: int) -> None:
+    async def see(self, topic: Topic, header: BatchHeader, batch: Payload, now: int) -> None:
         """Notes what is new in a batch that is about to be stored; `now` in ms.
 
         Raises:
@@ -34,8 +34,8 @@ class TopicNotes:
         lead = header.max_timestamp - now
         if lead > topic.timestamp_lead:
             await self._catalog.note(topic, "timestampLead", -(-lead // _LEAD_STEP) * _LEAD_STEP)
-        if len(batch.records) > topic.largest_record:
-            largest = largest_record(batch.records, batch.count)
+        if batch.size > topic.largest_record:
+            largest = batch.largest()
             if largest > topic.largest_record:
                 await self._catalog.note(topic, "largestRecord", 1 << largest.bit_length())
         codec = CODEC_NAMES[header.codec]

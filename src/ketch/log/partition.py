@@ -12,19 +12,22 @@ from ketch.log import search
 from ketch.log.ahead import ReadAhead
 from ketch.log.appender import Appender
 from ketch.log.delivery import Delivery
+from ketch.log.notes import fetch_codec
 from ketch.log.search import Found
 from ketch.log.tier import Archives, Tier
-from ketch.records import Codec, assemble, empty_batch
-from ketch.store import native, streams
+from ketch.records import DecodedBatch, empty_batch
+from ketch.store import native
 from ketch.store.keys import Keyspace
+from ketch.store.layout import Chunk, DecodedChunk, Payload
 from ketch.store.link import Link
 from ketch.store.offsets import MAX_OFFSET
-from ketch.store.streams import RecordSet, StreamInfo
+from ketch.store.streams import StreamInfo
 from ketch.store.topics import Topic
 from ketch.store.watcher import Watcher
 
 _COUNT_MAX = 20_000  # entries in one XRANGE: what a 1 MB fetch of 50-byte records takes
 _REPLY_MAX = 32 << 20  # bytes of one XRANGE's reply, should every entry be as large as the topic's largest
+_SEARCH_BYTES = 1 << 20  # looked through at a time in a search by timestamp
 _COUNT_UNKNOWN = 500  # entries in the first XRANGE of a stream whose entries' size is not known
 _ENTRY_OVERHEAD = 8  # bytes of a record around its key and value, about
 
@@ -72,7 +75,8 @@ class Partition:
         self.topic, self.index = topic, index
         self.stream = keys.stream(topic.name, index)
         self.tier = Tier(archives, lambda: self.topic, index)
-        self._codec = topic.codec
+        self._codec, self._layout = topic.codec, topic.layout
+        self._info_command = self._layout.info_command(self.stream)
         self._writes, self._reads = links
         self._watcher = watcher
         self._pending_max = pending_max
@@ -87,13 +91,13 @@ class Partition:
 
     # -- writing
 
-    def append(self, batch: RecordSet, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
+    def append(self, batch: Payload, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
         """See `Appender.append`."""
         return self._appender.append(batch, producer)
 
     @property
     def entry_bytes(self) -> float:
-        """About how large a record is; 0 where it is not known."""
+        """About how large an entry is; 0 where it is not known."""
         return self._entry_bytes
 
     def close(self) -> None:
@@ -120,10 +124,10 @@ class Partition:
         bounds = await self._bounds(await self._info())
         if offset <= bounds.high_watermark:
             return bounds
-        return await self._bounds(await self._watcher.fresh_info(self.stream))
+        return await self._bounds(await self._watcher.fresh_info(self._info_command))
 
     async def _info(self) -> StreamInfo:
-        info = await self._watcher.info(self.stream)
+        info = await self._watcher.info(self.stream, self._info_command)
         if self._codec.to_offset(*info.last) >= MAX_OFFSET:
             raise RedisError(f"the ids of {self.stream.decode()} have left the offsets of Kafka")
         if not self._entry_bytes and info.entry_bytes:
@@ -140,11 +144,14 @@ class Partition:
         """Where the stream starts and ends."""
         # The high watermark is behind the last id ever generated, not behind the last entry: trimming must not move it.
         end = max(self._codec.to_offset(*info.last) + 1, self.topic.first_offset)
-        start = end if info.first is None else self._codec.to_offset(*info.first)
+        start = self._layout.start(info, self._codec)
+        start = end if start is None else start
         # Only a removal may move the start: a consumer that has read everything, or has begun at the start of an empty
         # partition (Spark's do), holds the earlier answer when the next record comes, at a later time.
         if info.removed is not None and self._removed is not None and self._removed[0] == info.removed:
-            start = min(start, self._removed[1])  # an entry below it is of a stream that was made anew
+            # It may lie within the first entry's batch; an entry below it is of a stream that was made anew.
+            anew = info.first is not None and self._codec.to_offset(*info.first) < self._removed[1]
+            start = start if anew else self._removed[1]
         elif info.removed == 0:
             start = min(start, self.topic.first_offset)
         elif info.removed is not None:
@@ -175,7 +182,7 @@ class Partition:
         least = self._codec.format_id(*self._codec.to_id(offset))
         await self._writes.pipe.call("XTRIM", self.stream, "MINID", "=", least)
         self._watcher.changed(self.stream)
-        info = await self._watcher.fresh_info(self.stream)
+        info = await self._watcher.fresh_info(self._info_command)
         if info.removed is not None:
             known = self._removed[1] if self._removed and self._removed[0] == info.removed else 0
             self._removed = (info.removed, max(offset, known))
@@ -183,11 +190,13 @@ class Partition:
 
     # -- reading
 
-    async def read(self, offset: int, max_bytes: int, codec: int, member: tuple[str, str] | None = None) -> Read:
-        """Batches from `offset` on, about `max_bytes` of them before compression, at least one record if there is any.
+    async def read(self, offset: int, max_bytes: int, zstd: bool, member: tuple[str, str] | None = None) -> Read:
+        """Batches from `offset` on, about `max_bytes` of entries, at least one record if there is any.
+
+        The first batch may begin before `offset`.
 
         Args:
-            codec: Kafka's number of the compression to apply (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd).
+            zstd: whether the reader knows this compression.
             member: group and member id, where the reader is known to be one: its native group follows.
 
         Raises:
@@ -200,20 +209,21 @@ class Partition:
             return Read(b"", bounds)
         archived = await self._archived(offset, max_bytes) if offset < bounds.local_start else []
         if archived:
-            return Read(self._encode(archived, codec), bounds)
+            return Read(self._encode(archived, zstd), bounds)
         if member:
-            batches = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
+            chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
-            batches = await self._range(offset, max_bytes, bounds.high_watermark)
-        if (not batches or batches[0][0] > offset) and await self._trimmed(offset):
-            batches = await self._archived(offset, max_bytes) or batches
-        if not batches:
-            return await self._read_gap(offset, max_bytes, codec)
-        read_up_to = batches[-1][0] + batches[-1][1] + 1
-        bounds = replace(bounds, high_watermark=max(bounds.high_watermark, read_up_to))
-        return Read(self._encode(batches, codec), bounds)
+            chunk = await self._range(offset, max_bytes, bounds.high_watermark)
+        if (not chunk or chunk.base > offset) and await self._trimmed(offset):
+            archived = await self._archived(offset, max_bytes)
+            if archived:
+                return Read(self._encode(archived, zstd), bounds)
+        if not chunk:
+            return await self._read_gap(offset, max_bytes, zstd)
+        bounds = replace(bounds, high_watermark=max(bounds.high_watermark, chunk.end))
+        return Read(self._wire(chunk, zstd), bounds)
 
-    async def _archived(self, offset: int, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:
+    async def _archived(self, offset: int, max_bytes: int) -> list[DecodedBatch]:
         return await self.tier.read(offset, max_bytes, self._log_append_time)
 
     async def _trimmed(self, offset: int) -> bool:
@@ -221,58 +231,53 @@ class Partition:
         span = await self.tier.span()
         if span is None or offset >= span.through:
             return False
-        return self._local(await self._watcher.fresh_info(self.stream))[0] > offset
+        return self._local(await self._watcher.fresh_info(self._info_command))[0] > offset
 
     def check(self, offset: int, bounds: Bounds) -> None:
         """Raises OffsetOutOfRange unless `offset` can be read from."""
         if not bounds.log_start <= offset <= bounds.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is not in {bounds.log_start} to {bounds.high_watermark}")
 
-    async def _read_gap(self, offset: int, max_bytes: int, codec: int) -> Read:
+    async def _read_gap(self, offset: int, max_bytes: int, zstd: bool) -> Read:
         """The tail from `offset` on was deleted: an empty batch takes the consumer to the high watermark."""
         self._watcher.changed(self.stream)  # what was cached may be older than the range
         bounds = await self.bounds()
         self.check(offset, bounds)
-        batches = self._decode(await self._send_range(offset, self._count_for(max_bytes)), max_bytes)
-        if batches:
-            return Read(self._encode(batches, codec), bounds)
+        chunk = self._chunk(await self._send_range(offset, self._count_for(max_bytes)), max_bytes)
+        if chunk:
+            return Read(self._wire(chunk, zstd), bounds)
         if offset == bounds.high_watermark:
             return Read(b"", bounds)
         span = min(bounds.high_watermark - offset, 2**31) - 1
         return Read(empty_batch(offset, span, -1), bounds)
 
-    async def _range(self, offset: int, max_bytes: int, end: int) -> list[tuple[int, int, int, int, int, bytes]]:
+    async def _range(self, offset: int, max_bytes: int, end: int) -> Chunk:
         count = self._count_for(max_bytes)
         reply = await (self._ahead.take(self.stream, offset) or self._send_range(offset, count))
-        batches = self._decode(reply, max_bytes)
-        if batches and 2 * sum(batch[4] for batch in batches) >= count:  # full: the reader has more to come
-            following = batches[-1][0] + batches[-1][1] + 1
-            if following < end:
-                with contextlib.suppress(StorageUnavailable):
-                    self._ahead.ask(self.stream, following, lambda: self._send_range(following, count))
-        return batches
+        chunk = self._chunk(reply, max_bytes)
+        # Full: the reader has more to come.
+        if chunk and 2 * chunk.entries >= count and chunk.end < end:
+            with contextlib.suppress(StorageUnavailable):
+                self._ahead.ask(self.stream, chunk.end, lambda: self._send_range(chunk.end, count))
+        return chunk
 
-    async def _deliver(
-        self, offset: int, max_bytes: int, end: int, member: tuple[str, str]
-    ) -> list[tuple[int, int, int, int, int, bytes]]:
+    async def _deliver(self, offset: int, max_bytes: int, end: int, member: tuple[str, str]) -> Chunk:
         group, consumer = member
         delivery = self.delivery(group)
         entries = await delivery.read(offset, self._count_for(max_bytes), consumer, await self._info())
-        batches = await self._range(offset, max_bytes, end) if entries is None else self._decode(entries, max_bytes)
-        if batches:
-            following, count = batches[-1][0] + batches[-1][1] + 1, sum(batch[4] for batch in batches)
-            if entries is None:
-                delivery.passed(following, count)
-            else:
-                await delivery.delivered(following, count, whole=count == native.entry_count(entries))
-        return batches
+        chunk = await self._range(offset, max_bytes, end) if entries is None else self._chunk(entries, max_bytes)
+        if chunk and entries is None:
+            delivery.passed(chunk.end, chunk.entries, chunk.records)
+        elif chunk and entries is not None:
+            whole = chunk.entries == native.entry_count(entries)
+            await delivery.delivered(chunk.end, chunk.entries, chunk.records, whole)
+        return chunk
 
-    def _decode(self, entries: bytes | memoryview, max_bytes: int) -> list[tuple[int, int, int, int, int, bytes]]:
-        batches = streams.read_range(entries, self._codec, max_bytes, self._log_append_time)
-        if batches:
-            records = sum(batch[4] for batch in batches)
-            self._learn_size(sum(len(batch[5]) for batch in batches) / records)
-        return batches
+    def _chunk(self, entries: bytes | memoryview, max_bytes: int) -> Chunk:
+        chunk = self._layout.read(entries, self._codec, max_bytes, self._log_append_time)
+        if chunk:
+            self._learn_size(chunk.size / chunk.entries)
+        return chunk
 
     @property
     def _log_append_time(self) -> bool:
@@ -289,13 +294,11 @@ class Partition:
         # Grows at once, shrinks slowly: a reply much too large costs memory, one too small a round trip.
         self._entry_bytes = max(size, self._entry_bytes + (size - self._entry_bytes) / 8)
 
-    def _encode(self, batches: list[tuple[int, int, int, int, int, bytes]], codec: int) -> bytes:
-        kind = int(self._log_append_time)
-        parts = [
-            assemble(base, last_delta, first_ts, max_ts, count, records, Codec(codec), timestamp_type=kind)
-            for base, last_delta, first_ts, max_ts, count, records in batches
-        ]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def _wire(self, chunk: Chunk, zstd: bool) -> bytes:
+        return chunk.wire(fetch_codec(self.topic), zstd)
+
+    def _encode(self, batches: list[DecodedBatch], zstd: bool) -> bytes:
+        return self._wire(DecodedChunk(batches, self._log_append_time), zstd)
 
     # -- consumer groups
 
@@ -304,7 +307,7 @@ class Partition:
         delivery = self._deliveries.get(group)
         if delivery is None:
             where = (self.topic.name, self.stream)
-            delivery = Delivery(group, where, self._codec, self._reads, self._pending_max)
+            delivery = Delivery(group, where, self._codec, self._layout, self._reads, self._pending_max)
             self._deliveries[group] = delivery
         return delivery
 
@@ -344,7 +347,7 @@ class Partition:
     async def local_first_at_or_after(self, timestamp: int) -> Found | None:
         """As `first_at_or_after`, among the records that Redis holds."""
         info = await self._info()
-        return await search.first_at_or_after(self._send_range, self.topic, info, timestamp)
+        return await search.first_at_or_after(self._search, self.topic, info, timestamp)
 
     async def latest_timestamp(self) -> Found | None:
         """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""
@@ -352,10 +355,14 @@ class Partition:
         archived = None
         if bounds.log_start < bounds.local_start:
             archived = await self.tier.latest_timestamp(bounds.log_start, bounds.local_start)
-        local = await search.latest_timestamp(self._send_range, self.topic, info)
+        local = await search.latest_timestamp(self._search, self.topic, info)
         if archived is None or local is None:
             return archived or local
         return archived if archived.timestamp >= local.timestamp else local
 
+    async def _search(self, offset: int, most: int) -> Chunk:
+        count = min(most, self._count_for(_SEARCH_BYTES))
+        return self._chunk(await self._send_range(offset, count), 1 << 62)
+
     def _send_range(self, offset: int, count: int) -> asyncio.Future[bytes]:
-        return self._reads.pipe.send(streams.range_command(self.stream, self._codec, offset, count))
+        return self._reads.pipe.send(self._layout.range_command(self.stream, self._codec, offset, count))

@@ -7,17 +7,17 @@ is exact as long as they rise; a short log is simply read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ketch.store import streams
+from ketch.store.layout import Chunk
 from ketch.store.streams import StreamInfo
 from ketch.store.topics import Topic
 
-Chunk = Callable[[int, int], Awaitable[bytes]]  # (offset, count) -> the reply of XRANGE
+Read = Callable[[int, int], Awaitable[Chunk]]  # (offset, most entries) -> what lies there
 
-_STEP = 1_000  # entries read at a time
-_SHORT = 20_000  # entries that are read rather than bisected
+_STEP = 1_000  # entries read at a time, if these are not large
+_SHORT = 20  # such reads that are done rather than a bisection
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +28,31 @@ class Found:
     timestamp: int
 
 
-async def first_at_or_after(chunk: Chunk, topic: Topic, info: StreamInfo, timestamp: int) -> Found | None:
+async def first_at_or_after(read: Read, topic: Topic, info: StreamInfo, timestamp: int) -> Found | None:
     """The first record in offset order whose timestamp is `timestamp` or later."""
-    if info.first is None:
+    start = topic.layout.start(info, topic.codec)
+    if start is None:
         return None
-    start = topic.codec.to_offset(*info.first)
     if not topic.codec.dense:
         start = max(start, (timestamp - topic.timestamp_lead) << topic.codec.bits)
-    elif info.length > _SHORT:
-        start = await _bisect(chunk, topic, start, topic.codec.to_offset(*info.last), timestamp)
-    async for found in _scan(chunk, topic, start, timestamp):
-        return found
-    return None
+        return await _scan(read, start, timestamp)
+    chunk = await read(start, _STEP)
+    if info.length > _SHORT * chunk.entries and chunk.max_timestamp < timestamp:
+        start = await _bisect(read, chunk.end, topic.codec.to_offset(*info.last), timestamp)
+    return await _scan(read, start, timestamp)
 
 
-async def latest_timestamp(chunk: Chunk, topic: Topic, info: StreamInfo) -> Found | None:
+async def latest_timestamp(read: Read, topic: Topic, info: StreamInfo) -> Found | None:
     """The first record that bears the latest timestamp."""
-    if info.first is None:
+    first = topic.layout.start(info, topic.codec)
+    if first is None:
         return None
-    first, end = topic.codec.to_offset(*info.first), topic.codec.to_offset(*info.last) + 1
+    end = topic.codec.to_offset(*info.last) + 1
     best: Found | None = None
     span = 60_000 << topic.codec.bits
     start = first if topic.codec.dense else max(first, end - span)
     while True:
-        found = await _latest_from(chunk, topic, start, end)
+        found = await _latest_from(read, start, end)
         if found is not None and (best is None or found.timestamp >= best.timestamp):
             best = found
         # Whatever lies before `start` was appended before it, and its timestamp was at most the lead ahead.
@@ -61,40 +62,43 @@ async def latest_timestamp(chunk: Chunk, topic: Topic, info: StreamInfo) -> Foun
         start = max(first, start - span)
 
 
-async def _latest_from(chunk: Chunk, topic: Topic, start: int, end: int) -> Found | None:
+async def _latest_from(read: Read, start: int, end: int) -> Found | None:
     best: Found | None = None
     while start < end:
-        entries = streams.read_timestamps(await chunk(start, _STEP), topic.codec)
-        if not entries:
+        chunk = await read(start, _STEP)
+        if not chunk:
             break
-        start = entries[-1][0] + 1
-        for offset, timestamp in entries:
-            if offset < end and (best is None or timestamp > best.timestamp):
-                best = Found(offset, timestamp)
+        start = chunk.end
+        if best is None or chunk.max_timestamp > best.timestamp:
+            best = _first(chunk, chunk.max_timestamp) or best
     return best
 
 
-async def _scan(chunk: Chunk, topic: Topic, start: int, timestamp: int) -> AsyncIterator[Found]:
-    """Every record from `start` on whose timestamp is `timestamp` or later, in offset order."""
+async def _scan(read: Read, start: int, timestamp: int) -> Found | None:
+    """The first record from `start` on whose timestamp is `timestamp` or later."""
     while True:
-        reply = await chunk(start, _STEP)
-        batches = streams.read_range(reply, topic.codec, 1 << 62, False)
-        if not batches:
-            return
-        if max(batch[3] for batch in batches) >= timestamp:  # the kernel knows without a look at each record
-            for offset, own in streams.read_timestamps(reply, topic.codec):
-                if own >= timestamp:
-                    yield Found(offset, own)
-        start = batches[-1][0] + batches[-1][1] + 1
+        chunk = await read(start, _STEP)
+        if not chunk:
+            return None
+        found = _first(chunk, timestamp)
+        if found is not None:
+            return found
+        start = chunk.end
 
 
-async def _bisect(chunk: Chunk, topic: Topic, low: int, high: int, timestamp: int) -> int:
+def _first(chunk: Chunk, timestamp: int) -> Found | None:
+    for found in chunk.timestamps(timestamp):
+        return Found(*found)
+    return None
+
+
+async def _bisect(read: Read, low: int, high: int, timestamp: int) -> int:
     """An offset at or before the first record that is as late as `timestamp`, given that timestamps rise."""
     while low < high:
         middle = (low + high) // 2
-        entry = streams.read_timestamps(await chunk(middle, 1), topic.codec)
-        if entry and entry[0][1] < timestamp:
-            low = max(middle, entry[0][0]) + 1
+        chunk = await read(middle, 1)
+        if chunk and chunk.max_timestamp < timestamp:
+            low = max(middle + 1, chunk.end)
         else:
             high = middle
     return low

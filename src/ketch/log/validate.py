@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ketch.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge, TransactionsUnsupported
-from ketch.records import HEADER_SIZE, BatchHeader, decompress, read_header
-from ketch.store.streams import RecordSet
+from ketch.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordTooLarge,
+    TransactionsUnsupported,
+    UnsupportedCompression,
+)
+from ketch.records import HEADER_SIZE, BatchHeader, Codec, read_header
+from ketch.store.layout import Payload
 from ketch.store.topics import Topic
 
 
@@ -15,7 +21,7 @@ class Admitted:
     """A batch that may be stored."""
 
     header: BatchHeader
-    batch: RecordSet
+    batch: Payload
     producer: tuple[int, int, int] | None  # id, epoch, base sequence
 
 
@@ -40,10 +46,19 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
     timestamp = now if topic.configs["message.timestamp.type"] == "LogAppendTime" else None
     if timestamp is None:
         _check_timestamps(topic, header, now)
-    records = decompress(header.codec, memoryview(data)[HEADER_SIZE:], inflated_max)
-    batch = RecordSet(records, header.count, header.base_timestamp, timestamp)
+    batch = topic.layout.payload(data, header, _codec(topic, header), timestamp, inflated_max)
     producer = (header.producer_id, header.producer_epoch, header.base_sequence) if header.producer_id >= 0 else None
     return Admitted(header, batch, producer)
+
+
+def _codec(topic: Topic, header: BatchHeader) -> int | None:
+    """The compression that the topic asks for; None for the producer's."""
+    wanted = topic.configs["compression.type"]
+    if header.codec not in set(Codec):
+        raise UnsupportedCompression(f"compression codec {header.codec} is not known")
+    if wanted == "producer":
+        return None
+    return Codec.NONE if wanted == "uncompressed" else Codec[wanted.upper()]
 
 
 def _check_one_batch(data: bytes) -> None:

@@ -33,7 +33,10 @@ from ketch.records.batch import (
     DecodedBatch,
     assemble,
     empty_batch,
+    patch,
+    peek_header,
     read_header,
+    rewrite,
     split_batches,
 )
 from ketch.records.compression import BytesLike, Codec, compress, decompress
@@ -44,10 +47,12 @@ try:
     if os.environ.get("KETCH_KERNEL") == "python":
         raise ImportError
     from ketch.records._kernel import (
+        check_records,
         columns_to_records,
         decode_entries,
         encode_appends,
         encode_arguments,
+        find_batches,
         largest_record,
         records_to_columns,
         scan_reply,
@@ -56,10 +61,12 @@ try:
     KERNEL = "cython"
 except ImportError:
     from ketch.records._pure import (
+        check_records,
         columns_to_records,
         decode_entries,
         encode_appends,
         encode_arguments,
+        find_batches,
         largest_record,
         records_to_columns,
         scan_reply,
@@ -75,6 +82,7 @@ __all__ = [
     "Codec",
     "DecodedBatch",
     "assemble",
+    "check_records",
     "columns_to_records",
     "compress",
     "decode_entries",
@@ -82,9 +90,13 @@ __all__ = [
     "empty_batch",
     "encode_appends",
     "encode_arguments",
+    "find_batches",
     "largest_record",
+    "patch",
+    "peek_header",
     "read_header",
     "records_to_columns",
+    "rewrite",
     "scan_reply",
     "split_batches",
 ]

@@ -146,6 +146,29 @@ def largest_record(records, int64_t count):
         PyBuffer_Release(&view)
 
 
+def check_records(records, int64_t count):
+    cdef View view = View(records)
+    cdef Record record
+    cdef const uint8_t* cursor = view.data
+    cdef const uint8_t* end = cursor + view.size
+    cdef int64_t i = 0
+    cdef int status = OK
+    check_count(count, view.size)
+    with nogil:
+        for i in range(count):
+            status = take_record(&cursor, end, 0, &record)
+            if status == OK and record.offset_delta != i:
+                status = BAD_OFFSET
+            if status == OK:
+                status = check_headers(&record)
+            if status != OK:
+                break
+        if status == OK and cursor != end:
+            status = BAD_COUNT
+    if status != OK:
+        raise_invalid(status, i)
+
+
 def decode_entries(reply, int bits, bint dense, int64_t max_bytes, bint split_timestamps):
     cdef Py_buffer view
     cdef Decoder decoder
@@ -167,6 +190,37 @@ def decode_entries(reply, int bits, bint dense, int64_t max_bytes, bint split_ti
         return finish_decoder(&decoder, status)
     finally:
         free_decoder(&decoder)
+
+
+def find_batches(reply, int bits, bint dense):
+    cdef View view = View(reply)
+    cdef Decoder decoder
+    cdef int status
+    cdef int64_t n
+    cdef FoundEntry found
+    cdef list entries = []
+    if not 0 < bits < 63:
+        raise ValueError(f"no number of sequence bits: {bits}")
+    decoder.bits = bits
+    decoder.dense = dense
+    decoder.last_offset = -1
+    decoder.cursor = view.data
+    decoder.end = decoder.cursor + view.size
+    if view.size == 0 or view.data[0] != c'*' or take_array(&decoder, &n) != OK or n < 0:
+        raise ValueError(MESSAGES[MALFORMED])
+    for _ in range(n):
+        status = find_batch(&decoder, &found)
+        if status == OK:
+            decoder.last_offset = found.offset
+            entries.append((
+                found.offset, found.start - view.data, decoder.cursor - view.data,
+                found.value.data - view.data, found.value.data + found.value.size - view.data,
+            ))
+        elif status != SKIP:
+            raise ValueError(MESSAGES[status])
+    if decoder.cursor != decoder.end:
+        raise ValueError(MESSAGES[MALFORMED])
+    return entries
 
 
 def scan_reply(buf, Py_ssize_t pos, Py_ssize_t end, int64_t pending):

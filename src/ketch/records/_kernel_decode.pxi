@@ -327,6 +327,42 @@ cdef list batch_list(const Decoder* decoder):
     return batches
 
 
+ctypedef struct FoundEntry:
+    int64_t offset
+    const uint8_t* start
+    Span value  # of the field "batch"; empty and at the start where there is none
+
+
+cdef int find_batch(Decoder* decoder, FoundEntry* found) noexcept nogil:
+    cdef int64_t n
+    cdef int64_t ms
+    cdef int64_t i
+    cdef Span name
+    cdef Span value
+    cdef bint whole = False
+    cdef int status
+    found.start = found.value.data = decoder.cursor
+    found.value.size = 0
+    if take_array(decoder, &n) != OK or n != 2:
+        return MALFORMED
+    status = take_id(decoder, &ms, &found.offset)
+    if status != OK:
+        return status
+    if take_array(decoder, &n) != OK:
+        return MALFORMED
+    if n < 0:
+        return SKIP
+    if n & 1:
+        return MALFORMED
+    for i in range(n >> 1):
+        if take_bulk(decoder, &name) != OK or take_bulk(decoder, &value) != OK:
+            return MALFORMED
+        if not whole and name.size == 5 and memcmp(name.data, <const char*>b"batch", 5) == 0:
+            whole = True
+            found.value = value
+    return OK
+
+
 cdef void start_decoder(Decoder* decoder, int64_t max_bytes, bint split_timestamps) noexcept:
     decoder.split_timestamps = split_timestamps
     decoder.max_bytes = min(max_bytes, <int64_t>INT32_MAX - BATCH_OVERHEAD)

@@ -170,6 +170,21 @@ cdef uint8_t* put_headers(uint8_t* p, const Record* record) noexcept nogil:
     return p if cursor == record.end else NULL
 
 
+cdef int check_headers(const Record* record) noexcept nogil:
+    cdef const uint8_t* cursor = record.headers
+    cdef Span name
+    cdef Span value
+    cdef int32_t i
+    for i in range(record.header_count):
+        cursor = take_span(cursor, record.end, &name)
+        if cursor == NULL or name.size < 0:
+            return BAD_HEADERS
+        cursor = take_span(cursor, record.end, &value)
+        if cursor == NULL:
+            return BAD_HEADERS
+    return OK if cursor == record.end else BAD_HEADERS
+
+
 cdef int put_appends(Encoder* encoder, int64_t count, const uint8_t* prefix, Py_ssize_t prefix_size,
                      uint64_t ms, uint64_t seq, uint64_t seq_end, int64_t* index) noexcept nogil:
     cdef Record record

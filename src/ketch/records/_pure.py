@@ -14,8 +14,21 @@ from typing import TypeAlias
 
 from ketch.errors import InvalidRecord
 from ketch.records._buffers import BinaryBuffers, BinaryColumn, Buffer, Columns, ListBuffers
+from ketch.records._pure_frames import DIGITS, LINE_MAX, scan_reply, take_size
 from ketch.records.batch import HEADER_SIZE, DecodedBatch
 from ketch.records.compression import BytesLike
+
+__all__ = [
+    "check_records",
+    "columns_to_records",
+    "decode_entries",
+    "encode_appends",
+    "encode_arguments",
+    "find_batches",
+    "largest_record",
+    "records_to_columns",
+    "scan_reply",
+]
 
 Header: TypeAlias = tuple[bytes, bytes | None]
 Field: TypeAlias = tuple[bytes, bytes]
@@ -27,11 +40,7 @@ Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[Header]]
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _RECORD_MIN = 7  # seven one-byte fields
-_LINE_MAX = 64 * 1024  # a line that is not whole is searched again with every read, so it has a bound
-_SIZE_DIGITS = 10
-_SIZE_LINE = re.compile(rb"(\d{1,10})\r\n")
 _BULK_HEAD = re.compile(rb"\$(\d{1,10})\r\n")
-_DIGITS = frozenset(b"0123456789")
 _ONE_BYTE = [bytes([i]) for i in range(0x80)]
 _VARINT = (5, 32)  # most bytes, bits
 _VARLONG = (10, 64)
@@ -127,6 +136,12 @@ def _entries(records: BytesLike, count: int, base_timestamp: int, timestamp: int
         yield list(chain.from_iterable(fields))
 
 
+def check_records(records: BytesLike, count: int) -> None:
+    for index, (_, offset_delta, *_) in enumerate(_read_records(records, count)):
+        if offset_delta != index:
+            raise InvalidRecord(f"record {index} of the batch has another offset delta")
+
+
 def _wrap(n: int) -> int:
     """As a long of Java does."""
     return (n + 2**63) % 2**64 - 2**63
@@ -201,13 +216,13 @@ class _Reply:
                 raise ValueError("malformed reply")
             self.pos += 3
             return -1
-        taken = _take_size(self.data, self.pos + 1, len(self.data))
+        taken = take_size(self.data, self.pos + 1, len(self.data))
         if taken is None or (kind == b"$" and b"*" in kinds and taken[1] != -1):
             raise ValueError("malformed reply")
         self.pos, size = taken
         return size
 
-    def bulk(self) -> bytes:
+    def bulk(self) -> slice:
         head = _BULK_HEAD.match(self.data, self.pos)
         if head is None:
             raise ValueError("malformed reply")
@@ -216,15 +231,34 @@ class _Reply:
         if self.data[end : end + 2] != b"\r\n":
             raise ValueError("malformed reply")
         self.pos = end + 2
-        return self.data[start:end]
+        return slice(start, end)
 
-    def fields(self) -> list[Field] | None:
+    def spans(self) -> list[tuple[slice, slice]] | None:
+        """Where the fields of an entry and their values are; None for an entry that is gone."""
         size = self.size(b"*$_")
         if size < 0:
             return None
         if size % 2:
             raise ValueError("malformed reply")
         return [(self.bulk(), self.bulk()) for _ in range(size // 2)]
+
+    def fields(self) -> list[Field] | None:
+        spans = self.spans()
+        return None if spans is None else [(self.data[name], self.data[value]) for name, value in spans]
+
+    def place(self, bits: int, dense: bool, last: int) -> tuple[int, int]:
+        """The head and the id of an entry behind offset ``last``: its own offset, and the time in the id."""
+        if self.size(b"*$_") != 2:
+            raise ValueError("malformed reply")
+        ms, number = _id(self.data[self.bulk()], bits)
+        offset = max(number - dense, last + 1)
+        if number - dense < 0 or offset > _INT64_MAX:
+            raise ValueError("an entry id lies outside the offsets of Kafka")
+        return offset, ms
+
+    def close(self) -> None:
+        if self.pos != len(self.data):
+            raise ValueError("malformed reply")
 
 
 @dataclass(slots=True)
@@ -295,7 +329,7 @@ def _span(data: bytes | None) -> bytes:
 def _number(text: bytes) -> int | None:
     """A decimal int64 and nothing around it; int() alone would allow spaces, underscores and a plus sign."""
     digits = text[1:] if text.startswith(b"-") else text
-    if not digits or not _DIGITS.issuperset(digits):
+    if not digits or not DIGITS.issuperset(digits):
         return None
     significant = digits.lstrip(b"0") or b"0"
     if len(significant) > 20:
@@ -307,9 +341,9 @@ def _number(text: bytes) -> int | None:
 def _id(text: bytes, bits: int) -> tuple[int, int]:
     """An entry id's time and number; a sequence that outgrew its bits carries over into later numbers."""
     parts = text.split(b"-")
-    if len(parts) != 2 or not all(part and _DIGITS.issuperset(part) for part in parts):
+    if len(parts) != 2 or not all(part and DIGITS.issuperset(part) for part in parts):
         raise ValueError("malformed reply")
-    if max(map(len, parts)) > _LINE_MAX:
+    if max(map(len, parts)) > LINE_MAX:
         raise ValueError("malformed reply")
     ms, seq = (int(part.lstrip(b"0")[:24] or b"0") for part in parts)
     if (ms << bits) + seq > _INT64_MAX:
@@ -325,20 +359,14 @@ def _rows(reply: _Reply, bits: int, dense: bool) -> Iterator[tuple[int, int, lis
     """Offset, timestamp and fields of each entry that is still there."""
     last = -1
     for _ in range(reply.size(b"*")):
-        if reply.size(b"*$_") != 2:
-            raise ValueError("malformed reply")
-        ms, number = _id(reply.bulk(), bits)
-        offset = max(number - dense, last + 1)
-        if number - dense < 0 or offset > _INT64_MAX:
-            raise ValueError("an entry id lies outside the offsets of Kafka")
+        offset, ms = reply.place(bits, dense, last)
         fields = reply.fields()
         if fields is None:
             continue
         timestamp = _number(_first(fields, b"timestamp") or b"")
         yield offset, (-1 if dense else ms) if timestamp is None else timestamp, fields
         last = offset
-    if reply.pos != len(reply.data):
-        raise ValueError("malformed reply")
+    reply.close()
 
 
 def decode_entries(
@@ -356,6 +384,28 @@ def _entry_rows(rows: Iterable[tuple[int, int, list[Field]]]) -> Iterator[Row]:
     for offset, timestamp, fields in rows:
         first = dict(reversed(fields))
         yield offset, timestamp, first.get(b"key"), first.get(b"value"), _headers(fields)
+
+
+def find_batches(reply: BytesLike, bits: int, dense: bool) -> list[tuple[int, int, int, int, int]]:
+    if not 0 < bits < 63:
+        raise ValueError(f"no number of sequence bits: {bits}")
+    cursor = _Reply(bytes(reply))
+    if cursor.data[:1] != b"*" or cursor.data[:2] == b"*-":
+        raise ValueError("malformed reply")
+    found = []
+    last = -1
+    for _ in range(cursor.size(b"*")):
+        start = cursor.pos
+        offset, _ = cursor.place(bits, dense, last)
+        spans = cursor.spans()
+        if spans is None:
+            continue
+        none = slice(start, start)
+        value = next((value for name, value in spans if cursor.data[name] == b"batch"), none)
+        found.append((offset, start, cursor.pos, value.start, value.stop))
+        last = offset
+    cursor.close()
+    return found
 
 
 def _batches(rows: Iterable[Row], max_bytes: int, split_timestamps: bool) -> list[DecodedBatch]:
@@ -488,76 +538,3 @@ def _name(name: bytes | None) -> bytes:
     if name is None:
         raise ValueError("a header has no name")
     return name
-
-
-# ---- framing of replies
-
-
-def _take_size(data: BytesLike, pos: int, end: int) -> tuple[int, int] | None:
-    """Where the line of an array or bulk string ends and its number, -1 for null; None when it is not whole yet."""
-    line = _SIZE_LINE.match(data, pos, end)
-    if line and (size := int(line[1])) <= _INT32_MAX:
-        return line.end(), size
-    return _take_odd_size(data, pos, end)
-
-
-def _take_odd_size(data: BytesLike, pos: int, end: int) -> tuple[int, int] | None:
-    """Null, not whole, or malformed."""
-    null = pos < end and data[pos] == ord("-")
-    start = pos = pos + null
-    while pos < end and data[pos] in _DIGITS and pos - start <= _SIZE_DIGITS:
-        pos += 1
-    digits = bytes(data[start:pos])
-    size = int(digits or b"0")
-    if size > _INT32_MAX or len(digits) > _SIZE_DIGITS or (null and digits not in (b"", b"1")):
-        raise ValueError("malformed reply")
-    if pos < end and (not digits or data[pos] != ord("\r")):
-        raise ValueError("malformed reply")
-    if end - pos < 2:
-        return None
-    if data[pos + 1] != ord("\n"):
-        raise ValueError("malformed reply")
-    return pos + 2, -1 if null else size
-
-
-def _pass_line(data: BytesLike, pos: int, end: int) -> int | None:
-    stop = min(end, pos + _LINE_MAX)
-    at = bytes(data[pos:stop]).find(b"\r\n")
-    if at < 0 and stop < end:
-        raise ValueError("malformed reply")
-    return None if at < 0 else pos + at + 2
-
-
-def _pass_token(data: BytesLike, pos: int, end: int) -> tuple[int, int] | None:
-    """Where the token ends and how many values it opens; None when it is not whole yet."""
-    kind = chr(data[pos])
-    if kind in "+-:_#,(":
-        line_end = _pass_line(data, pos + 1, end)
-        return None if line_end is None else (line_end, 0)
-    if kind not in "$=!*%~>":
-        raise ValueError("malformed reply")
-    taken = _take_size(data, pos + 1, end)
-    if taken is None or kind in "*%~>":
-        return taken and (taken[0], max(taken[1], 0) * (2 if kind == "%" else 1))
-    start, size = taken
-    if size < 0:
-        return start, 0
-    if end - start < size + 2:
-        return None
-    if bytes(data[start + size : start + size + 2]) != b"\r\n":
-        raise ValueError("malformed reply")
-    return start + size + 2, 0
-
-
-def scan_reply(buf: BytesLike, pos: int, end: int, pending: int) -> tuple[int, int]:
-    if not 0 <= pos <= end <= len(buf) or pending < 0:
-        raise ValueError("no part of the buffer")
-    while pending > 0 and pos < end:
-        token = _pass_token(buf, pos, end)
-        if token is None:
-            break
-        pos, opened = token
-        if pending > _INT64_MAX - opened:
-            raise ValueError("malformed reply")
-        pending += opened - 1
-    return pos, pending

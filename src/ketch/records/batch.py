@@ -23,7 +23,11 @@ _PREFIX = struct.Struct(">qi")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CHECKED = struct.Struct(">hiqqqhii")
 _OUTER = struct.Struct(">qiibI")
+_PATCH = struct.Struct(">qii")
+_ATTRIBUTES = struct.Struct(">h")
+_TIMESTAMP = struct.Struct(">q")
 _MAGIC_AT = 16
+_MAX_TIMESTAMP_AT = 35
 
 HEADER_SIZE = _HEADER.size
 
@@ -93,16 +97,54 @@ def read_header(buf: BytesLike) -> BatchHeader:
     Raises :class:`CorruptRecord` for what :func:`split_batches` refuses, bytes behind the batch, a wrong CRC, and a
     count that is below 1 or disagrees with the last offset delta (LogValidator.validateBatch).
     """
+    header = _unpack(buf)
+    if crc32c(memoryview(buf)[_OUTER.size :]) != header.crc:
+        raise CorruptRecord("the batch does not match its checksum")
+    _check_count(header)
+    return header
+
+
+def peek_header(buf: BytesLike) -> BatchHeader:
+    """As :func:`read_header`, for a batch whose checksum was looked at when it was stored."""
+    header = _unpack(buf)
+    _check_count(header)
+    return header
+
+
+def _unpack(buf: BytesLike) -> BatchHeader:
     length = _batch_length(buf)
     if length != len(buf):
         raise CorruptRecord(f"the batch has {length} bytes and is followed by {len(buf) - length} more")
     base_offset, _, epoch, _, crc, *checked = _HEADER.unpack_from(buf)
-    header = BatchHeader(base_offset, length, epoch, crc, *checked)
-    if crc32c(memoryview(buf)[_OUTER.size :]) != crc:
-        raise CorruptRecord("the batch does not match its checksum")
+    return BatchHeader(base_offset, length, epoch, crc, *checked)
+
+
+def _check_count(header: BatchHeader) -> None:
     if header.count < 1 or header.last_offset_delta != header.count - 1:
         raise CorruptRecord(f"the batch has {header.count} records and the last offset {header.last_offset_delta}")
-    return header
+
+
+def rewrite(buf: BytesLike, header: BatchHeader, codec: int, records: BytesLike, append_time: int | None) -> bytes:
+    """The batch with other records (compressed with ``codec``) and the timestamp type that its topic asks for.
+
+    With ``append_time`` (ms) it says LogAppendTime and that time (DefaultRecordBatch.setMaxTimestamp); without,
+    CreateTime. The checksum is made anew, everything else in the header stays, the producer's name too.
+    """
+    attributes = header.attributes & ~(_CODEC_MASK | 1 << _TIMESTAMP_TYPE_SHIFT) | codec
+    if append_time is not None:
+        attributes |= 1 << _TIMESTAMP_TYPE_SHIFT
+    checked = bytearray(buf[_OUTER.size : HEADER_SIZE])
+    _ATTRIBUTES.pack_into(checked, 0, attributes)
+    if append_time is not None:
+        _TIMESTAMP.pack_into(checked, _MAX_TIMESTAMP_AT - _OUTER.size, append_time)
+    crc = crc32c(records, crc32c(checked))
+    length = HEADER_SIZE + len(records) - _PREFIX.size
+    return b"".join((_OUTER.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc), checked, records))
+
+
+def patch(base_offset: int, length: int, leader_epoch: int = 0) -> bytes:
+    """The first sixteen bytes of a batch, none of which its checksum covers."""
+    return _PATCH.pack(base_offset, length - _PREFIX.size, leader_epoch)
 
 
 def assemble(

@@ -68,9 +68,9 @@ if last and last~='up' then
 end
 return 1"""
 
-# KEYS stream, producers. ARGV bits, floor ms, floor seq, producer's words (0|5), [producer], then per record the number
-# of its fields and values, and these. Returns the base id, 0 where the producer's state has moved, -1 for a record too
-# wide.
+# KEYS stream, producers. ARGV bits, floor ms, floor seq, offsets of an entry, producer's words (0|5), [producer], then
+# per entry the number of its fields and values, and these. Returns the id of the first offset, 0 where the producer's
+# state has moved, -1 for an entry too wide. An entry's id is that of the last of its offsets.
 APPEND = (
     "local cur"
     + _LAST_ID
@@ -78,14 +78,15 @@ APPEND = (
     + """
 local last=last_id()
 if type(last)=='table' then return last end
-if ARGV[4]=='5' and not expected(5) then return 0 end
+if ARGV[5]=='5' and not expected(6) then return 0 end
 local limit=2^tonumber(ARGV[1])
 local ms,seq=(last or '0-0'):match('(%d+)-(%d+)')
 ms,seq=tonumber(ms),tonumber(seq)+1
 ms,seq=ms+math.floor(seq/limit),seq%limit
 local fms,fseq=tonumber(ARGV[2]),tonumber(ARGV[3])
 if ms<fms or (ms==fms and seq<fseq) then ms,seq=fms,fseq end
-local p=5+tonumber(ARGV[4])
+local step=tonumber(ARGV[4])-1
+local p=6+tonumber(ARGV[5])
 local first=p
 while p<=#ARGV do
  local n=tonumber(ARGV[p])
@@ -94,9 +95,11 @@ while p<=#ARGV do
 end
 p=first
 local base=string.format('%.0f-%.0f',ms,seq)
-if ARGV[4]=='5' then record(5,base) end
+if ARGV[5]=='5' then record(6,base) end
 while p<=#ARGV do
  local n=tonumber(ARGV[p])
+ seq=seq+step
+ if seq>=limit then ms,seq=ms+math.floor(seq/limit),seq%limit end
  redis.call('XADD',KEYS[1],string.format('%.0f-%.0f',ms,seq),unpack(ARGV,p+1,p+n))
  p=p+1+n
  seq=seq+1
@@ -104,3 +107,18 @@ while p<=#ARGV do
 end
 return base"""
 ).replace("@WIDEST", str(_WIDEST))
+
+# KEYS stream. ARGV field, size. XINFO STREAM with each entry as its id, the bytes in it, and the first of a field.
+INFO = """
+local i=redis.pcall('XINFO','STREAM',KEYS[1])
+if i.err then return i end
+for k=2,#i,2 do
+ local e=i[k]
+ if type(e)=='table' then
+  local size,head=0,''
+  for j=1,#e[2] do size=size+#e[2][j] end
+  for j=1,#e[2],2 do if e[2][j]==ARGV[1] then head=string.sub(e[2][j+1],1,tonumber(ARGV[2])) break end end
+  i[k]={e[1],size,head}
+ end
+end
+return i"""

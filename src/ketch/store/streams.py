@@ -1,22 +1,24 @@
-"""One partition's stream in the record layout: how a batch goes in, how a range comes out, what XINFO says of it.
+"""One partition's stream: how a batch goes in, whole or not at all, and what XINFO says of it.
 
-Pure bytes: this module builds commands and reads replies; `log` decides what is sent when.
+Pure bytes: this module builds commands and reads replies; `log` decides what is sent when, and `store.layout` what the
+entries hold.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 
 from ketch.errors import RedisError
-from ketch.records import decode_entries, encode_appends, encode_arguments
 from ketch.store import scripts
 from ketch.store.offsets import MAX_OFFSET, OffsetCodec
 from ketch.store.pipe import checked, pack, parse
+
+if TYPE_CHECKING:
+    from ketch.store.layout import Payload
 
 _MULTI = pack("MULTI")
 _EXEC = pack("EXEC")
@@ -28,7 +30,7 @@ class Refusal(enum.Enum):
     """Why the pessimistic append stored nothing."""
 
     PRODUCER_MOVED = 0  # the producer's state is not what the caller thought
-    WIDE = -1  # a record has more fields than Lua can pass on; the optimistic append takes it
+    WIDE = -1  # an entry has more fields than Lua can pass on; the optimistic append takes it
 
 
 ZERO: Id = (0, 0)
@@ -42,6 +44,7 @@ class StreamInfo:
     last: Id = ZERO  # last-generated-id: survives trimming
     first: Id | None = None  # the first entry's id; None when empty
     added: int | None = None  # entries-added; None before Redis 7
+    first_batch: bytes = b""  # the head of the batch in the first entry, where it holds one
     entry_bytes: int = 0  # the larger of the first and the last entry's payload, a first guess at the size of one
 
     @property
@@ -54,7 +57,7 @@ class StreamInfo:
 class Producer:
     """What the scripts need to move an idempotent producer's state along with its batch."""
 
-    id: int
+    id: int | str
     expected: str  # "epoch last_sequence" as known, "" for a producer never seen here
     head: str  # the same behind this batch
     batch: str  # "first_sequence:last_sequence:"
@@ -66,7 +69,7 @@ def info_command(stream: bytes) -> bytes:
 
 
 def parse_info(reply: Any) -> StreamInfo:
-    """StreamInfo from the parsed reply (RESP2 list or RESP3 map) of XINFO STREAM.
+    """StreamInfo from the parsed reply (RESP2 list or RESP3 map) of XINFO STREAM, or of `scripts.INFO`.
 
     Raises:
         RedisError: an error other than "no such key", e.g. the key holds another type.
@@ -75,24 +78,24 @@ def parse_info(reply: Any) -> StreamInfo:
         return StreamInfo()
     checked(reply)
     fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-    ends = [entry for entry in (fields[b"first-entry"], fields[b"last-entry"]) if entry]
+    ends = [_glance(entry) for entry in (fields[b"first-entry"], fields[b"last-entry"]) if entry]
     return StreamInfo(
         length=fields[b"length"],
         last=OffsetCodec.parse_id(fields[b"last-generated-id"]),
         first=OffsetCodec.parse_id(ends[0][0]) if ends else None,
         added=fields.get(b"entries-added"),
-        entry_bytes=max((sum(map(len, entry[1])) for entry in ends), default=0),
+        first_batch=ends[0][2] if ends else b"",
+        entry_bytes=max((size for _, size, _ in ends), default=0),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSet:
-    """The records of one produced batch, decompressed, as the kernel takes them."""
-
-    records: bytes | bytearray | memoryview
-    count: int
-    base_timestamp: int
-    timestamp: int | None  # ms, for LogAppendTime; None keeps each record's own
+def _glance(entry: list[Any]) -> tuple[bytes, int, bytes]:
+    """An entry's id, the bytes in it, and its field `batch` or the beginning of that."""
+    if len(entry) == 3:
+        return entry[0], entry[1], entry[2]
+    entry_id, words = entry
+    batch = next((value for name, value in zip(words[::2], words[1::2], strict=True) if name == b"batch"), b"")
+    return entry_id, sum(map(len, words)), batch
 
 
 def encode_transaction(
@@ -100,7 +103,7 @@ def encode_transaction(
     codec: OffsetCodec,
     expected: Id,
     base: int,
-    batch: RecordSet,
+    batch: Payload,
     producer: Producer | None,
 ) -> tuple[bytes, int]:
     """The optimistic append: (commands, number of replies); the last reply is EXEC's, for `read_transaction`.
@@ -111,7 +114,7 @@ def encode_transaction(
         base: offset of the first record.
 
     Raises:
-        InvalidRecord: the records section is malformed.
+        InvalidRecord: the batch is malformed, see `Payload.appends`.
     """
     stream, producers, fence = keys
     ms, seq = codec.to_id(base)
@@ -129,11 +132,9 @@ def encode_transaction(
         *end,
         *words,
     )
-    adds = encode_appends(
-        batch.records, batch.count, stream, ms, seq, codec.bits, batch.base_timestamp, batch.timestamp
-    )
+    adds = batch.appends(stream, codec, base)
     release = pack("EVAL", scripts.RELEASE, 2, stream, fence)
-    return b"".join((_MULTI, guard, adds, release, _EXEC)), batch.count + 4
+    return b"".join((_MULTI, guard, adds, release, _EXEC)), batch.entries + 4
 
 
 def read_transaction(reply: bytes) -> bool:
@@ -153,14 +154,15 @@ def read_transaction(reply: bytes) -> bool:
 
 
 def encode_append(
-    keys: tuple[bytes, bytes, bytes], codec: OffsetCodec, floor: int, batch: RecordSet, producer: Producer | None
+    keys: tuple[bytes, bytes, bytes], codec: OffsetCodec, floor: int, batch: Payload, producer: Producer | None
 ) -> bytes:
     """The pessimistic append: Redis chooses ids at or above offset `floor`; one reply, for `read_append`."""
     stream, producers, _ = keys
-    arguments, count = encode_arguments(batch.records, batch.count, batch.base_timestamp, batch.timestamp)
+    arguments, count = batch.arguments()
     words = _producer_words(producer)
     head: tuple[bytes | str | int, ...] = (
-        "EVAL", scripts.APPEND, 2, stream, producers, codec.bits, *codec.to_id(floor), len(words), *words
+        "EVAL", scripts.APPEND, 2, stream, producers,
+        codec.bits, *codec.to_id(floor), batch.count // batch.entries, len(words), *words,
     )  # fmt: skip
     packed = pack(*head)
     return b"*%d" % (len(head) + count) + packed[packed.index(b"\r") :] + arguments
@@ -181,42 +183,3 @@ def _producer_words(producer: Producer | None) -> tuple[str | int, ...]:
     if producer is None:
         return ()
     return producer.id, producer.expected, producer.head, producer.now, producer.batch
-
-
-def range_command(stream: bytes, codec: OffsetCodec, offset: int, count: int) -> bytes:
-    """XRANGE from an offset on."""
-    return pack("XRANGE", stream, codec.format_id(*codec.to_id(offset)), "+", "COUNT", count)
-
-
-def read_range(
-    reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, split_timestamps: bool
-) -> list[tuple[int, int, int, int, int, bytes]]:
-    """The reply of XRANGE as batches, see `records.decode_entries`.
-
-    Raises:
-        RedisError: Redis answered with an error, or with an entry whose id is beyond any offset.
-    """
-    if reply[:1] != b"*":
-        checked(parse(bytes(reply)))
-    try:
-        return decode_entries(reply, codec.bits, codec.dense, max_bytes, split_timestamps)
-    except ValueError as error:
-        raise RedisError(f"entries that cannot be served: {error}") from None
-
-
-def read_timestamps(reply: bytes, codec: OffsetCodec) -> list[tuple[int, int]]:
-    """(offset, timestamp in ms) of every entry in XRANGE's reply, timestamps as `records.decode_entries` has them."""
-    return [
-        (codec.to_offset(*codec.parse_id(entry)), _timestamp(entry, fields, codec))
-        for entry, fields in checked(parse(reply))
-        if fields is not None
-    ]
-
-
-def _timestamp(entry: bytes, fields: list[bytes], codec: OffsetCodec) -> int:
-    for name, value in zip(fields[::2], fields[1::2], strict=True):
-        if name == b"timestamp":
-            with contextlib.suppress(ValueError):
-                return int(value)
-            break
-    return -1 if codec.dense else codec.parse_id(entry)[0]

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 from ketch.errors import TopicExists
 from ketch.store.keys import Keyspace
+from ketch.store.layout import Layout
+from ketch.store.layouts import LAYOUTS
 from ketch.store.link import Link
 from ketch.store.offsets import OffsetCodec
 from ketch.topicconfig import CONFIGS
@@ -55,6 +57,11 @@ class Topic:
     message_bytes: int = 0  # average size of a record, 0 unknown
     largest_record: int = LARGE_RECORD  # bytes that no record of it has passed
     timestamp_lead: int = 0  # ms that a record's timestamp lay at most ahead of the clock when it was appended
+
+    @property
+    def layout(self) -> Layout:
+        """How its batches lie in its streams."""
+        return LAYOUTS[self.configs["storage.layout"]]
 
     @property
     def first_offset(self) -> int:

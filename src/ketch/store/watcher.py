@@ -17,7 +17,7 @@ from typing import Any
 from ketch.errors import KetchError
 from ketch.store.link import Link
 from ketch.store.pipe import Pipe, parse
-from ketch.store.streams import StreamInfo, info_command, parse_info
+from ketch.store.streams import StreamInfo, parse_info
 from ketch.store.url import RedisAddress
 
 
@@ -52,8 +52,11 @@ class Watcher:
     async def stop(self) -> None:
         await self._link.stop()
 
-    async def info(self, stream: bytes) -> StreamInfo:
+    async def info(self, stream: bytes, command: bytes) -> StreamInfo:
         """The stream's ends as they are now.
+
+        Args:
+            command: what asks for them, see `Layout.info_command`.
 
         Raises:
             StorageUnavailable: Redis is gone.
@@ -64,13 +67,13 @@ class Watcher:
             return known[1]
         asked = self._asked.get(stream)
         if asked is None:
-            asked = self._asked[stream] = self._link.pipe.send(info_command(stream))
+            asked = self._asked[stream] = self._link.pipe.send(command)
             asked.add_done_callback(lambda answer: self._answered(stream, answer))
         return parse_info(parse(await asyncio.shield(asked)))
 
-    async def fresh_info(self, stream: bytes) -> StreamInfo:
+    async def fresh_info(self, command: bytes) -> StreamInfo:
         """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
-        return parse_info(parse(await self._link.pipe.send(info_command(stream))))
+        return parse_info(parse(await self._link.pipe.send(command)))
 
     def _answered(self, stream: bytes, answer: asyncio.Future[bytes]) -> None:
         self._asked.pop(stream, None)

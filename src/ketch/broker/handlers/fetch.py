@@ -24,12 +24,11 @@ from ketch.broker.api import Answer, Request
 from ketch.broker.errors import check_leader_epoch, code_of
 from ketch.broker.sessions import InvalidSessionEpoch, Session, SessionNotFound, SessionTopicIds, Target, TopicKey
 from ketch.errors import KetchError
-from ketch.log.notes import fetch_codec
 from ketch.log.partition import Bounds, Partition
 from ketch.wire.messages import Body
 
 _IDS_SINCE = 13
-_ZSTD, _ZSTD_SINCE = 4, 10
+_ZSTD_SINCE = 10
 _ZERO_ID = UUID(int=0)
 _READ_COMMITTED = 1
 _COALESCE_S = 0.01
@@ -171,11 +170,9 @@ def _is_cold(result: _Result) -> bool:
 
 async def _read(request: Request, result: _Result, limit: int) -> None:
     assert result.partition is not None
-    codec = fetch_codec(result.partition.topic)
-    if codec == _ZSTD and request.version < _ZSTD_SINCE:
-        codec = 0
+    zstd = request.version >= _ZSTD_SINCE
     try:
-        read = await result.partition.read(result.target.offset, limit, codec, _member(request, result.partition))
+        read = await result.partition.read(result.target.offset, limit, zstd, _member(request, result.partition))
         result.records, result.bounds = read.records, read.bounds
     except KetchError as error:
         result.error, result.bounds = code_of(error), None

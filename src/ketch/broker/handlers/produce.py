@@ -40,8 +40,6 @@ _ZSTD_SINCE = 7  # the first version whose clients know zstd (KIP-110)
 # Kafka's timeout is for the followers alone, so a client may well say 0. Here it is for Redis, which needs a moment.
 _LEAST_TIMEOUT_S = 1.0
 _TOO_LATE = "Redis did not answer within the request's timeout"
-_COMMAND_SIZE = 128  # bytes of an XADD around its record, about
-_RECORD_MIN = 7  # bytes of the smallest record
 
 
 @dataclass(slots=True)
@@ -104,19 +102,13 @@ def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
     admitted = admit(topic, records, time.time_ns() // 1_000_000, most)
     if admitted.header.codec == _ZSTD and request.version < _ZSTD_SINCE:
         raise UnsupportedCompression(f"Produce v{request.version} does not know zstd.")
-    if _weight(admitted) > most:
+    if admitted.batch.weight > most:
         raise RecordTooLarge(f"The batch's {admitted.header.count} records would be more than {most} bytes to Redis.")
     return admitted
 
 
-def _weight(admitted: Admitted) -> int:
-    """Bytes that the records are as commands, about; many small ones grow most."""
-    size = len(admitted.batch.records)
-    return size + _COMMAND_SIZE * min(admitted.batch.count, size // _RECORD_MIN)
-
-
 async def _append(request: Request, partition: Partition, admitted: Admitted, outcome: _Outcome) -> None:
-    gate, weight = request.broker.inflated, _weight(admitted)
+    gate, weight = request.broker.inflated, admitted.batch.weight
     gate.take(weight)
     try:
         now = time.time_ns() // 1_000_000

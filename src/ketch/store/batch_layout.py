@@ -1,0 +1,211 @@
+"""`storage.layout=batch`: a stream entry per RecordBatch, whose one field `batch` holds the producer's bytes.
+
+An entry's id stands for the offset of the batch's LAST record. So `XRANGE id(offset) +` begins with the batch that
+holds an offset, XTRIM MINID never cuts one that is still needed, last-generated-id is the end of the log as in the
+other layout, and a commit acknowledges exactly the batches that lie below it. With the first record's id each of these
+would need a look at the entry before.
+
+The bytes are stored as they came, still compressed. The base offset in them, which lies outside their checksum, is the
+producer's 0 and says nothing; it follows from the id and is put in when the batch is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ketch.errors import CorruptRecord, InvalidRecord, KetchError, RedisError
+from ketch.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    BytesLike,
+    DecodedBatch,
+    assemble,
+    check_records,
+    compress,
+    decode_entries,
+    decompress,
+    find_batches,
+    patch,
+    peek_header,
+    rewrite,
+)
+from ketch.records.columns import restamped
+from ketch.store import scripts
+from ketch.store.layout import Chunk, Layout, Payload
+from ketch.store.offsets import OffsetCodec
+from ketch.store.pipe import checked, pack, parse
+from ketch.store.streams import StreamInfo
+
+log = logging.getLogger(__name__)
+
+_FIELD = b"batch"
+_ZSTD = 4
+_RECORD_MIN = 7  # bytes of the smallest record
+_INFLATED_MAX = 1 << 28  # bytes of one batch's records when they have to be looked at
+_PATCHED = 16  # first bytes of a batch that are made when it is served
+_LAST_DELTA = slice(23, 27)  # of a batch: its last offset delta
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBatch:
+    """One batch as it is stored: a `Payload`."""
+
+    data: bytes
+    count: int
+    timestamp: int | None  # ms, for LogAppendTime
+
+    @property
+    def entries(self) -> int:
+        return 1
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def weight(self) -> int:
+        return len(self.data)
+
+    def largest(self) -> int:
+        return len(self.data)
+
+    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
+        return pack("XADD", stream, codec.format_id(*codec.to_id(base + self.count - 1)), _FIELD, self.data)
+
+    def arguments(self) -> tuple[bytes, int]:
+        return b"$1\r\n2\r\n$5\r\n%b\r\n$%d\r\n%b\r\n" % (_FIELD, len(self.data), self.data), 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A batch in a reply."""
+
+    base: int
+    header: BatchHeader
+    data: BytesLike
+
+    def wire(self, zstd: bool) -> tuple[bytes, BytesLike]:
+        data = self.data if zstd or self.header.codec != _ZSTD else self._plain()
+        return patch(self.base, len(data)), memoryview(data)[_PATCHED:]
+
+    def _plain(self) -> bytes:
+        return rewrite(self.data, self.header, 0, self.records(), self.append_time)
+
+    @property
+    def append_time(self) -> int | None:
+        return self.header.max_timestamp if self.header.timestamp_type else None
+
+    def records(self) -> BytesLike:
+        return decompress(self.header.codec, memoryview(self.data)[HEADER_SIZE:], _INFLATED_MAX)
+
+    def decoded(self) -> DecodedBatch:
+        header, records = self.header, bytes(self.records())
+        check_records(records, header.count)
+        batch = (
+            self.base, header.last_offset_delta, header.base_timestamp, header.max_timestamp, header.count, records
+        )  # fmt: skip
+        return batch if self.append_time is None else restamped(batch, self.append_time)
+
+
+class BatchChunk(Chunk):
+    """Batches that lie in a reply; nothing of them is copied before it is asked for."""
+
+    def __init__(self, batches: list[_Stored]) -> None:
+        self._batches = batches
+        if batches:
+            self.base = batches[0].base
+            self.end = batches[-1].base + batches[-1].header.count
+            self.records = sum(batch.header.count for batch in batches)
+            self.entries = len(batches)
+            self.size = sum(batch.header.length for batch in batches)
+            self.max_timestamp = max(batch.header.max_timestamp for batch in batches)
+
+    def wire(self, codec: int, zstd: bool) -> bytes:
+        return b"".join(part for batch in self._batches for part in batch.wire(zstd))
+
+    def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
+        batches = []
+        for batch in self._batches:
+            if batch.header.max_timestamp >= at_least:
+                try:
+                    batches.append(batch.decoded())
+                except KetchError as error:
+                    # Its producer made it so, and no Kafka client can read it either: the others must not suffer.
+                    last = batch.base + batch.header.last_offset_delta
+                    log.warning("the records of offsets %d to %d are unreadable: %s", batch.base, last, error)
+        return batches
+
+
+class BatchLayout(Layout):
+    """An entry's id is the offset of its last record."""
+
+    def info_command(self, stream: bytes) -> bytes:
+        """XINFO STREAM answers with the first and last entry, which are large here: only their heads come."""
+        return pack("EVAL", scripts.INFO, 1, stream, _FIELD, HEADER_SIZE)
+
+    def start(self, info: StreamInfo, codec: OffsetCodec) -> int | None:
+        if info.first is None:
+            return None
+        last = codec.to_offset(*info.first)
+        delta = int.from_bytes(info.first_batch[_LAST_DELTA], signed=True)
+        # What is no batch (somebody's own entry) is one record.
+        return last - delta if len(info.first_batch) >= HEADER_SIZE and 0 <= delta <= last else last
+
+    def _last(self, codec: OffsetCodec, end: int | None) -> bytes:
+        return b"+"  # the batch with the record before `end` may end anywhere
+
+    def read(self, reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, log_append_time: bool) -> Chunk:
+        if reply[:1] != b"*":
+            checked(parse(bytes(reply)))
+        view, batches, left = memoryview(reply), list[_Stored](), max_bytes
+        try:
+            for offset, start, end, value, value_end in find_batches(reply, codec.bits, codec.dense):
+                batch = _stored(offset, view[value:value_end])
+                batch = batch or _foreign(offset, view[start:end], codec, log_append_time)
+                left -= batch.header.length
+                if batches and left < 0:
+                    break
+                batches.append(batch)
+        except ValueError as error:
+            raise RedisError(f"entries that cannot be served: {error}") from None
+        return BatchChunk(batches)
+
+    def payload(
+        self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int
+    ) -> Payload:
+        records: BytesLike = memoryview(data)[HEADER_SIZE:]
+        # The records are not looked at, so that is all to keep a made-up count from using up offsets.
+        if header.count > (inflated_max if header.codec else len(records)) // _RECORD_MIN:
+            raise InvalidRecord("the batch does not hold as many records as its header says")
+        if codec is not None and codec != header.codec:
+            records = compress(codec, decompress(header.codec, records, inflated_max))
+        else:
+            codec = header.codec
+        if codec != header.codec or append_time is not None or header.timestamp_type:
+            data = rewrite(data, header, codec, records, append_time)
+        return WholeBatch(data, header.count, append_time)
+
+    def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
+        _, last_delta, base_timestamp, max_timestamp, count, records = batch
+        latest = max_timestamp if append_time is None else append_time
+        kind = int(append_time is not None)
+        data = assemble(0, last_delta, base_timestamp, latest, count, records, codec, timestamp_type=kind)
+        return WholeBatch(data, count, append_time)
+
+
+def _stored(offset: int, data: memoryview) -> _Stored | None:
+    """The batch whose last record has this offset; None where the bytes are no batch."""
+    try:
+        header = peek_header(data)
+    except CorruptRecord:
+        return None
+    base = offset - header.last_offset_delta
+    return _Stored(base, header, data) if base >= 0 else None
+
+
+def _foreign(offset: int, entry: memoryview, codec: OffsetCodec, log_append_time: bool) -> _Stored:
+    """An entry that another Redis client has added is one record, as in the record layout."""
+    (batch,) = decode_entries(b"*1\r\n" + entry, codec.bits, codec.dense, 0, False)
+    data = assemble(offset, *batch[1:], 0, timestamp_type=int(log_append_time))
+    return _Stored(offset, peek_header(data), data)

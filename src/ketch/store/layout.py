@@ -1,0 +1,171 @@
+"""The seam between the two layouts of a stream: everything above it sees batches, records and offsets.
+
+A `Layout` says how a topic's batches lie in its streams. What a producer sent becomes a `Payload`, which writes itself;
+what Redis answers to a range becomes a `Chunk`. Pure bytes, no I/O; ready to be pickled.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Protocol
+
+from ketch.records import BatchHeader, Codec, DecodedBatch, assemble
+from ketch.records.columns import row_timestamps
+from ketch.store.offsets import OffsetCodec
+from ketch.store.pipe import pack
+from ketch.store.streams import StreamInfo, info_command
+
+
+class Payload(Protocol):
+    """One batch on its way into a stream; `streams.encode_transaction` and `encode_append` take it."""
+
+    @property
+    def count(self) -> int:
+        """Records, which take so many offsets."""
+
+    @property
+    def entries(self) -> int:
+        """Entries it becomes, each of `count // entries` offsets."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of them, about."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the commands it becomes, at most and about."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """ms, for LogAppendTime; None where the producer's timestamps stay."""
+
+    def largest(self) -> int:
+        """Bytes of the largest entry, about."""
+
+    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
+        """XADD commands, one for each entry, that put its first record at offset `base`.
+
+        Raises:
+            InvalidRecord: what must be read of it for that is malformed.
+        """
+
+    def arguments(self) -> tuple[bytes, int]:
+        """The entries as arguments of `scripts.APPEND`, and the number of these; raises as `appends`."""
+
+
+class Chunk(ABC):
+    """Whole batches from one reply of XRANGE or XREADGROUP; false when there is none.
+
+    Attributes:
+        base: offset of the first record.
+        end: the offset behind the last one.
+        records: how many there are.
+        entries: of how many entries.
+        size: bytes of these, about.
+        max_timestamp: the latest of the records' timestamps, ms.
+    """
+
+    base = end = records = entries = size = 0
+    max_timestamp = -1
+
+    def __bool__(self) -> bool:
+        return self.entries > 0
+
+    @abstractmethod
+    def wire(self, codec: int, zstd: bool) -> bytes:
+        """The batches as a Fetch response holds them.
+
+        Args:
+            codec: Kafka's number of the compression to apply where the producer's is not kept.
+            zstd: whether the reader knows zstd; who does not gets such batches uncompressed.
+        """
+
+    @abstractmethod
+    def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
+        """The batches uncompressed; those may be left out in which no record is as late as `at_least` ms."""
+
+    def timestamps(self, at_least: int) -> Iterator[tuple[int, int]]:
+        """(offset, timestamp in ms) of each record that is as late as `at_least`, in offset order."""
+        for batch in self.decoded(at_least):
+            yield from ((offset, timestamp) for offset, timestamp in row_timestamps(batch) if timestamp >= at_least)
+
+
+class DecodedChunk(Chunk):
+    """Batches that are uncompressed already."""
+
+    def __init__(self, batches: list[DecodedBatch], log_append_time: bool) -> None:
+        self._batches, self._log_append_time = batches, log_append_time
+        if batches:
+            self.base = batches[0][0]
+            self.end = batches[-1][0] + batches[-1][1] + 1
+            self.entries = self.records = sum(batch[4] for batch in batches)
+            self.size = sum(len(batch[5]) for batch in batches)
+            self.max_timestamp = max(batch[3] for batch in batches)
+
+    def wire(self, codec: int, zstd: bool) -> bytes:
+        if codec == Codec.ZSTD and not zstd:
+            codec = Codec.NONE
+        kind = int(self._log_append_time)
+        parts = [
+            assemble(base, last_delta, first_ts, max_ts, count, records, codec, timestamp_type=kind)
+            for base, last_delta, first_ts, max_ts, count, records in self._batches
+        ]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
+        return [batch for batch in self._batches if batch[3] >= at_least]
+
+
+class Layout(ABC):
+    """How batches lie in a stream. Both have every record's offset follow from ids alone."""
+
+    def info_command(self, stream: bytes) -> bytes:
+        """What `streams.parse_info` reads the reply of."""
+        return info_command(stream)
+
+    @abstractmethod
+    def start(self, info: StreamInfo, codec: OffsetCodec) -> int | None:
+        """Offset of the stream's first record; None where there is none."""
+
+    def range_command(
+        self, stream: bytes, codec: OffsetCodec, offset: int, count: int, end: int | None = None
+    ) -> bytes:
+        """XRANGE of `count` entries from the one on that holds `offset`, up to that with the record before `end`."""
+        return pack("XRANGE", stream, codec.format_id(*codec.to_id(offset)), self._last(codec, end), "COUNT", count)
+
+    @abstractmethod
+    def _last(self, codec: OffsetCodec, end: int | None) -> bytes:
+        """An id at or behind that of the entry with the record before `end`."""
+
+    @abstractmethod
+    def read(self, reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, log_append_time: bool) -> Chunk:
+        """The batches in a reply, about `max_bytes` of them and at least one record.
+
+        Raises:
+            RedisError: Redis answered with an error, or with an entry whose id is beyond any offset.
+        """
+
+    @abstractmethod
+    def payload(
+        self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int
+    ) -> Payload:
+        """A batch as a producer sent it.
+
+        Args:
+            codec: Kafka's number of the compression the topic asks for; None for the producer's.
+            append_time: ms, for LogAppendTime.
+            inflated_max: bytes a compressed batch may become.
+
+        Raises:
+            RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression.
+        """
+
+    @abstractmethod
+    def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
+        """A batch that comes from no Kafka producer; its offset deltas are 0, 1, 2, ...
+
+        Args:
+            codec: Kafka's number of the compression to store it in, where the layout does.
+            append_time: as in `payload`.
+        """

@@ -1,0 +1,90 @@
+"""`storage.layout=record`: a stream entry per record, its fields as `ketch.records` has them, for any Redis client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ketch.errors import RedisError
+from ketch.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    BytesLike,
+    DecodedBatch,
+    decode_entries,
+    decompress,
+    encode_appends,
+    encode_arguments,
+    largest_record,
+)
+from ketch.store.layout import Chunk, DecodedChunk, Layout, Payload
+from ketch.store.offsets import OffsetCodec
+from ketch.store.pipe import checked, parse
+from ketch.store.streams import StreamInfo
+
+_COMMAND_SIZE = 128  # bytes of an XADD around its record, about
+_RECORD_MIN = 7  # bytes of the smallest record
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSet:
+    """The records of one batch, decompressed, as the kernel takes them: a `Payload`."""
+
+    records: BytesLike
+    count: int
+    base_timestamp: int
+    timestamp: int | None  # ms, for LogAppendTime; None keeps each record's own
+
+    @property
+    def entries(self) -> int:
+        return self.count
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+    @property
+    def weight(self) -> int:
+        """Many small records grow most."""
+        return self.size + _COMMAND_SIZE * min(self.count, self.size // _RECORD_MIN)
+
+    def largest(self) -> int:
+        return largest_record(self.records, self.count)
+
+    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
+        ms, seq = codec.to_id(base)
+        return encode_appends(
+            self.records, self.count, stream, ms, seq, codec.bits, self.base_timestamp, self.timestamp
+        )
+
+    def arguments(self) -> tuple[bytes, int]:
+        return encode_arguments(self.records, self.count, self.base_timestamp, self.timestamp)
+
+
+class RecordLayout(Layout):
+    """An entry's id is its record's offset."""
+
+    def start(self, info: StreamInfo, codec: OffsetCodec) -> int | None:
+        return None if info.first is None else codec.to_offset(*info.first)
+
+    def _last(self, codec: OffsetCodec, end: int | None) -> bytes:
+        return b"+" if end is None else codec.format_id(*codec.to_id(end - 1))
+
+    def read(self, reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, log_append_time: bool) -> Chunk:
+        if reply[:1] != b"*":
+            checked(parse(bytes(reply)))
+        try:
+            # A batch with LogAppendTime has one timestamp on the wire.
+            batches = decode_entries(reply, codec.bits, codec.dense, max_bytes, log_append_time)
+        except ValueError as error:
+            raise RedisError(f"entries that cannot be served: {error}") from None
+        return DecodedChunk(batches, log_append_time)
+
+    def payload(
+        self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int
+    ) -> Payload:
+        records = decompress(header.codec, memoryview(data)[HEADER_SIZE:], inflated_max)
+        return RecordSet(records, header.count, header.base_timestamp, append_time)
+
+    def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
+        _, _, base_timestamp, _, count, records = batch
+        return RecordSet(records, count, base_timestamp, append_time)
