@@ -18,7 +18,7 @@ from ketch.errors import ConfigError, KetchError
 STARTED = time.perf_counter()
 
 # Each is a module of this package with either `app`, a typer.Typer, or `command`, a function in Typer's annotations.
-COMMANDS = ("serve", "topics", "groups", "produce", "consume", "offset", "doctor", "version")
+COMMANDS = ("serve", "topics", "groups", "produce", "consume", "archive", "offset", "doctor", "version")
 
 
 class LazyGroup(TyperGroup):
