@@ -183,10 +183,7 @@ class Planner:
         while low < end:
             pieces -= 1
             middle = end if pieces <= 0 else min(end, boundary(connection, partition, low, size // (pieces + 1)))
-            span = Span(
-                partition.stream, partition.topic.codec, low, middle, partition.info, partition.topic.largest_record
-            )
-            yield Split(source, partition.index, span, target)
+            yield Split(source, partition.index, partition.span(low, middle), target)
             size -= size // (pieces + 1)
             low = middle
 

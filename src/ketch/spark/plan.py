@@ -120,7 +120,7 @@ class Planner:
         for key, size in waiting.items():
             # Half of it in equal parts, for with time ids a size is a guess from the average density.
             share = -(-records // (2 * len(waiting))) + -(-records * size // (2 * total))
-            if min(view[key].info.length, end[key] - start[key]) > share:
+            if view[key].most(start[key], end[key]) > share:
                 limited[key] = min(end[key], boundary(connection, view[key], start[key], min(share, records)))
         return limited
 
@@ -161,9 +161,8 @@ def _cut(
 
 def _range(partition: Partition, edges: tuple[int, int]) -> Range:
     topic = partition.topic
-    span = Span(partition.stream, topic.codec, *edges, partition.info, topic.largest_record)
     log_append_time = topic.configs["message.timestamp.type"] == "LogAppendTime"
-    return Range(topic.name, partition.index, span, log_append_time)
+    return Range(topic.name, partition.index, partition.span(*edges), log_append_time)
 
 
 def _names(keys: Iterable[TopicPartition]) -> str:

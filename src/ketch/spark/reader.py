@@ -1,6 +1,6 @@
 """Reads a range of one partition from Redis: XRANGE after XRANGE, each asked for while the last one is worked on.
 
-This is the one place of `ketch.spark` that knows how records lie in a stream (`_ask` and `decode`).
+How records lie in a stream is the topic's `store.layout`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from ketch.errors import KetchError, StorageUnavailable
 from ketch.records import DecodedBatch
 from ketch.spark.connection import Connection, Server, connected
 from ketch.store import streams
+from ketch.store.layout import Chunk, Layout
 from ketch.store.offsets import OffsetCodec
-from ketch.store.pipe import pack, parse
+from ketch.store.pipe import parse
 from ketch.store.streams import StreamInfo
 
 _REPLY = 1 << 20  # bytes wanted of one reply: large enough to forget the round trip, small enough for a cache
@@ -39,6 +40,7 @@ class Span:
 
     stream: bytes
     codec: OffsetCodec
+    layout: Layout
     start: int
     end: int
     info: StreamInfo  # as the range was planned: what is gone since was lost
@@ -69,11 +71,6 @@ def read_batches(server: Server, span: Span, fail_on_loss: bool = False) -> Iter
             time.sleep(_BACKOFF * 2 ** (failures - 1))
 
 
-def decode(reply: bytes, codec: OffsetCodec) -> list[DecodedBatch]:
-    """The records in a reply of XRANGE; RedisError where it is an error or cannot be read."""
-    return streams.read_range(reply, codec, 1 << 62, split_timestamps=False)
-
-
 class _Cursor:
     """How far a range has been read."""
 
@@ -81,39 +78,38 @@ class _Cursor:
         self.offset = span.start
         self._span, self._fail_on_loss = span, fail_on_loss
         self._entry_bytes = float(span.info.entry_bytes)
-        self._records = 0
+        self._entries = 0  # that were read
 
     def read(self, connection: Connection) -> Iterator[list[DecodedBatch]]:
         connection.send(self._ask())
         while True:
             reply = connection.reply()
             info = streams.parse_info(parse(connection.reply()))
-            batches = decode(reply, self._span.codec)
+            chunk = self._span.layout.read(reply, self._span.codec, 1 << 62, log_append_time=False)
             self._check(info)
-            if not batches:
+            if not chunk:
                 self.offset = self._span.end
                 return
-            self._advance(batches, len(reply))
+            self._advance(chunk, len(reply))
             more = self.offset < self._span.end
             if more:
                 connection.send(self._ask())
-            yield batches
+            if batches := chunk.decoded():
+                yield batches
             if not more:
                 return
 
-    def _advance(self, batches: list[DecodedBatch], size: int) -> None:
-        count = sum(batch[4] for batch in batches)
-        self._records += count
-        self._entry_bytes = max(size / count, (7 * self._entry_bytes + size / count) / 8)
-        self.offset = batches[-1][0] + batches[-1][1] + 1
+    def _advance(self, chunk: Chunk, size: int) -> None:
+        self._entries += chunk.entries
+        average = size / chunk.entries
+        self._entry_bytes = max(average, (7 * self._entry_bytes + average) / 8)
+        self.offset = chunk.end
 
     def _ask(self) -> bytes:
         """XRANGE from `self.offset` on, and XINFO, which tells whether its begin was trimmed."""
         span = self._span
-        start = span.codec.format_id(*span.codec.to_id(self.offset))
-        end = span.codec.format_id(*span.codec.to_id(span.end - 1))
-        range_ = pack("XRANGE", span.stream, start, end, "COUNT", self._count())
-        return range_ + streams.info_command(span.stream)
+        range_ = span.layout.range_command(span.stream, span.codec, self.offset, self._count(), span.end)
+        return range_ + span.layout.info_command(span.stream)
 
     def _count(self) -> int:
         count = int(_REPLY / (self._entry_bytes + _ENTRY_OVERHEAD)) if self._entry_bytes else _COUNT_UNKNOWN
@@ -124,7 +120,8 @@ class _Cursor:
         span, planned = self._span, self._span.info
         if planned.first is None or info.first == planned.first:
             return
-        first = span.end if info.first is None else min(span.end, span.codec.to_offset(*info.first))
+        start = span.layout.start(info, span.codec)
+        first = span.end if start is None else min(span.end, start)
         if first <= self.offset or self._only_read_ones_gone(info):
             return
         message = (
@@ -138,4 +135,4 @@ class _Cursor:
         """What this range has given lay below its cursor: if no more than that was removed, it is that."""
         if info.removed is None or self._span.info.removed is None:  # before Redis 7
             return False
-        return 0 < info.removed - self._span.info.removed <= self._records
+        return 0 < info.removed - self._span.info.removed <= self._entries

@@ -9,14 +9,21 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ketch.errors import StorageUnavailable
-from ketch.spark import rows
+from ketch.errors import ConfigError, StorageUnavailable
+from ketch.spark import rows, sink
 from ketch.spark.connection import Connection, connected
-from ketch.spark.options import Offsets, ReadOptions, TopicPartition, include_headers, read_options
+from ketch.spark.options import Offsets, ReadOptions, TopicPartition, include_headers, read_options, write_options
 from ketch.spark.plan import Planner, Range, View
 from ketch.spark.topics import Partition
 from ketch.store.streams import StreamInfo
@@ -41,6 +48,18 @@ class KetchDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = write_options(self.options)
+        if overwrite:
+            raise ConfigError("A topic is only ever appended to: write with mode append.")
+        sink.check(options, schema)
+        return sink.BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = write_options(self.options)
+        sink.check(options, schema)
+        return sink.StreamWriter(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(read_options(self.options, streaming=True))

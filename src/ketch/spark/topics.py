@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicOrPartition
-from ketch.records import DecodedBatch
 from ketch.spark.connection import Connection
 from ketch.spark.options import TopicPartition, Topics
-from ketch.spark.reader import decode
+from ketch.spark.reader import Span
 from ketch.store import streams
 from ketch.store.keys import Keyspace
+from ketch.store.layout import Chunk, Layout
 from ketch.store.pipe import parse
 from ketch.store.streams import StreamInfo
 from ketch.store.topics import Topic, parse_topic
@@ -22,6 +22,8 @@ from ketch.topicconfig import defaults
 _STEP = 1_000  # entries read at a time
 _SHORT = 20_000  # entries that are read rather than bisected
 _STRIDE_MAX = 64  # steps in one leap
+_DENSE = 1 / 16  # records an offset, from which on leaps are made
+_SMALL = 10_000  # records that are counted rather than leapt over
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,28 @@ class Partition:
     end: int
 
     @property
-    def length_between(self) -> float:
-        """About how many records an offset more is worth."""
-        first = self.start if self.info.first is None else self.topic.codec.to_offset(*self.info.first)
-        return min(1.0, self.info.length / max(1, self.end - first))
+    def layout(self) -> Layout:
+        return self.topic.layout
+
+    def span(self, start: int, end: int) -> Span:
+        """A range of it, for a task to read."""
+        topic = self.topic
+        return Span(self.stream, topic.codec, self.layout, start, end, self.info, topic.largest_record)
+
+    def most(self, start: int, end: int) -> int:
+        """No more records than that lie in a range."""
+        span = max(0, end - max(start, self.start))
+        # An entry may hold many records where it is a batch.
+        return min(span, self.info.length) if self.topic.configs["storage.layout"] == "record" else span
 
     def about(self, start: int, end: int) -> int:
-        """About how many records lie in a range; never more than there can be."""
-        span = max(0, end - max(start, self.start))
-        return 0 if not span else max(1, min(self.info.length, round(span * self.length_between)))
+        """About how many records lie in a range: with time ids a guess from the average density."""
+        most = self.most(start, end)
+        if self.topic.codec.dense or not most:
+            return most
+        first = self.layout.start(self.info, self.topic.codec)
+        density = self.info.length / max(1, self.end - (self.start if first is None else first))
+        return max(1, min(most, round(density * (end - max(start, self.start)))))
 
 
 def named(connection: Connection, keys: Keyspace, names: Iterable[str]) -> list[Topic]:
@@ -86,7 +101,7 @@ def look(connection: Connection, keys: Keyspace, topics: Topics) -> dict[TopicPa
         for topic, indexes in wanted(connection, keys, topics)
         for index in indexes
     ]
-    connection.send(*(streams.info_command(stream) for _, _, stream in found))
+    connection.send(*(topic.layout.info_command(stream) for topic, _, stream in found))
     replies = [connection.reply() for _ in found]
     return {
         (topic.name, index): _partition(topic, index, stream, streams.parse_info(parse(reply)))
@@ -98,16 +113,18 @@ def _partition(topic: Topic, index: int, stream: bytes, info: StreamInfo) -> Par
     # The rules of log.partition: the end lies behind the last id ever given, the start of an untrimmed log at the
     # topic's creation.
     end = max(topic.codec.to_offset(*info.last) + 1, topic.first_offset)
-    start = end if info.first is None else topic.codec.to_offset(*info.first)
+    first = topic.layout.start(info, topic.codec)
+    start = end if first is None else first
     if info.removed == 0:
         start = min(start, topic.first_offset)
     return Partition(topic, index, stream, info, start, end)
 
 
-def entries(connection: Connection, partition: Partition, offset: int, count: int) -> list[DecodedBatch]:
-    """At most `count` records from `offset` on."""
-    connection.send(streams.range_command(partition.stream, partition.topic.codec, offset, count))
-    return decode(connection.reply(), partition.topic.codec)
+def entries(connection: Connection, partition: Partition, offset: int, count: int) -> Chunk:
+    """At most `count` entries from the one on that holds `offset`."""
+    layout, codec = partition.layout, partition.topic.codec
+    connection.send(layout.range_command(partition.stream, codec, offset, count))
+    return layout.read(connection.reply(), codec, 1 << 62, log_append_time=False)
 
 
 def first_at_or_after(connection: Connection, partition: Partition, timestamp: int) -> int | None:
@@ -122,14 +139,14 @@ def first_at_or_after(connection: Connection, partition: Partition, timestamp: i
     elif partition.info.length > _SHORT:
         low = _bisect(connection, partition, timestamp)
     while low < partition.end:
-        connection.send(streams.range_command(partition.stream, topic.codec, low, _STEP))
-        reply = connection.reply()
-        batches = decode(reply, topic.codec)
-        if not batches:
+        chunk = entries(connection, partition, low, _STEP)
+        if not chunk:
             return None
-        if max(batch[3] for batch in batches) >= timestamp:
-            return next(offset for offset, own in streams.read_timestamps(reply, topic.codec) if own >= timestamp)
-        low = batches[-1][0] + batches[-1][1] + 1
+        if chunk.max_timestamp >= timestamp:
+            found = next((offset for offset, _ in chunk.timestamps(timestamp) if offset >= low), None)
+            if found is not None:
+                return found
+        low = chunk.end
     return None
 
 
@@ -138,8 +155,8 @@ def _bisect(connection: Connection, partition: Partition, timestamp: int) -> int
     while low < high:
         middle = (low + high) // 2
         found = entries(connection, partition, middle, 1)
-        if found and found[0][3] < timestamp:
-            low = max(middle, found[0][0]) + 1
+        if found and found.max_timestamp < timestamp:
+            low = max(middle, found.base) + 1
         else:
             high = middle
     return low
@@ -148,39 +165,39 @@ def _bisect(connection: Connection, partition: Partition, timestamp: int) -> int
 def boundary(connection: Connection, partition: Partition, start: int, records: int) -> int:
     """An offset with about `records` records between `start` and it: that of a record, or the partition's end.
 
-    A walk would cost as much as the read itself. So some thousand are walked, then stretches are leapt over whose
-    density is alike at both ends. At least one record lies below it, if there is one.
+    A walk costs half of what the read itself does. So where many are wanted and lie close, stretches are leapt over
+    whose density is alike at both ends; a burst that such a leap hides has at most as many records as there are offsets
+    in it. At least one record lies below the boundary, if there is one.
     """
     end = partition.end
-    first = entries(connection, partition, start, 1) if start < end else []
+    first = entries(connection, partition, start, 1) if start < end else None
     if not first:
         return end
+    low = max(start, first.base)
     if partition.topic.codec.dense:
-        return min(first[0][0] + records, end)
-    position = _leap(connection, partition, first[0][0], records)
-    found = entries(connection, partition, position, 1) if position < end else []
-    return min(found[0][0], end) if found else end
+        return min(low + records, end)
+    position = _leap(connection, partition, low, records, first.records)
+    found = entries(connection, partition, position, 1) if position < end else None
+    return min(max(position, found.base), end) if found else end
 
 
-def _leap(connection: Connection, partition: Partition, position: int, left: int) -> int:
+def _leap(connection: Connection, partition: Partition, position: int, left: int, per_entry: int) -> int:
     stride, density = 1, 0.0  # of the sample before, in records an offset
     while left > 0:
-        size = min(left, _STEP)
+        size = max(1, min(left, _STEP) // per_entry)
         leap = 0
-        if density and left > 3 * _STEP:
+        if density > _DENSE and left > _SMALL:
             leap = int(min(stride * _STEP, left - 2 * _STEP) / density)
-        batches = entries(connection, partition, position + leap, size)
-        count = sum(batch[4] for batch in batches)
-        if count < size:
-            if not leap:
-                return partition.end
-            stride, density = max(1, stride // 4), 0.0
-            continue
-        behind = batches[-1][0] + batches[-1][1] + 1
-        here = count / (behind - position - leap)
-        if leap and not 0.5 < here / density < 2.0:
+        chunk = entries(connection, partition, position + leap, size)
+        if chunk.entries < size and not leap:
+            return partition.end
+        begin = position + leap
+        count = chunk.records - max(0, begin - chunk.base)  # a batch may begin before
+        here = count / (chunk.end - begin) if chunk else 0.0
+        if chunk.entries < size or (leap and not 0.5 < here / density < 2.0):
             stride, density = max(1, stride // 4), 0.0  # walk until the density is steady again
             continue
         left -= count + round(leap * (here + density) / 2)
-        position, density, stride = behind, here, min(2 * stride, _STRIDE_MAX)
-    return position
+        position, density, stride = chunk.end, here, min(2 * stride, _STRIDE_MAX)
+        per_entry = max(1, chunk.records // chunk.entries)
+    return position + min(left, 0)  # what is too much lies within the last batch

@@ -37,6 +37,9 @@ if redis.call('HSETNX',KEYS[1],ARGV[1],ARGV[2])==0 then return 0 end
 redis.call('HSET',KEYS[1],unpack(ARGV))
 return 1"""
 
+# KEYS hash. ARGV topic id, field, value: a field that Ketch itself keeps, in the hash of a topic that exists.
+NOTE = "if redis.call('HGET',KEYS[1],'id')==ARGV[1] then redis.call('HSET',KEYS[1],ARGV[2],ARGV[3]) end"
+
 
 def legal_name(topic: str) -> bool:
     """Kafka's rule (`Topic.validate`): 1 to 249 of a-z A-Z 0-9 . _ -, and neither `.` nor `..`."""
@@ -204,8 +207,7 @@ class Catalog:
 
     async def note(self, topic: Topic, field_name: str, value: str | int) -> None:
         """Writes one field that Ketch itself keeps in the hash of a topic that exists."""
-        script = "if redis.call('HGET',KEYS[1],'id')==ARGV[1] then redis.call('HSET',KEYS[1],ARGV[2],ARGV[3]) end"
-        await self._link.pipe.call("EVAL", script, 1, self._keys.topic(topic.name), str(topic.id), field_name, value)
+        await self._link.pipe.call("EVAL", NOTE, 1, self._keys.topic(topic.name), str(topic.id), field_name, value)
         self.forget(topic.name)
 
     def forget(self, name: str) -> None:

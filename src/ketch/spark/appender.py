@@ -1,0 +1,307 @@
+"""Appends a task's records to topic partitions, each of them once however often the task is run.
+
+What a task has written of a micro-batch is kept as the state of an idempotent producer (KIP-98) in the transaction that
+writes it: id `spark-<query>-<task>`, epoch the micro-batch, sequence the records of that task in that partition. A
+task that is run again, in a replayed micro-batch or as another attempt, finds there what it need not write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ketch.errors import InvalidTimestamp, KetchError, RecordTooLarge, StorageUnavailable
+from ketch.records import HEADER_SIZE, Codec, DecodedBatch
+from ketch.records.arrow import from_arrow
+from ketch.spark.connection import Connection, Server
+from ketch.store import streams
+from ketch.store.keys import Keyspace
+from ketch.store.layout import Payload
+from ketch.store.pipe import checked, pack, parse
+from ketch.store.streams import Producer, Refusal
+from ketch.store.topics import NOTE, Topic
+
+_CHUNK_ROWS = 10_000  # of one transaction: Redis serves nobody else meanwhile
+_CHUNK_BYTES = 1 << 20
+_OPTIMISTIC = 3  # refusals before Redis chooses the ids
+_ATTEMPTS = 30  # of one transaction
+_RETRIES = 5  # reconnections without progress
+_BACKOFF = 0.1  # s before the first; it doubles
+_LEAD_STEP = 1 << 16  # ms, as the broker rounds a topic's timestampLead
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes: what a task is recognised by when it is run again."""
+
+    id: str
+    epoch: int
+
+
+class Appender:
+    """The write side of one partition for one task.
+
+    Args:
+        writer: its state is moved with every transaction.
+        session: this attempt's own name, for the fence.
+    """
+
+    def __init__(self, topic: Topic, index: int, keys: Keyspace, writer: Writer, session: bytes) -> None:
+        self.topic = topic
+        stream = keys.stream(topic.name, index)
+        self._topic_key = keys.topic(topic.name)
+        self._keys = stream, keys.producers(stream), keys.fence(stream, session)
+        self._writer = writer
+        self._last = streams.ZERO
+        self._head = ""  # the writer's state in Redis
+        self._stored = 0  # records of this task that are in Redis
+        self._rows = 0  # records of this task that have come by
+        self._waiting: tuple[Payload, int, int] | None = None  # in flight: the first one's number, replies
+        self._base = 0
+
+    @property
+    def waiting(self) -> bool:
+        return self._waiting is not None
+
+    def learn(self, connection: Connection) -> None:
+        """Asks where the stream ends and what this task has written of it."""
+        connection.send(
+            self.topic.layout.info_command(self._keys[0]),
+            pack("HGET", self._keys[1], self._writer.id),
+            pack("DEL", self._keys[2]),
+        )
+        replies = [parse(connection.reply()) for _ in range(3)]
+        self._last = streams.parse_info(replies[0]).last
+        state = (checked(replies[1]) or b"").decode().split()
+        self._head = " ".join(state[:2])
+        epoch, last = (int(word) for word in state[:2]) if state else (-1, -1)
+        # A later epoch: this attempt is a ghost, and its micro-batch was written whole before that one began.
+        self._stored = last + 1 if epoch == self._writer.epoch else (2**62 if epoch > self._writer.epoch else 0)
+
+    def unwritten(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of the task's next rows that are not in Redis yet."""
+        skipped = min(rows.num_rows, max(0, self._stored - self._rows))
+        self._rows += skipped
+        return rows.slice(skipped)
+
+    def chunks(self, rows: pa.RecordBatch) -> list[DecodedBatch]:
+        """The next rows as what one transaction takes, or a few of them where timestamps lie far apart."""
+        most = min(_CHUNK_BYTES, int(self.topic.configs["max.message.bytes"]) - HEADER_SIZE)
+        return from_arrow(rows.slice(0, _CHUNK_ROWS), max(1, most))
+
+    def send(self, connection: Connection, batch: DecodedBatch) -> None:
+        """Sends one batch without waiting."""
+        now = _now_ms()
+        payload = self._payload(batch, now)
+        self._waiting = payload, self._rows, 0
+        self._rows += payload.count
+        self._transact(connection, self._notes(batch, payload, now))
+
+    def settle(self, connection: Connection) -> bool:
+        """Takes the answer to `send`; False where another writer came in between, `insist` is for that."""
+        assert self._waiting is not None
+        payload, first, replies = self._waiting
+        connection.reply(replies - 1)
+        if not streams.read_transaction(connection.reply()):
+            return False
+        self._landed(payload, first)
+        return True
+
+    def insist(self, connection: Connection) -> None:
+        """Sends what is in flight again, unless it has landed, until it does.
+
+        Raises:
+            StorageUnavailable: it does not, or Redis has lost what it had acknowledged.
+        """
+        for attempt in range(_ATTEMPTS):
+            self.learn(connection)
+            assert self._waiting is not None
+            payload, first, _ = self._waiting
+            if self._stored >= first + payload.count:
+                self._waiting = None
+                return  # it had landed
+            if self._stored != first:
+                raise StorageUnavailable(f"Redis has lost records of {self._keys[0].decode()} that it had acknowledged")
+            if attempt < _OPTIMISTIC:
+                self._transact(connection)
+                if self.settle(connection):
+                    return
+            elif self._append(connection, payload, first):
+                return
+        raise StorageUnavailable(f"other writers to {self._keys[0].decode()} kept this one out")
+
+    def forget(self, connection: Connection) -> None:
+        """Removes this task's state: it will not be run again."""
+        connection.call("HDEL", self._keys[1], self._writer.id)
+
+    def _payload(self, batch: DecodedBatch, now: int) -> Payload:
+        configs = self.topic.configs
+        log_append_time = configs["message.timestamp.type"] == "LogAppendTime"
+        if not log_append_time:
+            self._check_timestamps(batch, now)
+        name = configs["compression.type"]
+        codec = Codec.NONE if name in ("producer", "uncompressed") else Codec[name.upper()]
+        payload = self.topic.layout.pack(batch, codec, now if log_append_time else None)
+        if payload.size + HEADER_SIZE > int(configs["max.message.bytes"]) and payload.count == 1:
+            raise RecordTooLarge(
+                f"A record of {payload.size} bytes is larger than topic {self.topic.name} takes"
+                f" (max.message.bytes={configs['max.message.bytes']})."
+            )
+        return payload
+
+    def _check_timestamps(self, batch: DecodedBatch, now: int) -> None:
+        before = int(self.topic.configs["message.timestamp.before.max.ms"])
+        after = int(self.topic.configs["message.timestamp.after.max.ms"])
+        for timestamp in batch[2:4]:
+            if timestamp != -1 and not now - before <= timestamp <= now + after:
+                raise InvalidTimestamp(
+                    f"Timestamp {timestamp} is not within {before} ms before and {after} ms after {now},"
+                    f" as topic {self.topic.name} wants it."
+                )
+
+    def _notes(self, batch: DecodedBatch, payload: Payload, now: int) -> list[bytes]:
+        """What readers go by, and the broker notes as well (log.notes)."""
+        topic, noted = self.topic, []
+        if batch[3] - now > topic.timestamp_lead:
+            lead = -(-(batch[3] - now) // _LEAD_STEP) * _LEAD_STEP
+            self.topic = topic = replace(topic, timestamp_lead=lead)
+            noted.append(("timestampLead", lead))
+        if payload.size > topic.largest_record and (largest := payload.largest()) > topic.largest_record:
+            self.topic = topic = replace(topic, largest_record=1 << largest.bit_length())
+            noted.append(("largestRecord", topic.largest_record))
+        return [pack("EVAL", NOTE, 1, self._topic_key, str(topic.id), name, value) for name, value in noted]
+
+    def _transact(self, connection: Connection, notes: Sequence[bytes] = ()) -> None:
+        assert self._waiting is not None
+        payload, first, _ = self._waiting
+        self._base = max(self._floor(), self.topic.codec.to_offset(*self._last) + 1)
+        commands, replies = streams.encode_transaction(
+            self._keys, self.topic.codec, self._last, self._base, payload, self._producer(payload, first)
+        )
+        connection.send(*notes, commands)
+        self._waiting = payload, first, len(notes) + replies
+
+    def _append(self, connection: Connection, payload: Payload, first: int) -> bool:
+        codec = self.topic.codec
+        producer = self._producer(payload, first)
+        connection.send(streams.encode_append(self._keys, codec, self._floor(), payload, producer))
+        if isinstance(streams.read_append(connection.reply(), codec), Refusal):
+            return False
+        self._landed(payload, first)
+        return True
+
+    def _landed(self, payload: Payload, first: int) -> None:
+        self._last = self.topic.codec.to_id(self._base + payload.count - 1)
+        self._stored = first + payload.count
+        self._head = f"{self._writer.epoch} {self._stored - 1}"
+        self._waiting = None
+
+    def _floor(self) -> int:
+        codec = self.topic.codec
+        return 0 if codec.dense else max(_now_ms() << codec.bits, self.topic.first_offset)
+
+    def _producer(self, payload: Payload, first: int) -> Producer:
+        last = first + payload.count - 1
+        return Producer(self._writer.id, self._head, f"{self._writer.epoch} {last}", f"{first}:{last}:", _now_ms())
+
+
+class TaskAppender:
+    """All partitions that one task writes to, over one connection that comes back."""
+
+    def __init__(self, server: Server, keys: Keyspace, writer: Writer) -> None:
+        self._server, self._keys, self._writer = server, keys, writer
+        self._session = f"spark-{uuid.uuid4().hex}".encode()
+        self._connection = Connection(server)
+        self._appenders: dict[tuple[str, int], Appender] = {}
+        self._inflight: deque[Appender] = deque()
+
+    @property
+    def connection(self) -> Connection:
+        """For questions beside the appends; nothing may be in flight."""
+        return self._connection
+
+    def append(self, topic: Topic, index: int, rows: pa.RecordBatch) -> None:
+        """Appends rows (`records.arrow.SCHEMA`, offsets from 0 on) in their order, some of them still on their way.
+
+        Raises:
+            StorageUnavailable: Redis is gone for longer than some seconds, or refuses.
+            RecordTooLarge, InvalidTimestamp: the topic does not take such a record.
+        """
+        appender = self._appenders.get((topic.name, index)) or self._appender(topic, index)
+        rows = appender.unwritten(rows)
+        while rows.num_rows:
+            batches = appender.chunks(rows)
+            for batch in batches:
+                self._send(appender, batch)
+            rows = rows.slice(sum(batch[4] for batch in batches))
+
+    def flush(self) -> None:
+        """Waits until everything is stored; raises as `append`."""
+        try:
+            refused = []
+            while self._inflight:
+                appender = self._inflight[0]
+                if not appender.settle(self._connection):
+                    refused.append(appender)
+                self._inflight.popleft()
+            for appender in refused:
+                appender.insist(self._connection)
+        except StorageUnavailable:
+            self._recover()
+
+    def forget(self) -> None:
+        """Removes this task's state from Redis: it will not be run again."""
+        for appender in self._appenders.values():
+            with contextlib.suppress(KetchError):
+                appender.forget(self._connection)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _appender(self, topic: Topic, index: int) -> Appender:
+        self.flush()
+        appender = Appender(topic, index, self._keys, self._writer, self._session)
+        try:
+            appender.learn(self._connection)
+        except StorageUnavailable:
+            self._recover()
+            appender.learn(self._connection)
+        self._appenders[topic.name, index] = appender
+        return appender
+
+    def _send(self, appender: Appender, batch: DecodedBatch) -> None:
+        if appender.waiting:
+            self.flush()
+        self._inflight.append(appender)
+        try:
+            appender.send(self._connection, batch)
+        except StorageUnavailable:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Connects anew and finds out what has landed of what was in flight; the rest is sent again."""
+        self._inflight.clear()
+        for attempt in range(_RETRIES + 1):
+            try:
+                self._connection.close()
+                self._connection = Connection(self._server)
+                for appender in self._appenders.values():
+                    if appender.waiting:
+                        appender.insist(self._connection)
+                    else:
+                        appender.learn(self._connection)
+                return
+            except StorageUnavailable:
+                if attempt == _RETRIES:
+                    raise
+            time.sleep(_BACKOFF * 2**attempt)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
