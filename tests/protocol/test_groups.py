@@ -473,22 +473,3 @@ def _cpu(server: KetchServer) -> float:
     with open(f"/proc/{server.process.pid}/stat") as stat:
         user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
     return (int(user) + int(system)) / 100
-
-
-def test_another_broker_may_look(start_ketch: Callable[..., KetchServer], topic: str) -> None:
-    """To describe a group, list it, or sweep over it, does not take it from the broker that its members speak to."""
-    first = start_ketch("--group-min-session-timeout-ms", "300", name="first")
-    interval = ("--retention-check-interval-ms", "50")
-    second = start_ketch("--redis", first.redis_url, "--node-id", "2", *interval, name="second")
-    member, other = Member(first.port, topic), Member(second.port, topic)
-    member.enter(session_timeout=400)
-    member.sync({member.id: b"mine"})
-    until = time.monotonic() + 2.0  # several session timeouts
-    while time.monotonic() < until:
-        described = other.describe()
-        assert (described.group_state, len(described.members)) == ("Stable", 1)
-        assert other.commit(topic, 5, generation_id_or_member_epoch=-1, member_id="") != 0
-        assert member.heartbeat() == 0
-    member.close()
-    other.close()
-    second.stop()
