@@ -11,7 +11,6 @@ import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -44,6 +43,16 @@ class Writer:
     epoch: int
 
 
+@dataclass(slots=True)
+class _Sent:
+    """What of a task's records is in flight."""
+
+    rows: pa.RecordBatch
+    first: int  # the number of the first one among the task's records for the partition
+    base: int = 0  # the offset it is to have
+    replies: int = 0
+
+
 class Appender:
     """The write side of one partition for one task.
 
@@ -55,6 +64,7 @@ class Appender:
     def __init__(self, topic: Topic, index: int, keys: Keyspace, writer: Writer, session: bytes) -> None:
         self.topic = topic
         stream = keys.stream(topic.name, index)
+        self._name = stream.decode()
         self._topic_key = keys.topic(topic.name)
         self._keys = stream, keys.producers(stream), keys.fence(stream, session)
         self._writer = writer
@@ -62,12 +72,11 @@ class Appender:
         self._head = ""  # the writer's state in Redis
         self._stored = 0  # records of this task that are in Redis
         self._rows = 0  # records of this task that have come by
-        self._waiting: tuple[Payload, int, int] | None = None  # in flight: the first one's number, replies
-        self._base = 0
+        self._sent: _Sent | None = None
 
     @property
     def waiting(self) -> bool:
-        return self._waiting is not None
+        return self._sent is not None
 
     def learn(self, connection: Connection) -> None:
         """Asks where the stream ends and what this task has written of it."""
@@ -90,51 +99,63 @@ class Appender:
         self._rows += skipped
         return rows.slice(skipped)
 
-    def chunks(self, rows: pa.RecordBatch) -> list[DecodedBatch]:
-        """The next rows as what one transaction takes, or a few of them where timestamps lie far apart."""
+    def chunk(self, rows: pa.RecordBatch) -> DecodedBatch:
+        """The first of the rows: what one transaction takes."""
         most = min(_CHUNK_BYTES, int(self.topic.configs["max.message.bytes"]) - HEADER_SIZE)
-        return from_arrow(rows.slice(0, _CHUNK_ROWS), max(1, most))
+        return from_arrow(rows.slice(0, _CHUNK_ROWS), max(1, most))[0]
 
-    def send(self, connection: Connection, batch: DecodedBatch) -> None:
-        """Sends one batch without waiting."""
-        now = _now_ms()
-        payload = self._payload(batch, now)
-        self._waiting = payload, self._rows, 0
-        self._rows += payload.count
-        self._transact(connection, self._notes(batch, payload, now))
+    def send(self, connection: Connection, rows: pa.RecordBatch, batch: DecodedBatch) -> None:
+        """Sends the next rows, as the batch that `chunk` made of them, without waiting."""
+        self._sent = _Sent(rows, self._rows)
+        self._transact(connection, batch)
+        self._rows += rows.num_rows
 
     def settle(self, connection: Connection) -> bool:
         """Takes the answer to `send`; False where another writer came in between, `insist` is for that."""
-        assert self._waiting is not None
-        payload, first, replies = self._waiting
-        connection.reply(replies - 1)
+        sent = self._sent
+        assert sent is not None
+        connection.reply(sent.replies - 1)
         if not streams.read_transaction(connection.reply()):
             return False
-        self._landed(payload, first)
+        self._sent = None
+        self._landed(sent.base, sent.first, sent.rows.num_rows)
         return True
 
     def insist(self, connection: Connection) -> None:
-        """Sends what is in flight again, unless it has landed, until it does.
+        """Sends what is in flight again, as far as it has not landed, until it does.
 
         Raises:
             StorageUnavailable: it does not, or Redis has lost what it had acknowledged.
         """
-        for attempt in range(_ATTEMPTS):
+        sent = self._sent
+        assert sent is not None
+        self._rows, refusals, rows = sent.first, 0, sent.rows
+        while True:
             self.learn(connection)
-            assert self._waiting is not None
-            payload, first, _ = self._waiting
-            if self._stored >= first + payload.count:
-                self._waiting = None
-                return  # it had landed
-            if self._stored != first:
-                raise StorageUnavailable(f"Redis has lost records of {self._keys[0].decode()} that it had acknowledged")
-            if attempt < _OPTIMISTIC:
-                self._transact(connection)
-                if self.settle(connection):
-                    return
-            elif self._append(connection, payload, first):
+            if self._stored < self._rows:
+                raise StorageUnavailable(f"Redis has lost records of {self._name} that it had acknowledged.")
+            rows = self.unwritten(rows)
+            if not rows.num_rows:
+                self._sent = None
                 return
-        raise StorageUnavailable(f"other writers to {self._keys[0].decode()} kept this one out")
+            taken = self._resend(connection, rows, by_redis=refusals >= _OPTIMISTIC)
+            rows, self._rows = rows.slice(taken), self._rows + taken
+            refusals = 0 if taken else refusals + 1
+            if refusals == _ATTEMPTS:
+                raise StorageUnavailable(f"Other writers to {self._name} kept this one out.")
+
+    def _resend(self, connection: Connection, rows: pa.RecordBatch, by_redis: bool) -> int:
+        """How many rows have landed; `by_redis` lets Redis choose the ids."""
+        batch = self.chunk(rows)
+        if by_redis:
+            return batch[4] if self._append(connection, batch) else 0
+        resent = _Sent(rows.slice(0, batch[4]), self._rows)
+        first, self._sent = self._sent, resent
+        try:
+            self._transact(connection, batch)
+            return batch[4] if self.settle(connection) else 0
+        finally:
+            self._sent = first  # should the connection go, all of it is looked at again
 
     def forget(self, connection: Connection) -> None:
         """Removes this task's state: it will not be run again."""
@@ -177,30 +198,33 @@ class Appender:
             noted.append(("largestRecord", topic.largest_record))
         return [pack("EVAL", NOTE, 1, self._topic_key, str(topic.id), name, value) for name, value in noted]
 
-    def _transact(self, connection: Connection, notes: Sequence[bytes] = ()) -> None:
-        assert self._waiting is not None
-        payload, first, _ = self._waiting
-        self._base = max(self._floor(), self.topic.codec.to_offset(*self._last) + 1)
+    def _transact(self, connection: Connection, batch: DecodedBatch) -> None:
+        sent, now = self._sent, _now_ms()
+        assert sent is not None
+        payload = self._payload(batch, now)
+        notes = self._notes(batch, payload, now)
+        sent.base = max(self._floor(), self.topic.codec.to_offset(*self._last) + 1)
+        producer = self._producer(payload, sent.first)
         commands, replies = streams.encode_transaction(
-            self._keys, self.topic.codec, self._last, self._base, payload, self._producer(payload, first)
+            self._keys, self.topic.codec, self._last, sent.base, payload, producer
         )
         connection.send(*notes, commands)
-        self._waiting = payload, first, len(notes) + replies
+        sent.replies = len(notes) + replies
 
-    def _append(self, connection: Connection, payload: Payload, first: int) -> bool:
-        codec = self.topic.codec
-        producer = self._producer(payload, first)
+    def _append(self, connection: Connection, batch: DecodedBatch) -> bool:
+        codec, payload = self.topic.codec, self._payload(batch, _now_ms())
+        producer = self._producer(payload, self._rows)
         connection.send(streams.encode_append(self._keys, codec, self._floor(), payload, producer))
-        if isinstance(streams.read_append(connection.reply(), codec), Refusal):
+        base = streams.read_append(connection.reply(), codec)
+        if isinstance(base, Refusal):
             return False
-        self._landed(payload, first)
+        self._landed(base, self._rows, payload.count)
         return True
 
-    def _landed(self, payload: Payload, first: int) -> None:
-        self._last = self.topic.codec.to_id(self._base + payload.count - 1)
-        self._stored = first + payload.count
+    def _landed(self, base: int, first: int, count: int) -> None:
+        self._last = self.topic.codec.to_id(base + count - 1)
+        self._stored = first + count
         self._head = f"{self._writer.epoch} {self._stored - 1}"
-        self._waiting = None
 
     def _floor(self) -> int:
         codec = self.topic.codec
@@ -234,12 +258,14 @@ class TaskAppender:
             RecordTooLarge, InvalidTimestamp: the topic does not take such a record.
         """
         appender = self._appenders.get((topic.name, index)) or self._appender(topic, index)
-        rows = appender.unwritten(rows)
         while rows.num_rows:
-            batches = appender.chunks(rows)
-            for batch in batches:
-                self._send(appender, batch)
-            rows = rows.slice(sum(batch[4] for batch in batches))
+            if appender.waiting:
+                self.flush()
+            rows = appender.unwritten(rows)  # flush may have found more of them in Redis
+            if rows.num_rows:
+                batch = appender.chunk(rows)
+                self._send(appender, rows.slice(0, batch[4]), batch)
+                rows = rows.slice(batch[4])
 
     def flush(self) -> None:
         """Waits until everything is stored; raises as `append`."""
@@ -275,12 +301,10 @@ class TaskAppender:
         self._appenders[topic.name, index] = appender
         return appender
 
-    def _send(self, appender: Appender, batch: DecodedBatch) -> None:
-        if appender.waiting:
-            self.flush()
+    def _send(self, appender: Appender, rows: pa.RecordBatch, batch: DecodedBatch) -> None:
         self._inflight.append(appender)
         try:
-            appender.send(self._connection, batch)
+            appender.send(self._connection, rows, batch)
         except StorageUnavailable:
             self._recover()
 

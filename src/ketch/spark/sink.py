@@ -74,7 +74,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         writer = Writer(f"spark-{uuid.uuid4().hex}", 0)
-        return _Task(self._options, writer, random.randrange(1 << 30)).write(iterator, forget=True)
+        return Task(self._options, writer, random.randrange(1 << 30)).write(iterator, forget=True)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -93,10 +93,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         writer = Writer(f"spark-{query}-{task.partitionId()}", int(batch))
         # Rows without a key must go where they went the last time.
-        return _Task(self._options, writer, task.partitionId() + int(batch)).write(iterator, forget=False)
+        return Task(self._options, writer, task.partitionId() + int(batch)).write(iterator, forget=False)
 
 
-class _Task:
+class Task:
     """Writes the rows of one task.
 
     Args:
