@@ -10,7 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from bench.model import BenchError, Unavailable, home
 from tests.support.apache_kafka import cache_directory, locked, maven
 
 CLIENTS = Path(__file__).parent / "clients"
-TIMEOUT = 300.0
+TIMEOUT = 120.0
 # Kafka's own performance tools; 4.2 is the first whose ProducerPerformance knows --warmup-records (KIP-1052).
 KAFKA_TOOLS = "4.2.0"
 
@@ -209,3 +212,31 @@ def end_to_end(bootstrap: str, topic: str, count: int, size: int) -> dict[str, f
     if not found:
         raise BenchError(f"EndToEndLatency gave no result: {said[-300:]}")
     return dict(zip(("p50", "p99", "p99.9"), (float(word) for word in found.groups()), strict=True))
+
+
+# --------------------------------------------------------------------------------------------------------- background
+
+
+@contextmanager
+def background(program: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """One of bench/clients from when it has said "ready" until its stdin is closed.
+
+    Raises:
+        BenchError: it ended before, or failed.
+    """
+    command = python_command(program, **options)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        alarm = threading.Timer(TIMEOUT, process.kill)  # a program that hangs costs its own number only
+        alarm.start()
+        try:
+            if process.stdout.readline().strip() != "ready":
+                raise BenchError(f"{program} did not get ready")
+            yield process
+            process.stdin.close()
+            if process.wait(TIMEOUT):
+                raise BenchError(f"{program} exited with {process.returncode}")
+        finally:
+            alarm.cancel()
+            process.kill()

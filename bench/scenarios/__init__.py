@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from bench.model import Scenario
+from bench.scenarios.crowd import Fanout, Idle, Slow
+from bench.scenarios.groups import Groups
+from bench.scenarios.latency import Latency
 from bench.scenarios.throughput import Throughput
 
-SCENARIOS: tuple[Scenario, ...] = (Throughput(),)
+SCENARIOS: tuple[Scenario, ...] = (Throughput(), Groups(), Latency(), Fanout(), Idle(), Slow())

@@ -1,0 +1,60 @@
+"""Kafka requests for the many connections that a client library would spend too much on (protocol guide, versions named).
+
+Frames are bytes with their length in front, ready to be sent.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import crc32c
+
+_API_VERSIONS, _PRODUCE = 18, 0
+
+
+def _frame(key: int, version: int, body: bytes) -> bytes:
+    """Header version 1: key, version, correlation id 0, client id "bench"."""
+    payload = struct.pack(">hhi", key, version, 0) + _string("bench") + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+def _string(words: str) -> bytes:
+    return struct.pack(">h", len(words)) + words.encode()
+
+
+def api_versions() -> bytes:
+    """Version 0."""
+    return _frame(_API_VERSIONS, 0, b"")
+
+
+def produce(topic: str, value: bytes) -> bytes:
+    """Version 7, acks=all: one record to partition 0."""
+    records = _batch(value)
+    partition = struct.pack(">iii", 1, 0, len(records)) + records
+    body = struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 1) + _string(topic) + partition
+    return _frame(_PRODUCE, 7, body)
+
+
+def produce_error(topic: str, response: bytes) -> int:
+    """The error code of the answer's only partition; the response without its length."""
+    return int(struct.unpack_from(">h", response, 4 + 4 + 2 + len(topic) + 4 + 4)[0])
+
+
+def _batch(value: bytes) -> bytes:
+    now = int(time.time() * 1000)
+    fields = (
+        b"\0\0\0" + _varint(-1) + _varint(len(value)) + value + _varint(0)
+    )  # attributes, deltas, key, value, headers
+    record = _varint(len(fields)) + fields
+    checked = struct.pack(">hiqqqhii", 0, 0, now, now, -1, -1, -1, 1) + record
+    rest = struct.pack(">ibI", -1, 2, crc32c.crc32c(checked)) + checked
+    return struct.pack(">qi", 0, len(rest)) + rest
+
+
+def _varint(value: int) -> bytes:
+    left, out = (value << 1) ^ (value >> 63), bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])
