@@ -6,7 +6,6 @@ import base64
 import os
 import secrets
 import uuid
-from collections.abc import Mapping
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
@@ -45,7 +44,7 @@ class Log:
         self.registry = Registry(self.keys, self._reads, session, settings.broker_session_timeout_ms)
         self._session = session.encode()
         self._ahead = ReadAhead()
-        self._archives = Archives(self.keys, self._reads, _archive_properties)
+        self._archives = Archives(self.keys, self._reads, settings.archive_catalog)
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
@@ -149,9 +148,3 @@ class Log:
 def _base64(raw: bytes) -> str:
     # 22 characters of URL-safe base64 without padding: Kafka's Uuid.toString
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _archive_properties() -> Mapping[str, str]:
-    from ketch.lake.parquet import io_properties
-
-    return io_properties("ketch")

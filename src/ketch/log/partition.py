@@ -207,24 +207,27 @@ class Partition:
         self.check(offset, bounds)
         if offset == bounds.high_watermark:
             return Read(b"", bounds)
-        archived = await self._archived(offset, max_bytes) if offset < bounds.local_start else []
+        archived = await self._archived(offset, max_bytes, zstd) if offset < bounds.local_start else b""
         if archived:
-            return Read(self._encode(archived, zstd), bounds)
+            return Read(archived, bounds)
         if member:
             chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
             chunk = await self._range(offset, max_bytes, bounds.high_watermark)
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
-            archived = await self._archived(offset, max_bytes)
+            archived = await self._archived(offset, max_bytes, zstd)
             if archived:
-                return Read(self._encode(archived, zstd), bounds)
+                return Read(archived, bounds)
         if not chunk:
             return await self._read_gap(offset, max_bytes, zstd)
         bounds = replace(bounds, high_watermark=max(bounds.high_watermark, chunk.end))
         return Read(self._wire(chunk, zstd), bounds)
 
-    async def _archived(self, offset: int, max_bytes: int) -> list[DecodedBatch]:
-        return await self.tier.read(offset, max_bytes, self._log_append_time)
+    async def _archived(self, offset: int, max_bytes: int, zstd: bool) -> bytes:
+        def encode(batches: list[DecodedBatch]) -> bytes:
+            return self._wire(DecodedChunk(batches, self._log_append_time), zstd)
+
+        return await self.tier.read(offset, max_bytes, self._log_append_time, encode)
 
     async def _trimmed(self, offset: int) -> bool:
         """Whether there were archived entries from `offset` on that were removed while they were about to be read."""
@@ -296,9 +299,6 @@ class Partition:
 
     def _wire(self, chunk: Chunk, zstd: bool) -> bytes:
         return chunk.wire(fetch_codec(self.topic), zstd)
-
-    def _encode(self, batches: list[DecodedBatch], zstd: bool) -> bytes:
-        return self._wire(DecodedChunk(batches, self._log_append_time), zstd)
 
     # -- consumer groups
 

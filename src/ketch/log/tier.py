@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ T = TypeVar("T")
 _AGE_S = 0.5  # how old a cached announcement may be
 SETTLED_S = 1.0  # how old one must be before hot entries go: more than any cached one is
 _THREADS = 2
+_SWITCH_S = 0.0005  # what the event loop waits for Python's lock while such a thread computes; 0.005 without
 _KNOWN_MAX = 20_000  # topics whose announcement is cached
 _TABLES_MAX = 64  # whose files are known at a time
 
@@ -86,16 +88,16 @@ class Archives:
     """The archives of all topics.
 
     Args:
-        properties: gives those of pyiceberg's FileIO; called where pyiceberg is there.
+        catalog: its name in pyiceberg's configuration, which says how its files are reached.
     """
 
-    def __init__(self, keys: Keyspace, link: Link, properties: Callable[[], Mapping[str, str]]) -> None:
-        self._keys, self._link, self._properties = keys, link, properties
+    def __init__(self, keys: Keyspace, link: Link, catalog: str) -> None:
+        self._keys, self._link, self._catalog = keys, link, catalog
         self._known: dict[str, _Known] = {}
         self._asking: dict[str, asyncio.Future[Archive | None]] = {}
         self._tables: dict[uuid.UUID, _Table] = {}
         self._parquet: Parquet | None = None
-        self._threads = ThreadPoolExecutor(_THREADS, "cold")
+        self._threads = ThreadPoolExecutor(_THREADS, "cold", sys.setswitchinterval, (_SWITCH_S,))
         self._warned = False
 
     def stop(self) -> None:
@@ -186,9 +188,9 @@ class Archives:
 
     def _open(self, metadata: str) -> Cold:
         from ketch.lake.cold import Cold
-        from ketch.lake.parquet import Parquet
+        from ketch.lake.parquet import Parquet, io_properties
 
-        properties = self._properties()
+        properties = io_properties(self._catalog)
         if self._parquet is None:
             self._parquet = Parquet(properties, metadata)  # one for all, for its caches
         return Cold(metadata, properties, self._parquet)
@@ -234,18 +236,24 @@ class Tier:
         """See `Archives.raise_start`."""
         await self._archives.raise_start(self._topic(), self._index, offset)
 
-    async def read(self, offset: int, max_bytes: int, split_timestamps: bool) -> list[DecodedBatch]:
-        """Archived batches from `offset` on, see `Cold.read`; none where nothing from there on is archived.
+    async def read(
+        self, offset: int, max_bytes: int, split_timestamps: bool, encode: Callable[[list[DecodedBatch]], bytes]
+    ) -> bytes:
+        """Archived batches from `offset` on, see `Cold.read`; empty where nothing from there on is archived.
+
+        Args:
+            encode: makes of batches what a fetch returns; called in the thread too.
 
         Raises:
             StorageUnavailable: they cannot be read now.
         """
         span = await self.span()
         if span is None or offset >= span.through:
-            return []
+            return b""
 
-        def work(cold: Cold) -> list[DecodedBatch]:
-            return cold.read(self._index, offset, max_bytes, span.through, split_timestamps)
+        def work(cold: Cold) -> bytes:
+            batches = cold.read(self._index, offset, max_bytes, span.through, split_timestamps)
+            return encode(batches) if batches else b""
 
         # A table that is not the newest will do as long as it has something to give.
         read = await self._run(lambda known: offset < known.through, work)
