@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from ketch.lake.table import ArchiveTable
-    from ketch.spark.archive_plan import Job
+    from ketch.spark.archive_options import Job
     from ketch.spark.archive_status import PartitionStatus
     from ketch.spark.connection import Connection
     from ketch.store.topics import Topic
@@ -204,7 +204,7 @@ def _job(
     with _needs_extra():
         import pyiceberg  # noqa: F401
 
-        from ketch.spark.archive_plan import Job
+        from ketch.spark.archive_options import Job
     return Job(
         server=_server(settings),
         keyspace=settings.keyspace,

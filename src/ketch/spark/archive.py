@@ -3,6 +3,8 @@
 The source plans splits, Spark schedules, repeats and remembers them, a sink's task reads its split from Redis and
 writes Parquet, and the sink's commit brings all files of a batch into their tables. So records never pass through the
 JVM, and a batch that is repeated finds its ranges in the tables and adds nothing.
+
+Spark imports this module in some processes that only ask for a name: what is heavy is imported where it is used.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -27,16 +29,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from ketch.errors import StorageUnavailable
-from ketch.lake.catalog import open_catalog
-from ketch.lake.files import write_files
-from ketch.lake.parquet import clip
-from ketch.lake.schema import append_times, to_lake
-from ketch.lake.table import ArchiveTable, Source, Written
-from ketch.records.arrow import to_arrow
-from ketch.spark.archive_plan import Ends, Job, Planner, Split, announce
+from ketch.spark.archive_options import Ends, Job, from_options
 from ketch.spark.connection import Connection, Server, connected
-from ketch.spark.reader import read_batches
-from ketch.store.keys import Keyspace
+
+if TYPE_CHECKING:
+    from ketch.lake.table import Source, Written
+    from ketch.spark.archive_plan import Planner, Split
 
 FORMAT = "ketch-archive"
 _COLUMN = "split"
@@ -44,11 +42,6 @@ _RETRIES = 6  # of the driver's questions to Redis
 _BACKOFF = 0.2  # s before the first; it doubles
 
 T = TypeVar("T")
-
-
-def to_options(job: Job, run: str) -> dict[str, str]:
-    """The options of source and sink; `run` is different for every start of the job."""
-    return {"job": pickle.dumps(job).hex(), "run": run}
 
 
 class ArchiveDataSource(DataSource):
@@ -63,16 +56,11 @@ class ArchiveDataSource(DataSource):
     def schema(self) -> str:
         return f"{_COLUMN} binary"
 
-    def _job(self) -> Job:
-        job = pickle.loads(bytes.fromhex(self.options["job"]))
-        assert isinstance(job, Job)
-        return job
-
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return SplitReader(self._job(), self.options["run"])
+        return SplitReader(*from_options(self.options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return ArchiveWriter(self._job())
+        return ArchiveWriter(from_options(self.options)[0])
 
 
 @dataclass
@@ -95,6 +83,8 @@ class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _planner(self) -> Planner:
+        from ketch.spark.archive_plan import Planner
+
         if self._known is None:  # in the process that plans, not in the one that pickles this object
             self._known = Planner(self._job)
         return self._known
@@ -142,6 +132,11 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         parts = [part for message in messages if isinstance(message, Done) for part in message.parts]
         if not parts:
             return
+        from ketch.lake.catalog import open_catalog
+        from ketch.lake.table import ArchiveTable
+        from ketch.spark.archive_plan import announce
+        from ketch.store.keys import Keyspace
+
         catalog = open_catalog(self._job.catalog, Path(self._job.data_dir))
         keys = Keyspace(self._job.keyspace)
         parts.sort(key=lambda part: (part[0].topic, part[1].partition, part[1].start))
@@ -156,6 +151,13 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
 def archive(server: Server, split: Split) -> Written:
     """Writes a split's records into data files."""
+    from ketch.lake.files import write_files
+    from ketch.lake.parquet import clip
+    from ketch.lake.schema import append_times, to_lake
+    from ketch.lake.table import Written
+    from ketch.records.arrow import to_arrow
+    from ketch.spark.reader import read_batches
+
     span, codec = split.span, split.span.codec
     archived = time.time_ns() // 1_000_000
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import Event
 from typing import TYPE_CHECKING
 
 from ketch.errors import KetchError, StorageUnavailable
-from ketch.spark.archive_plan import Job
+from ketch.spark.archive_options import Job, to_options
 from ketch.spark.archive_status import PartitionStatus, progress
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ _CONFIG = {
     "spark.driver.memory": "512m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.streaming.minBatchesToRetain": "5",
     "spark.sql.streaming.stopTimeout": "60000",
-    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",  # there are a handful of rows
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
@@ -50,6 +51,28 @@ class Plan:
     interval: float
     master: str
 
+
+# A JVM that has little to do and should be there soon.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions"
+
+# Spark's own chatter is of no use to an operator; what its workers have to say comes through as it is.
+_LOGGING = """
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+logger.stream.name = org.apache.spark.sql.execution.streaming
+logger.stream.level = off
+logger.task.name = org.apache.spark.scheduler.TaskSetManager
+logger.task.level = off
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.writer.name = org.apache.spark.sql.execution.datasources.v2
+logger.writer.level = off
+"""
 
 Report = Callable[[list[PartitionStatus]], None]
 
@@ -78,7 +101,7 @@ def _report(job: Job, report: Report) -> None:
 
 
 def _start(session: SparkSession, plan: Plan, checkpoint: Path) -> StreamingQuery:
-    from ketch.spark.archive import FORMAT, ArchiveDataSource, to_options
+    from ketch.spark.archive import FORMAT, ArchiveDataSource
 
     session.dataSource.register(ArchiveDataSource)
     options = to_options(plan.job, str(uuid.uuid4()))
@@ -118,7 +141,11 @@ def _session(plan: Plan) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     if plan.master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    session = builder.getOrCreate()
+    with NamedTemporaryFile("w", prefix="ketch-", suffix=".properties") as logging:
+        logging.write(_LOGGING)
+        logging.flush()
+        options = f"{_JVM} -Dlog4j2.configurationFile=file:{logging.name}"
+        session = builder.config("spark.driver.extraJavaOptions", options).getOrCreate()
     try:
         yield session
     finally:

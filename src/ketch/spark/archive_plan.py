@@ -10,22 +10,22 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+
+from pyiceberg.exceptions import NoSuchTableError
 
 from ketch.errors import KetchError
 from ketch.lake.catalog import open_catalog
 from ketch.lake.files import Target
 from ketch.lake.table import ArchiveConflict, ArchiveTable, Progress, Source
-from ketch.spark.connection import Connection, Server
-from ketch.spark.options import TopicPartition, Topics
+from ketch.spark.archive_options import Ends, Job
+from ketch.spark.connection import Connection
+from ketch.spark.options import TopicPartition
 from ketch.spark.reader import Span
 from ketch.spark.topics import Partition, boundary, look
 from ketch.store.keys import Keyspace
 from ketch.store.topics import Topic
 
 log = logging.getLogger(__name__)
-
-Ends: TypeAlias = dict[str, dict[str, int]]  # topic -> partition -> offset; as JSON has it
 
 BATCH_RECORDS = 1_000_000  # of one partition in a micro-batch, about
 _SPLIT_RECORDS = 250_000  # a task and a file for each so many, about
@@ -37,25 +37,6 @@ if known[2] and known[2]~=ARGV[2] then redis.call('DEL',KEYS[1])
 elseif known[1] and tonumber(known[1])>tonumber(ARGV[1]) then return 0 end
 redis.call('HSET',KEYS[1],'updated',ARGV[1],'topic-id',ARGV[2],unpack(ARGV,3))
 return 1"""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What an archive job was told; travels to Spark's processes.
-
-    `topics` are names, none for every topic; `tasks` is how many run at a time.
-    """
-
-    server: Server
-    keyspace: str
-    catalog: str
-    data_dir: str
-    topics: tuple[str, ...] = ()
-    tasks: int = 1
-
-    @property
-    def wanted(self) -> Topics:
-        return Topics(names=self.topics) if self.topics else Topics(pattern=".*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +120,11 @@ class Planner:
             return None
         progress = table.progress().get(partition.index)
         if progress is None or progress.through < end or fresh:
-            table.table.refresh()
+            try:
+                table.table.refresh()
+            except NoSuchTableError:  # dropped meanwhile: it begins anew
+                del self._tables[topic.name]
+                return self._low(connection, partition, end)
             progress = table.progress().get(partition.index)
         if progress is None:
             return partition.start

@@ -8,7 +8,8 @@ from pathlib import Path
 from ketch.lake.catalog import open_catalog
 from ketch.lake.maintenance import contents
 from ketch.lake.table import ArchiveTable
-from ketch.spark.archive_plan import Job, source_of
+from ketch.spark.archive_options import Job
+from ketch.spark.archive_plan import source_of
 from ketch.spark.connection import Connection, connected
 from ketch.spark.topics import Partition, look
 from ketch.store.keys import Keyspace

@@ -1,0 +1,44 @@
+"""What the archive job is told, and how that gets to Spark's processes. Light to import: each of them does it anew."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ketch.spark.connection import Server
+from ketch.spark.options import Topics
+
+Ends: TypeAlias = dict[str, dict[str, int]]  # topic -> partition -> offset; as JSON has it
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One archive job.
+
+    `topics` are names, none for every topic; `tasks` is how many run at a time.
+    """
+
+    server: Server
+    keyspace: str
+    catalog: str
+    data_dir: str
+    topics: tuple[str, ...] = ()
+    tasks: int = 1
+
+    @property
+    def wanted(self) -> Topics:
+        return Topics(names=self.topics) if self.topics else Topics(pattern=".*")
+
+
+def to_options(job: Job, run: str) -> dict[str, str]:
+    """The options of source and sink; `run` is different for every start of the job."""
+    return {"job": pickle.dumps(job).hex(), "run": run}
+
+
+def from_options(options: Mapping[str, str]) -> tuple[Job, str]:
+    """What `to_options` was given."""
+    job = pickle.loads(bytes.fromhex(options["job"]))
+    assert isinstance(job, Job)
+    return job, options["run"]
