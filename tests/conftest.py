@@ -23,20 +23,56 @@ os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(o
 _names = itertools.count(1)
 
 
+# How new topics are stored, by `--storage`: what the mark `storage` of a test or module says, or the ones given there.
+STORAGE = {
+    "record": (),
+    "batch": ("--default-storage-layout", "batch"),
+    "record-dense": ("--default-offset-ids", "dense"),
+    "batch-dense": ("--default-storage-layout", "batch", "--default-offset-ids", "dense"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--storage", help=f"comma-separated, of {', '.join(STORAGE)}; default: what each test says")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    mark = metafunc.definition.get_closest_marker("storage")
+    if mark and "storage" in metafunc.fixturenames:
+        given = metafunc.config.getoption("--storage")
+        metafunc.parametrize("storage", given.split(",") if given else mark.args, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
+def storage(request: pytest.FixtureRequest) -> str:
+    """The key of STORAGE that the brokers of this test were started with."""
+    name: str = getattr(request, "param", "record")
+    return name
+
+
+@pytest.fixture(scope="session")
+def _brokers() -> Iterator[dict[str, KetchServer]]:
+    servers: dict[str, KetchServer] = {}
+    yield servers
+    for server in servers.values():
+        assert server.stop() == 0, server.log
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, storage: str, _brokers: dict[str, KetchServer]) -> KetchServer:
     """A running Ketch with default settings. Tests use topics of their own on it and leave it as it is."""
-    server = KetchServer(tmp_path_factory.mktemp("broker")).start()
-    yield server
-    assert server.stop() == 0, server.log
+    if storage not in _brokers:
+        _brokers[storage] = KetchServer(tmp_path_factory.mktemp("broker"), *STORAGE[storage]).start()
+    return _brokers[storage]
 
 
 @pytest.fixture
-def start_ketch(tmp_path: Path) -> Iterator[Callable[..., KetchServer]]:
+def start_ketch(tmp_path: Path, storage: str) -> Iterator[Callable[..., KetchServer]]:
     """Starts further brokers: `start_ketch(*arguments, name="a")`; all are stopped behind the test."""
     servers: list[KetchServer] = []
 
     def start(*arguments: str, name: str = "", env: dict[str, str] | None = None) -> KetchServer:
+        arguments = (*STORAGE[storage], *arguments)
         server = KetchServer(tmp_path / (name or f"ketch{len(servers)}"), *arguments, env=env)
         servers.append(server)
         return server.start()

@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.ketch import KetchServer, eventually
 
+pytestmark = pytest.mark.storage("record", "batch-dense")
+
 PARTITIONS = 3
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 

@@ -10,6 +10,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from ketch.log.ahead import ReadAhead
 from tests.support.ketch import KetchServer
 
+pytestmark = pytest.mark.storage("record", "batch")
+
 
 def test_slots() -> None:
     async def keep() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from tests.protocol.kafka import split
 from tests.support.ketch import KetchServer
 from tests.support.redis_servers import RedisServer, binaries
 
@@ -69,24 +70,38 @@ class Native(threading.Thread):
             n += 1
 
 
-@pytest.fixture(params=["embedded", "redis-server", "redis-6.2"])
-def redis_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | None]:
+@pytest.fixture
+def redis_url(server: str, tmp_path: Path) -> Iterator[str | None]:
     """None for the embedded server, else the URL of another one."""
-    if request.param == "embedded":
+    if server == "embedded":
         yield None
         return
-    binary = binaries().get(request.param) or pytest.skip(f"{request.param} is not installed")
-    server = RedisServer(binary, tmp_path / "redis")
-    yield server.url
-    server.stop()
+    binary = binaries().get(server) or pytest.skip(f"{server} is not installed")
+    started = RedisServer(binary, tmp_path / "redis")
+    yield started.url
+    started.stop()
 
 
-@pytest.mark.parametrize("ids", ["time", "dense"])
+def stored(stream: list[tuple[bytes, dict[bytes, bytes]]], dense: bool) -> list[tuple[int, bytes]]:
+    """Offset and value of every record, in the order of the entries, whichever layout these have."""
+    found = []
+    for entry_id, fields in stream:
+        last = offset_of(entry_id, dense)
+        values = [record.value for record in split(fields[b"batch"])[0].records] if b"batch" in fields else None
+        values = values or [fields[b"value"]]
+        found += [(last - len(values) + 1 + n, value or b"") for n, value in enumerate(values)]
+    return found
+
+
+@pytest.mark.parametrize("server", ["embedded", "redis-server", "redis-6.2"])
+@pytest.mark.parametrize(
+    ("ids", "layout"), [("time", "record"), ("dense", "record"), ("time", "batch"), ("dense", "batch")]
+)
 def test_two_brokers_and_a_native_writer(
-    start_ketch: Callable[..., KetchServer], topic: str, ids: str, redis_url: str | None
+    start_ketch: Callable[..., KetchServer], topic: str, ids: str, layout: str, redis_url: str | None
 ) -> None:
     dense = ids == "dense"
-    options = ("--default-offset-ids", ids, "--log-level", "debug")
+    options = ("--default-offset-ids", ids, "--default-storage-layout", layout, "--log-level", "debug")
     first = start_ketch(*(("--redis", redis_url) if redis_url else ()), *options, name="first")
     second = start_ketch("--redis", first.redis_url, "--node-id", "2", *options, name="second")
     stream = f"korvet:stream:{topic}:0"
@@ -105,12 +120,12 @@ def test_two_brokers_and_a_native_writer(
         native.stop.set()
         native.join()
 
-    entries = first.redis().xrange(stream)
-    offsets = [offset_of(entry_id, dense) for entry_id, _ in entries]
+    entries = stored(first.redis().xrange(stream), dense)
+    offsets = [offset for offset, _ in entries]
     assert offsets == sorted(set(offsets))
     if dense:
         assert offsets == list(range(len(offsets)))
-    by_value = {fields[b"value"]: offset_of(entry_id, dense) for entry_id, fields in entries}
+    by_value = {value: offset for offset, value in entries}
     assert len(by_value) == len(entries), "a record is there twice"
     for writer in writers:
         assert not writer.errors
@@ -121,8 +136,8 @@ def test_two_brokers_and_a_native_writer(
             value: offset for value, offset in by_value.items() if value.startswith(b"native")
         }
     order = defaultdict(list)
-    for _, fields in entries:
-        name, _, n = fields[b"value"].partition(b":")
+    for _, value in entries:
+        name, _, n = value.partition(b":")
         order[name].append(int(n))
     for name, numbers in order.items():
         assert numbers == sorted(numbers), f"{name!r} out of order"

@@ -12,6 +12,8 @@ from tests.protocol.kafka import FETCH, NO_ID, Kafka, fetch, part, split
 from tests.support.batches import batch, record, records
 from tests.support.ketch import KetchServer
 
+pytestmark = pytest.mark.storage("record", "batch")
+
 THREE = records([b"a", b"b", b"c"])
 LONG = 5_000  # ms; a test that waits so long has failed
 

@@ -8,6 +8,8 @@ from tests.protocol.kafka import INIT_PRODUCER_ID, PRODUCE, Kafka, produce
 from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer
 
+pytestmark = pytest.mark.storage("record", "batch")
+
 OK, GAP, OLD_EPOCH = 0, 45, 47
 LAST = 2**31 - 1
 

@@ -10,6 +10,8 @@ from tests.protocol.kafka import LIST_OFFSETS, Kafka, ms
 from tests.support.batches import batch, record
 from tests.support.ketch import KetchServer
 
+pytestmark = pytest.mark.storage("record", "batch")
+
 NOW = time.time_ns() // 1_000_000
 DAY = 86_400_000
 KINDS = ["time", "dense"]
@@ -95,7 +97,7 @@ def test_many_records(kafka: Kafka, either: str) -> None:
     count = 5000
     for start in range(0, count, 1000):
         kafka.stored(either, batch([record(b"", offset_delta=n, timestamp_delta=n) for n in range(1000)],
-                                   base_timestamp=NOW + start))  # fmt: skip
+                                   base_timestamp=NOW + start, max_timestamp=NOW + start + 999))  # fmt: skip
     offsets = [record.offset for record in kafka.read_all(either)]
     for n in (0, 1, 999, 1000, 2500, 4999):
         assert find(kafka, either, NOW + n) == (offsets[n], NOW + n)

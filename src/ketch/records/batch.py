@@ -130,7 +130,7 @@ def rewrite(buf: BytesLike, header: BatchHeader, codec: int, records: BytesLike,
     With ``append_time`` (ms) it says LogAppendTime and that time (DefaultRecordBatch.setMaxTimestamp); without,
     CreateTime. The checksum is made anew, everything else in the header stays, the producer's name too.
     """
-    attributes = header.attributes & ~(_CODEC_MASK | 1 << _TIMESTAMP_TYPE_SHIFT) | codec
+    attributes = header.attributes & (_TRANSACTIONAL | _CONTROL) | codec
     if append_time is not None:
         attributes |= 1 << _TIMESTAMP_TYPE_SHIFT
     checked = bytearray(buf[_OUTER.size : HEADER_SIZE])

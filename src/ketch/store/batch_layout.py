@@ -182,7 +182,7 @@ class BatchLayout(Layout):
             records = compress(codec, decompress(header.codec, records, inflated_max))
         else:
             codec = header.codec
-        if codec != header.codec or append_time is not None or header.timestamp_type:
+        if header.attributes != codec or append_time is not None:  # flags that Kafka itself sets must not come in
             data = rewrite(data, header, codec, records, append_time)
         return WholeBatch(data, header.count, append_time)
 
