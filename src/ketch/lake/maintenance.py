@@ -289,7 +289,11 @@ def _path(url: str) -> str:
 
 def drop(catalog: Catalog, table: ArchiveTable) -> None:
     """Removes a table with everything that was written for it."""
-    orphans = [path for path, _ in _listed(table, 0)]
+    metadata = table.table.metadata
+    held = _Reachable()
+    held.add(table, [snapshot.snapshot_id for snapshot in metadata.snapshots])
+    data = {path for path, _ in _listed(table, 0)} or held.data
     with contextlib.suppress(NoSuchTableError):
-        catalog.purge_table(identifier(table.topic))
-    remove(table.table.io, orphans)
+        catalog.drop_table(identifier(table.topic))
+    locations = [entry.metadata_file for entry in metadata.metadata_log]
+    remove(table.table.io, [*data, *held.manifests, *held.lists, *locations, table.metadata_location])

@@ -11,9 +11,11 @@ from ketch.lake.table import ArchiveTable
 from ketch.spark.archive_options import Job
 from ketch.spark.archive_plan import source_of
 from ketch.spark.connection import Connection, connected
-from ketch.spark.topics import Partition, look
+from ketch.spark.topics import Partition, entries, look
 from ketch.store.keys import Keyspace
 
+_STEP = 2_000  # entries read at a time
+_COUNT_MAX = 100_000  # records that are counted rather than estimated
 NOT_ITS_TABLE = "the table holds an earlier topic of this name"
 
 
@@ -21,8 +23,8 @@ NOT_ITS_TABLE = "the table holds an earlier topic of this name"
 class PartitionStatus:
     """One partition. Offsets; None where nothing is archived.
 
-    `lag` is about how many records wait in Redis: exact for dense offsets, else by their density. `topic_records` is
-    the table's, the same for all its partitions. `files`, `records` and `bytes` are what the archive holds of this
+    `lag` is how many records wait in Redis: exact for dense offsets, else about, by their density, beyond some number.
+    `topic_records` is the table's, the same for all its partitions. `files`, `records` and `bytes` are what the archive holds of this
     partition, None where only Redis was asked.
     """
 
@@ -50,7 +52,7 @@ def progress(job: Job) -> list[PartitionStatus]:
         found = sorted(look(connection, keys, job.wanted).items())
         names = list(dict.fromkeys(topic for (topic, _), _ in found))
         hashes = dict(zip(names, _hashes(connection, keys, names), strict=True))
-    return [_announced(partition, hashes[topic]) for (topic, _), partition in found]
+        return [_announced(partition, hashes[topic]) for (topic, _), partition in found]
 
 
 def status(job: Job) -> list[PartitionStatus]:
@@ -60,12 +62,12 @@ def status(job: Job) -> list[PartitionStatus]:
         StorageUnavailable: Redis is gone.
         ConfigError: the catalog cannot be opened.
     """
+    catalog = open_catalog(job.catalog, Path(job.data_dir))
     with connected(job.server) as connection:
         found = sorted(look(connection, Keyspace(job.keyspace), job.wanted).items())
-    catalog = open_catalog(job.catalog, Path(job.data_dir))
-    tables = {topic: ArchiveTable.find(catalog, topic) for topic in dict.fromkeys(topic for (topic, _), _ in found)}
-    held = {topic: contents(table) for topic, table in tables.items() if table is not None}
-    return [_stored(partition, tables[topic], held.get(topic, {})) for (topic, _), partition in found]
+        tables = {topic: ArchiveTable.find(catalog, topic) for topic in dict.fromkeys(topic for (topic, _), _ in found)}
+        held = {topic: contents(table) for topic, table in tables.items() if table is not None}
+        return [_stored(connection, partition, tables[topic], held.get(topic, {})) for (topic, _), partition in found]
 
 
 def _hashes(connection: Connection, keys: Keyspace, names: list[str]) -> list[dict[bytes, bytes]]:
@@ -79,28 +81,55 @@ def _announced(partition: Partition, fields: dict[bytes, bytes]) -> PartitionSta
         return None if value is None else int(value)
 
     through = number("through")
-    records = int(fields.get(b"records", 0))
     return PartitionStatus(
-        partition.topic.name, partition.index, number("start"), through, partition.end, lag(partition, through), records
+        topic=partition.topic.name,
+        partition=partition.index,
+        start=number("start"),
+        through=through,
+        end=partition.end,
+        lag=_about(partition, through),
+        topic_records=int(fields.get(b"records", 0)),
     )
 
 
-def _stored(partition: Partition, table: ArchiveTable | None, held: dict[int, tuple[int, int, int]]) -> PartitionStatus:
-    name, index = partition.topic.name, partition.index
-    if table is None:
-        return PartitionStatus(name, index, None, None, partition.end, lag(partition, None))
-    if table.topic_id != source_of(partition.topic).id:
-        return PartitionStatus(
-            name, index, None, None, partition.end, lag(partition, None), note="another topic's table"
-        )
-    known = table.progress().get(index)
-    start, through = known or (None, None)
-    records, files, size = held.get(index, (0, 0, 0))
+def _stored(
+    connection: Connection, partition: Partition, table: ArchiveTable | None, held: dict[int, tuple[int, int, int]]
+) -> PartitionStatus:
+    own = table is not None and table.topic_id == source_of(partition.topic).id
+    known = table.progress().get(partition.index) if table is not None and own else None
+    records, files, size = held.get(partition.index, (0, 0, 0)) if own else (None, None, None)
     return PartitionStatus(
-        name, index, start, through, partition.end, lag(partition, through), table.records, records, files, size
+        topic=partition.topic.name,
+        partition=partition.index,
+        start=known.start if known else None,
+        through=known.through if known else None,
+        end=partition.end,
+        lag=_count(connection, partition, known.through if known else None),
+        topic_records=table.records if table is not None and own else 0,
+        records=records,
+        files=files,
+        bytes=size,
+        note=NOT_ITS_TABLE if table is not None and not own else "",
     )
 
 
-def lag(partition: Partition, through: int | None) -> int:
+def _about(partition: Partition, through: int | None) -> int:
     """About how many records are not archived yet."""
-    return partition.about(partition.start if through is None else through, partition.end)
+    start = partition.start if through is None else max(through, partition.start)
+    if partition.topic.codec.dense:
+        return max(0, partition.end - start)
+    return partition.about(start, partition.end)
+
+
+def _count(connection: Connection, partition: Partition, through: int | None) -> int:
+    """The same, counted as far as that does not take long."""
+    start = partition.start if through is None else max(through, partition.start)
+    if partition.topic.codec.dense:
+        return max(0, partition.end - start)
+    records = 0
+    while records < _COUNT_MAX:
+        chunk = entries(connection, partition, start, _STEP)
+        if not chunk:
+            return records
+        records, start = records + chunk.records, chunk.end
+    return records + partition.about(start, partition.end)
