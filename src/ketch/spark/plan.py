@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ketch.errors import OffsetOutOfRange, UnknownTopicOrPartition
@@ -124,39 +124,64 @@ class Planner:
                 limited[key] = min(end[key], boundary(connection, view[key], start[key], min(share, records)))
         return limited
 
-    def ranges(self, connection: Connection, view: View, start: Offsets, end: Offsets) -> list[Range]:
-        """What lies between two sets of offsets as tasks."""
+    def ranges(self, connection: Connection, view: View, start: Offsets, end: Offsets, again: bool) -> list[Range]:
+        """What lies between two sets of offsets as tasks.
+
+        Args:
+            again: whether the same offsets must always give the same tasks: a sink may know a replayed micro-batch by
+                them. What else is in the log by then must have no say.
+        """
         found = [(view[key], max(start[key], view[key].start), end[key]) for key in sorted(end) if key in view]
         found = [(partition, low, high) for partition, low, high in found if low < high]
-        sizes = [partition.about(low, high) for partition, low, high in found]
-        pieces = self._pieces(sizes)
+        sizes = [high - low if again else partition.about(low, high) for partition, low, high in found]
         return [
             _range(partition, edges)
-            for (partition, low, high), size, count in zip(found, sizes, pieces, strict=True)
-            for edges in _cut(connection, partition, (low, high), size, count)
+            for (partition, low, high), size, pieces in zip(found, sizes, self._pieces(sizes), strict=True)
+            for edges in _limited(
+                connection,
+                partition,
+                _even(connection, partition, (low, high), None if again else size, pieces),
+                self._options.max_records_per_partition,
+            )
         ]
 
     def _pieces(self, sizes: list[int]) -> list[int]:
-        """Into how many tasks each range is cut (KafkaOffsetRangeCalculator of Spark)."""
-        most, least = self._options.max_records_per_partition, self._options.min_partitions
-        pieces = [-(-size // most) if most else 1 for size in sizes]
-        if least and sum(pieces) < least:
-            total = sum(sizes)
-            pieces = [max(count, round(least * size / total)) for count, size in zip(pieces, sizes, strict=True)]
-        return pieces
+        """Into how many tasks `minPartitions` cuts each range (KafkaOffsetRangeCalculator of Spark)."""
+        least, total = self._options.min_partitions or 0, sum(sizes)
+        return [max(1, round(least * size / total)) if least > len(sizes) else 1 for size in sizes]
 
 
-def _cut(
-    connection: Connection, partition: Partition, edges: tuple[int, int], size: int, pieces: int
-) -> Iterable[tuple[int, int]]:
+def _even(
+    connection: Connection, partition: Partition, edges: tuple[int, int], size: int | None, pieces: int
+) -> Iterator[tuple[int, int]]:
+    """A range in pieces of about as many records each; of as many offsets, where its size is not known."""
     low, high = edges
     while pieces > 1:
-        middle = min(high, boundary(connection, partition, low, -(-size // pieces)))
-        if middle >= high:
+        if size is None:
+            middle = low + (high - low) // pieces
+        else:
+            middle = min(high, boundary(connection, partition, low, max(1, size // pieces)))
+            size -= size // pieces
+        if not low < middle < high:
             break
         yield low, middle
-        size, pieces, low = size - size // pieces, pieces - 1, middle
+        pieces, low = pieces - 1, middle
     yield low, high
+
+
+def _limited(
+    connection: Connection, partition: Partition, pieces: Iterable[tuple[int, int]], most: int | None
+) -> Iterator[tuple[int, int]]:
+    """The pieces, those cut further that have more than `most` records."""
+    for begin, high in pieces:
+        low = begin
+        while most and partition.most(low, high) > most:
+            middle = boundary(connection, partition, low, most, high)
+            if middle >= high:
+                break
+            yield low, middle
+            low = middle
+        yield low, high
 
 
 def _range(partition: Partition, edges: tuple[int, int]) -> Range:

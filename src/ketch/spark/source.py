@@ -80,7 +80,8 @@ class _Reader:
         self._planner = Planner(options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Task)
+        if not isinstance(partition, Task):  # Spark makes a task of its own where there is none
+            return iter(())
         options = self._options
         return rows.read(options.server, partition.range, options.fail_on_data_loss, options.include_headers)
 
@@ -106,7 +107,7 @@ class BatchReader(_Reader, DataSourceReader):
         view = self._planner.view(connection)
         self._planner.check_topics(view)
         start, end = self._planner.start(connection, view), self._planner.end(connection, view)
-        return self._planner.ranges(connection, view, start, end)
+        return self._planner.ranges(connection, view, start, end, again=False)
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -184,7 +185,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         start = {key: start.get(key, view[key].start if key in view else 0) for key in end | start}
         self._check_loss(view, start, end)
         end = {key: offset for key, offset in end.items() if key in view}
-        return self._planner.ranges(connection, view, start, end)
+        return self._planner.ranges(connection, view, start, end, again=True)
 
     def _check_loss(self, view: View, start: Offsets, end: Offsets) -> None:
         gone = sorted(key for key in start if key not in view)

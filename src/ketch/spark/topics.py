@@ -57,8 +57,11 @@ class Partition:
         most = self.most(start, end)
         if self.topic.codec.dense or not most:
             return most
-        first = self.layout.start(self.info, self.topic.codec)
-        density = self.info.length / max(1, self.end - (self.start if first is None else first))
+        first, info, codec = self.layout.start(self.info, self.topic.codec), self.info, self.topic.codec
+        if first is None or info.first is None:
+            return 0
+        in_first_entry = codec.to_offset(*info.first) - first + 1
+        density = info.length * in_first_entry / max(1, self.end - first)
         return max(1, min(most, round(density * (end - max(start, self.start)))))
 
 
@@ -120,10 +123,10 @@ def _partition(topic: Topic, index: int, stream: bytes, info: StreamInfo) -> Par
     return Partition(topic, index, stream, info, start, end)
 
 
-def entries(connection: Connection, partition: Partition, offset: int, count: int) -> Chunk:
-    """At most `count` entries from the one on that holds `offset`."""
+def entries(connection: Connection, partition: Partition, offset: int, count: int, end: int | None = None) -> Chunk:
+    """At most `count` entries from the one on that holds `offset`, to that with the record before `end`."""
     layout, codec = partition.layout, partition.topic.codec
-    connection.send(layout.range_command(partition.stream, codec, offset, count))
+    connection.send(layout.range_command(partition.stream, codec, offset, count, end))
     return layout.read(connection.reply(), codec, 1 << 62, log_append_time=False)
 
 
@@ -162,35 +165,40 @@ def _bisect(connection: Connection, partition: Partition, timestamp: int) -> int
     return low
 
 
-def boundary(connection: Connection, partition: Partition, start: int, records: int) -> int:
-    """An offset with about `records` records between `start` and it: that of a record, or the partition's end.
+def boundary(connection: Connection, partition: Partition, start: int, records: int, limit: int | None = None) -> int:
+    """An offset with about `records` records between `start` and it: that of a record, or `limit`.
+
+    What lies from `limit` (the partition's end) on is not looked at, so the answer is the same whatever comes later.
 
     A walk costs half of what the read itself does. So where many are wanted and lie close, stretches are leapt over
     whose density is alike at both ends; a burst that such a leap hides has at most as many records as there are offsets
     in it. At least one record lies below the boundary, if there is one.
     """
-    end = partition.end
-    first = entries(connection, partition, start, 1) if start < end else None
+    end = partition.end if limit is None else limit
+    first = entries(connection, partition, start, 1, end) if start < end else None
     if not first:
         return end
     low = max(start, first.base)
     if partition.topic.codec.dense:
         return min(low + records, end)
-    position = _leap(connection, partition, low, records, first.records)
-    found = entries(connection, partition, position, 1) if position < end else None
+    position = _leap(connection, partition, (low, end), records, first.records)
+    found = entries(connection, partition, position, 1, end) if position < end else None
     return min(max(position, found.base), end) if found else end
 
 
-def _leap(connection: Connection, partition: Partition, position: int, left: int, per_entry: int) -> int:
+def _leap(connection: Connection, partition: Partition, between: tuple[int, int], left: int, per_entry: int) -> int:
+    position, end = between
     stride, density = 1, 0.0  # of the sample before, in records an offset
     while left > 0:
         size = max(1, min(left, _STEP) // per_entry)
         leap = 0
         if density > _DENSE and left > _SMALL:
             leap = int(min(stride * _STEP, left - 2 * _STEP) / density)
-        chunk = entries(connection, partition, position + leap, size)
+        if position + leap >= end:
+            leap = 0
+        chunk = entries(connection, partition, position + leap, size, end)
         if chunk.entries < size and not leap:
-            return partition.end
+            return end
         begin = position + leap
         count = chunk.records - max(0, begin - chunk.base)  # a batch may begin before
         here = count / (chunk.end - begin) if chunk else 0.0
