@@ -29,7 +29,7 @@ _REDIS = ("redis.url", "redis.ca", "redis.cert", "redis.key", "redis.timeout.ms"
 _READ = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
-    "includeHeaders", "tier",
+    "includeHeaders", "tier", "archive.catalog",
 )  # fmt: skip
 _READ_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _READ_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -82,6 +82,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     tier: Tier = "all"
+    catalog: str = "ketch"  # of the archive, in pyiceberg's configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ def read_options(options: Mapping[str, str], streaming: bool) -> ReadOptions:
         max_trigger_delay=given.seconds("maxTriggerDelay", 900.0),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
+        catalog=given.text("archive.catalog") or "ketch",
         tier=cast(Tier, given.choice("tier", ("all", "hot", "archive"))),
     )
 

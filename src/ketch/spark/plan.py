@@ -10,7 +10,8 @@ from ketch.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from ketch.spark.connection import Connection
 from ketch.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions, TopicPartition
 from ketch.spark.reader import DataLoss, Span
-from ketch.spark.topics import Partition, boundary, first_at_or_after, look
+from ketch.spark.tier import Archive
+from ketch.spark.topics import Partition, boundary, first_at_or_after, look, with_archives
 from ketch.store.keys import Keyspace
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ class Range:
     index: int
     span: Span
     log_append_time: bool
+    archive: Archive | None = None
+    hot: bool = True
 
 
 class Planner:
@@ -43,7 +46,8 @@ class Planner:
 
     def view(self, connection: Connection) -> View:
         """Every partition that is read, now."""
-        return look(connection, self._keys, self._options.topics)
+        view = look(connection, self._keys, self._options.topics)
+        return with_archives(connection, self._keys, view, self._options.tier, self._options.catalog)
 
     def check_topics(self, view: View) -> None:
         """Raises UnknownTopicOrPartition where a topic that was named does not exist."""
@@ -131,19 +135,21 @@ class Planner:
             again: whether the same offsets must always give the same tasks: a sink may know a replayed micro-batch by
                 them. What else is in the log by then must have no say.
         """
-        found = [(view[key], max(start[key], view[key].start), end[key]) for key in sorted(end) if key in view]
+        found = [
+            (view[key], max(start[key], view[key].start_of_records), end[key]) for key in sorted(end) if key in view
+        ]
         found = [(partition, low, high) for partition, low, high in found if low < high]
         sizes = [high - low if again else partition.about(low, high) for partition, low, high in found]
-        return [
-            _range(partition, edges)
-            for (partition, low, high), size, pieces in zip(found, sizes, self._pieces(sizes), strict=True)
-            for edges in _limited(
-                connection,
-                partition,
-                _even(connection, partition, (low, high), None if again else size, pieces),
-                self._options.max_records_per_partition,
-            )
-        ]
+        ranges = []
+        for (partition, low, high), size, pieces in zip(found, sizes, self._pieces(sizes), strict=True):
+            known = size if partition.countable and not again and low >= partition.first else None
+            cut = _even(connection, partition, (low, high), known, pieces)
+            # Where a record lies may have changed by then, and only dense offsets count records without a look at them.
+            moves = again and partition.archive is not None and not partition.topic.codec.dense
+            most = None if moves else self._options.max_records_per_partition
+            limited = _limited(connection, partition, cut, most)
+            ranges += [_range(partition, edges) for edges in limited]
+        return ranges
 
     def _pieces(self, sizes: list[int]) -> list[int]:
         """Into how many tasks `minPartitions` cuts each range (KafkaOffsetRangeCalculator of Spark)."""
@@ -187,7 +193,8 @@ def _limited(
 def _range(partition: Partition, edges: tuple[int, int]) -> Range:
     topic = partition.topic
     log_append_time = topic.configs["message.timestamp.type"] == "LogAppendTime"
-    return Range(topic.name, partition.index, partition.span(*edges), log_append_time)
+    span = partition.span(*edges)
+    return Range(topic.name, partition.index, span, log_append_time, partition.archive, partition.hot)
 
 
 def _names(keys: Iterable[TopicPartition]) -> str:

@@ -31,7 +31,11 @@ log = logging.getLogger(__name__)
 
 
 class DataLoss(KetchError):
-    """Records of a range were deleted before they were read, and `failOnDataLoss` is on."""
+    """Records were deleted before they were read: those from `offset` to below `first`, where both are known."""
+
+    def __init__(self, message: str, offset: int = -1, first: int = -1) -> None:
+        super().__init__(message)
+        self.offset, self.first = offset, first
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,8 @@ class _Cursor:
             f"Records of {span.stream.decode()} from offset {self.offset} to {first} were deleted before they were read"
         )
         if self._fail_on_loss:
-            raise DataLoss(f"{message}; set the option failOnDataLoss to false to go on without them.")
+            hint = "set the option failOnDataLoss to false to go on without them"
+            raise DataLoss(f"{message}; {hint}.", self.offset, first)
         log.warning("%s.", message)
 
     def _only_read_ones_gone(self, info: StreamInfo) -> bool:

@@ -8,11 +8,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ketch.records import DecodedBatch
-from ketch.records.arrow import to_arrow
 from ketch.spark.connection import Server
 from ketch.spark.plan import Range
-from ketch.spark.reader import read_batches
+from ketch.spark.tier import read_records
 
 DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
@@ -36,20 +34,10 @@ _SCHEMA_HEADERS = _SCHEMA.append(pa.field("headers", _HEADERS))
 
 
 def read(server: Server, what: Range, fail_on_loss: bool, headers: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a range; raises as `reader.read_batches`."""
-    for batches in read_batches(server, what.span, fail_on_loss):
-        rows = within(batches, what.span.start, what.span.end)
+    """The rows of a range; raises as `tier.read_records`."""
+    for rows in read_records(server, what.span, what.archive, what.hot, fail_on_loss):
         if rows.num_rows:
             yield _columns(rows, what, headers)
-
-
-def within(batches: list[DecodedBatch], start: int, end: int) -> pa.RecordBatch:
-    """The records of batches with offsets from `start` to below `end`."""
-    rows = to_arrow(batches)
-    if batches[0][0] >= start and batches[-1][0] + batches[-1][1] < end:
-        return rows
-    offsets = rows.column("offset")
-    return rows.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
 
 
 def _columns(rows: pa.RecordBatch, what: Range, headers: bool) -> pa.RecordBatch:

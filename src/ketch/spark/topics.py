@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicOrPartition
 from ketch.spark.connection import Connection
-from ketch.spark.options import TopicPartition, Topics
+from ketch.spark.options import Tier, TopicPartition, Topics
 from ketch.spark.reader import Span
+from ketch.spark.tier import Archive, announced
 from ketch.store import streams
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Chunk, Layout
@@ -36,10 +37,23 @@ class Partition:
     info: StreamInfo
     start: int
     end: int
+    archive: Archive | None = None  # if it is to be read as well
+    hot: bool = True  # whether Redis is to be read
 
     @property
     def layout(self) -> Layout:
         return self.topic.layout
+
+    @property
+    def first(self) -> int:
+        """The offset of the first record in Redis; the end, where there is none to read."""
+        first = self.layout.start(self.info, self.topic.codec) if self.hot else None
+        return self.end if first is None else first
+
+    @property
+    def start_of_records(self) -> int:
+        """The offset that no record lies below, archived or not."""
+        return self.first if self.archive is None else min(self.first, self.archive.start)
 
     def span(self, start: int, end: int) -> Span:
         """A range of it, for a task to read."""
@@ -49,20 +63,26 @@ class Partition:
     def most(self, start: int, end: int) -> int:
         """No more records than that lie in a range."""
         span = max(0, end - max(start, self.start))
+        if self.archive is not None and start < self.first:
+            return span
         # An entry may hold many records where it is a batch.
         return min(span, self.info.length) if self.topic.configs["storage.layout"] == "record" else span
+
+    @property
+    def countable(self) -> bool:
+        """Whether `about` is good for more than comparisons: else an entry holds any number of records."""
+        return self.topic.codec.dense or self.topic.configs["storage.layout"] == "record"
 
     def about(self, start: int, end: int) -> int:
         """About how many records lie in a range: with time ids a guess from the average density."""
         most = self.most(start, end)
         if self.topic.codec.dense or not most:
             return most
-        first, info, codec = self.layout.start(self.info, self.topic.codec), self.info, self.topic.codec
-        if first is None or info.first is None:
+        if self.info.first is None:
             return 0
-        in_first_entry = codec.to_offset(*info.first) - first + 1
-        density = info.length * in_first_entry / max(1, self.end - first)
-        return max(1, min(most, round(density * (end - max(start, self.start)))))
+        in_first_entry = self.topic.codec.to_offset(*self.info.first) - self.first + 1
+        density = self.info.length * in_first_entry / max(1, self.end - self.first)
+        return max(1, min(most, round(density * (end - max(start, self.first)))))
 
 
 def named(connection: Connection, keys: Keyspace, names: Iterable[str]) -> list[Topic]:
@@ -112,6 +132,26 @@ def look(connection: Connection, keys: Keyspace, topics: Topics) -> dict[TopicPa
     }
 
 
+def with_archives(
+    connection: Connection, keys: Keyspace, view: dict[TopicPartition, Partition], tier: Tier, catalog: str
+) -> dict[TopicPartition, Partition]:
+    """The partitions with what their archives hold, or with nothing else; `catalog` as in `tier.announced`."""
+    if tier == "hot":
+        return view
+    topics = {partition.topic.name: partition.topic for partition in view.values()}
+    archives = announced(connection, keys, topics.values(), catalog)
+    return {key: _with_archive(partition, archives.get(key), tier) for key, partition in view.items()}
+
+
+def _with_archive(partition: Partition, archive: Archive | None, tier: Tier) -> Partition:
+    if tier == "all":
+        start = partition.start if archive is None else min(partition.start, archive.start)
+        return replace(partition, archive=archive, start=start)
+    if archive is None:
+        return replace(partition, hot=False, start=partition.end)
+    return replace(partition, archive=archive, hot=False, start=archive.start, end=archive.through)
+
+
 def _partition(topic: Topic, index: int, stream: bytes, info: StreamInfo) -> Partition:
     # The rules of log.partition: the end lies behind the last id ever given, the start of an untrimmed log at the
     # topic's creation.
@@ -137,6 +177,11 @@ def first_at_or_after(connection: Connection, partition: Partition, timestamp: i
     `timestampLead`; with dense ids a bisection, which is exact as long as timestamps rise.
     """
     topic, low = partition.topic, partition.start
+    if partition.archive is not None and low < partition.first:
+        archived = partition.archive.cold().first_at_or_after(partition.index, timestamp, low, partition.first)
+        if archived is not None or not partition.hot:
+            return archived[0] if archived is not None else None
+        low = partition.first
     if not topic.codec.dense:
         low = max(low, (timestamp - topic.timestamp_lead) << topic.codec.bits)
     elif partition.info.length > _SHORT:
@@ -175,6 +220,8 @@ def boundary(connection: Connection, partition: Partition, start: int, records: 
     in it. At least one record lies below the boundary, if there is one.
     """
     end = partition.end if limit is None else limit
+    if partition.archive is not None and start < min(end, partition.first):
+        return _archived_boundary(partition, partition.archive, (start, min(end, partition.first)), records)
     first = entries(connection, partition, start, 1, end) if start < end else None
     if not first:
         return end
@@ -184,6 +231,18 @@ def boundary(connection: Connection, partition: Partition, start: int, records: 
     position = _leap(connection, partition, (low, end), records, first.records)
     found = entries(connection, partition, position, 1, end) if position < end else None
     return min(max(position, found.base), end) if found else end
+
+
+def _archived_boundary(partition: Partition, archive: Archive, between: tuple[int, int], records: int) -> int:
+    """As `boundary`, from what the archive's index knows of its files; the seam is one, too."""
+    start, end = between
+    if partition.topic.codec.dense:
+        return min(start + records, end)
+    for file in archive.cold().ranges(partition.index, start, end):
+        if file.records > records:
+            return min(end, max(start + 1, file.start + (file.end - file.start) * records // file.records))
+        records -= file.records
+    return end
 
 
 def _leap(connection: Connection, partition: Partition, between: tuple[int, int], left: int, per_entry: int) -> int:
