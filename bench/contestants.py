@@ -52,9 +52,10 @@ class Server:
             self._admin = AdminClient({"bootstrap.servers": self.kafka, "log_level": 3})
         return self._admin
 
-    def create(self, *topics: str, partitions: int = 1) -> None:
+    def create(self, *topics: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
         """KafkaException where the server refuses it."""
-        new = [NewTopic(topic, partitions, 1, config=self.topic_configs) for topic in topics]
+        given = {**self.topic_configs, **(configs or {})}
+        new = [NewTopic(topic, partitions, 1, config=given) for topic in topics]
         for start in range(0, len(new), _ADMIN_TOPICS):
             futures = self.admin().create_topics(new[start : start + _ADMIN_TOPICS], request_timeout=_ADMIN_SECONDS)
             for future in futures.values():
@@ -95,14 +96,18 @@ class Ketch(Server):
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def data(self) -> Path:
+        return Path(self._directory.name) / "data"
+
     def store(self) -> redis.Redis:
         return redis.Redis(unix_socket_path=str(self.redis))
 
     def start(self) -> None:
         """Starts it and waits until it is ready; once stopped it starts again with its data."""
         output = Path(self._directory.name) / "ketch.log"
-        data = Path(self._directory.name) / "data"
-        command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--redis-port", "0", "--data-dir", str(data)]
+        command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--redis-port", "0"]
+        command += ["--data-dir", str(self.data)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         with output.open("wb") as log:
             self._process = subprocess.Popen([*command, *self._arguments], stdout=log, stderr=log, env=environment)

@@ -83,6 +83,11 @@ class Target:
     to_client: str | None = None
 
     @property
+    def reported(self) -> bool:
+        """There is no bound: the ratio is shown."""
+        return self.least is None and self.most is None
+
+    @property
     def is_ratio(self) -> bool:
         return bool(self.to or self.to_load or self.to_client)
 

@@ -76,6 +76,8 @@ def describe(target: Target) -> str:
 
 
 def _bound(target: Target) -> str:
+    if target.reported:
+        return "reported"
     return f"at least {target.least:g}" if target.least is not None else f"at most {target.most:g}"
 
 
@@ -87,6 +89,8 @@ def _worst(found: list[Verdict]) -> str:
 
 
 def _met(found: list[Verdict]) -> str:
+    if found[0].target.reported:
+        return "reported"
     met = sum(verdict.met for verdict in found)
     if len(found) == 1:
         return "yes" if met else "**no**"
@@ -141,9 +145,10 @@ def number(value: float) -> str:
 
 
 def _judgement(verdict: Verdict) -> str:
-    bound = _bound(verdict.target)
-    met = "met" if verdict.met else "**not met**"
-    return f"{spread(verdict.measured)}, {bound}: {met}" if verdict.target.is_ratio else f"{bound}: {met}"
+    told = _bound(verdict.target)
+    if not verdict.target.reported:
+        told += ": met" if verdict.met else ": **not met**"
+    return f"{spread(verdict.measured)}, {told}" if verdict.target.is_ratio else told
 
 
 def _left_out(result: Result) -> list[str]:
@@ -157,7 +162,7 @@ def summary(result: Result, console: Console) -> None:
     for scenario in SCENARIOS:
         for verdict in verdicts(result, scenario.name, scenario.targets):
             row = verdict.row
-            met = "[green]yes" if verdict.met else "[red]no"
+            met = "reported" if verdict.target.reported else "[green]yes" if verdict.met else "[red]no"
             table.add_row(scenario.name, describe(verdict.target), row.load, row.client, spread(verdict.measured), met)
     if table.row_count:
         console.print(table)

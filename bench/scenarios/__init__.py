@@ -8,6 +8,7 @@ from bench.scenarios.crowd import Fanout, Idle, Slow
 from bench.scenarios.groups import Groups
 from bench.scenarios.latency import Latency
 from bench.scenarios.partitions import Partitions
+from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
 
@@ -21,4 +22,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     Partitions(),
     Backlog(),
     Startup(),
+    Spark(),
 )

@@ -1,0 +1,119 @@
+"""Reads and writes topics with Spark and prints {"load": seconds, ...}; runs under Ketch's PySpark and the connector's.
+
+Argument: JSON with
+    `format` (ketch, kafka) and the `options` that name the server,
+    `source` and `count`, a topic and its records; `warm` and `warm_count`, a smaller one,
+    `sink`, a topic, and `rows`, how many to write to it,
+    `jars` of the connector, `directory` for checkpoints and files,
+    `archive`: where set, the Redis URL and data directory of a job that archives `source`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+
+class Job:
+    """One session and its loads."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.directory = Path(options["directory"])
+        self.session = self._session()
+
+    def _session(self) -> SparkSession:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(self.options["jars"]))
+        for name, value in (
+            ("spark.ui.enabled", "false"),
+            ("spark.ui.showConsoleProgress", "false"),
+            ("spark.driver.memory", "1g"),
+            ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"),
+            ("spark.sql.parquet.compression.codec", "zstd"),  # as the archive's files
+        ):
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        return session
+
+    def read(self, topic: str, name: str) -> Callable[[], None]:
+        """A streaming read of all that a topic holds into nothing."""
+        return self._stream(topic, name, lambda writer: writer.format("noop"))
+
+    def parquet(self, topic: str, name: str) -> Callable[[], None]:
+        """The same into Spark's own Parquet files."""
+        path = str(self.directory / f"{name}.parquet")
+        return self._stream(topic, name, lambda writer: writer.format("parquet").option("path", path))
+
+    def _stream(
+        self, topic: str, name: str, into: Callable[[DataStreamWriter], DataStreamWriter]
+    ) -> Callable[[], None]:
+        source = self.session.readStream.format(self.options["format"]).options(**self.options["options"])
+        stream = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
+        writer = into(stream.writeStream).option("checkpointLocation", str(self.directory / f"{name}.checkpoint"))
+
+        def run() -> None:
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            seen = sum(progress["numInputRows"] for progress in query.recentProgress)
+            wanted = self.options["count"] if topic == self.options["source"] else self.options["warm_count"]
+            if seen != wanted:
+                sys.exit(f"{name}: {seen} rows of {wanted}")
+
+        return run
+
+    def write(self, rows: int) -> Callable[[], None]:
+        """A batch of keys and values of 100 bytes in two tasks."""
+        frame = self.session.range(0, rows, 1, 2).selectExpr(
+            "cast(cast(id as string) as binary) as key", "cast(rpad(cast(id as string), 100, 'v') as binary) as value"
+        )
+        writer = frame.write.format(self.options["format"]).options(**self.options["options"])
+        return writer.mode("append").option("topic", self.options["sink"]).save
+
+    def archive(self, topic: str) -> Callable[[], None]:
+        """What `ketch archive run --once` does once its session is there."""
+        from ketch.spark.archive_job import Plan, start
+        from ketch.spark.archive_options import Job as ArchiveJob
+        from ketch.spark.connection import Server
+
+        where = self.options["archive"]
+        job = ArchiveJob(Server(where["redis"]), "korvet", "ketch", where["data_dir"], (topic,), 2)
+        plan = Plan(job, True, 1.0, "local[2]")
+        checkpoint = Path(where["data_dir"]) / "lake" / "checkpoints" / f"bench-{topic}"
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        return lambda: start(self.session, plan, checkpoint).awaitTermination() and None
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    job, warm, source = Job(options), options["warm"], options["source"]
+    # The first query of a session compiles and loads for seconds.
+    loads: list[tuple[str, Callable[[], None], Callable[[], None]]] = [
+        ("source", job.read(warm, "warm-read"), job.read(source, "read")),
+        ("sink", job.write(options["warm_count"]), job.write(options["rows"])),
+    ]
+    if "archive" in options:
+        loads.append(("parquet", job.parquet(warm, "warm-parquet"), job.parquet(source, "parquet")))
+        loads.append(("archive", job.archive(warm), job.archive(source)))
+    seconds = {}
+    for name, first, measured in loads:
+        first()
+        begin = time.monotonic()
+        measured()
+        seconds[name] = time.monotonic() - begin
+    job.session.stop()
+    print(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main()
