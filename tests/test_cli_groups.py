@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.groups import Member, assignment, subscription
-from tests.support.batches import batch, records
+from tests.support.batches import batch, record, records
 from tests.support.ketch import KetchServer
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -40,10 +40,14 @@ class Scene:
 
     def __init__(self, member: Member, topic: str, kind: str) -> None:
         self.member, self.topic, self.group = member, topic, member.group
-        member.create(topic, 2, offset_ids=kind)
-        self.offsets = []
-        for n in range(10):
-            self.offsets.append(member.stored(topic, batch(records([b"x"]), base_timestamp=START + 1000 * n)))
+        ids, _, layout = kind.partition("-")
+        member.create(topic, 2, offset_ids=ids, storage_layout=layout or "record")
+        self.offsets: list[int] = []
+        for first, count in ((0, 4), (4, 5), (9, 1)) if layout else ((n, 1) for n in range(10)):
+            rows = [record(b"x", offset_delta=n, timestamp_delta=1000 * n) for n in range(count)]
+            start, latest = START + 1000 * first, START + 1000 * (first + count - 1)
+            base = member.stored(topic, batch(rows, base_timestamp=start, max_timestamp=latest))
+            self.offsets += range(base, base + count)
         self.commit(3)
 
     def commit(self, record: int) -> None:
@@ -53,7 +57,7 @@ class Scene:
         return self.member.committed(self.topic)[0]
 
 
-@pytest.fixture(params=["time", "dense"])
+@pytest.fixture(params=["time", "dense", "time-batch"])
 def scene(request: pytest.FixtureRequest, broker: KetchServer, topic: str) -> Iterator[Scene]:
     with Member(broker.port, f"g-{topic}") as member:
         yield Scene(member, topic, request.param)

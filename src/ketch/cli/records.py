@@ -4,6 +4,7 @@ request tells.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,10 @@ import typer
 
 from ketch.embedded import running_socket
 from ketch.errors import ConfigError, StorageUnavailable
-from ketch.store import native
+from ketch.store import native, scripts
 from ketch.store.keys import Keyspace
+from ketch.store.layout import Layout
+from ketch.store.layouts import LAYOUTS
 from ketch.store.offsets import MIN_BITS, OffsetCodec
 from ketch.store.url import RedisAddress
 from ketch.topicconfig import CONFIGS
@@ -20,7 +23,6 @@ from ketch.topicconfig import CONFIGS
 if TYPE_CHECKING:
     import redis
 
-_STEP = 1_000  # entries at a time, not to hold up Redis
 
 RedisUrl = Annotated[
     str | None, typer.Option("--redis", envvar="KETCH_REDIS", help="The broker's Redis; default: its embedded one.")
@@ -61,56 +63,82 @@ class Records:
         self._redis: Any = client
         self._keys = keys
 
-    def codec(self, topic: str) -> OffsetCodec:
-        """How the topic's offsets are made; ConfigError where this Redis has no such topic."""
-        fields = [CONFIGS[name].field for name in ("offsetSequenceBits", "offset.ids")]
-        bits, ids, exists = self._redis.hmget(self._keys.topic(topic), *fields, "id")
+    def shape(self, topic: str) -> tuple[OffsetCodec, Layout]:
+        """How the topic's offsets are made and its entries too; ConfigError where this Redis has no such topic."""
+        fields = [CONFIGS[name].field for name in ("offsetSequenceBits", "offset.ids", "storage.layout")]
+        bits, ids, layout, exists = self._redis.hmget(self._keys.topic(topic), *fields, "id")
         if exists is None:
             raise ConfigError(f"This Redis has no topic {topic}: it is another broker's, or has another --keyspace.")
-        return OffsetCodec(int(bits or MIN_BITS), ids == b"dense")
+        return OffsetCodec(int(bits or MIN_BITS), ids == b"dense"), LAYOUTS[(layout or b"record").decode()]
 
     def lag(self, group: str, topic: str, partition: int, committed: int) -> int:
         """How many records there are from `committed` on."""
-        stream, codec = self._keys.stream(topic, partition), self.codec(topic)
+        stream, (codec, layout) = self._keys.stream(topic, partition), self.shape(topic)
         if not self._redis.exists(stream):
             return 0
         known = native.parse_groups(
             [{str(k).encode(): _raw(v) for k, v in row.items()} for row in self._redis.xinfo_groups(stream)]
         ).get(group)
-        if known is None or known.lag is None:
-            return self._count(stream, codec, committed, None)
+        if known is None or known.lag is None or not layout.entry_is_record:
+            return self._count(stream, topic, committed, None)
         # Redis counts from what the group was given: the difference to what it has committed is small.
         given = codec.to_offset(*known.last_delivered) + 1
         if given >= committed:
-            return known.lag + self._count(stream, codec, committed, given)
-        return max(0, known.lag - self._count(stream, codec, given, committed))
+            return known.lag + self._count(stream, topic, committed, given)
+        return max(0, known.lag - self._count(stream, topic, given, committed))
 
-    def _count(self, stream: bytes, codec: OffsetCodec, start: int, end: int | None) -> int:
-        total: int = 0
-        first = _entry(codec, start)
-        last = b"+" if end is None else b"(" + _entry(codec, end)
+    def _count(self, stream: bytes, topic: str, start: int, end: int | None) -> int:
+        total = 0
+        for last, records in self._runs(stream, topic, start):
+            if end is not None and last >= end:
+                return total + max(0, end - max(start, last - records + 1))
+            total += min(records, last - start + 1)
+        return total
+
+    def _runs(self, stream: bytes, topic: str, start: int, back: bool = False) -> Iterator[tuple[int, int]]:
+        """The last offset and the number of records of each entry from `start` on, or of those below, backwards."""
+        codec, layout = self.shape(topic)
+        at, command = _entry(codec, start), "XREVRANGE" if back else "XRANGE"
+        first, last = (b"(" + at, b"-") if back else (at, b"+")
         while True:
-            found, at = self._redis.eval(native.COUNT, 1, stream, first, last, _STEP)
-            total += found
-            if found < _STEP:
-                return total
-            first = b"(" + at
+            heads = self._redis.eval(scripts.HEADS, 1, stream, command, first, last, layout.count_step)
+            for entry_id, delta in heads:
+                yield codec.to_offset(*codec.parse_id(entry_id)), delta + 1
+            if len(heads) < layout.count_step:
+                return
+            first = b"(" + heads[-1][0]
 
     def shifted(self, topic: str, partition: int, offset: int, records: int) -> int | None:
         """The offset so many records further on, or back; None where there are not as many."""
-        stream, codec = self._keys.stream(topic, partition), self.codec(topic)
-        script, start, end = native.COUNT, _entry(codec, offset), b"+"
-        if records < 0:
-            script, start, end = native.COUNT_BACK, b"(" + start, b"-"
-        left, at = abs(records), b""
-        while left:
-            found, at = self._redis.eval(script, 1, stream, start, end, min(left, _STEP))
-            if not found:
-                return None
-            left, start = left - found, b"(" + at
-        if not at:
+        stream = self._keys.stream(topic, partition)
+        if records == 0:
             return offset
-        return codec.to_offset(*codec.parse_id(at)) + (records > 0)
+        return (
+            self._forward(stream, topic, offset, records)
+            if records > 0
+            else self._back(stream, topic, offset, -records)
+        )
+
+    def _forward(self, stream: bytes, topic: str, offset: int, left: int) -> int | None:
+        for last, count in self._runs(stream, topic, offset):
+            here = min(count, last - offset + 1)
+            if left <= here:
+                return last + 1 - here + left
+            left -= here
+        return None
+
+    def _back(self, stream: bytes, topic: str, offset: int, left: int) -> int | None:
+        for last, count in self._runs(stream, topic, offset):  # the entry that holds it may begin below
+            below = max(0, offset - (last - count + 1))
+            if left <= below:
+                return offset - left
+            left -= below
+            break
+        for last, count in self._runs(stream, topic, offset, back=True):
+            if left <= count:
+                return last + 1 - left
+            left -= count
+        return None
 
 
 def _entry(codec: OffsetCodec, offset: int) -> bytes:

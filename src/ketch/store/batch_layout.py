@@ -140,6 +140,9 @@ class BatchChunk(Chunk):
 class BatchLayout(Layout):
     """An entry's id is the offset of its last record."""
 
+    entry_is_record = False
+    count_step = 20
+
     def info_command(self, stream: bytes) -> bytes:
         """XINFO STREAM answers with the first and last entry, which are large here: only their heads come."""
         return pack("EVAL", scripts.INFO, 1, stream, _FIELD, HEADER_SIZE)

@@ -118,7 +118,15 @@ class DecodedChunk(Chunk):
 
 
 class Layout(ABC):
-    """How batches lie in a stream. Both have every record's offset follow from ids alone."""
+    """How batches lie in a stream. The offset of every record follows from the ids.
+
+    Attributes:
+        entry_is_record: what Redis counts is records.
+        count_step: entries that a script may read at a time without holding up Redis.
+    """
+
+    entry_is_record: bool
+    count_step: int
 
     def info_command(self, stream: bytes) -> bytes:
         """What `streams.parse_info` reads the reply of."""

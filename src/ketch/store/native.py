@@ -23,9 +23,6 @@ COUNT = """
 local e=redis.call('XRANGE',KEYS[1],ARGV[1],ARGV[2],'COUNT',ARGV[3])
 return {#e,#e>0 and e[#e][1] or ''}"""
 
-# The same backwards from ARGV first down to last.
-COUNT_BACK = COUNT.replace("XRANGE", "XREVRANGE")
-
 
 @dataclass(frozen=True, slots=True)
 class NativeGroup:

@@ -63,6 +63,9 @@ class RecordSet:
 class RecordLayout(Layout):
     """An entry's id is its record's offset."""
 
+    entry_is_record = True
+    count_step = 1_000
+
     def start(self, info: StreamInfo, codec: OffsetCodec) -> int | None:
         return None if info.first is None else codec.to_offset(*info.first)
 

@@ -108,6 +108,23 @@ end
 return base"""
 ).replace("@WIDEST", str(_WIDEST))
 
+# KEYS stream. ARGV XRANGE or XREVRANGE, first, last, most. The id of each entry and how many offsets lie in it below
+# the last: a batch's last offset delta, as its bytes have it.
+HEADS = """
+local heads={}
+for i,e in ipairs(redis.call(ARGV[1],KEYS[1],ARGV[2],ARGV[3],'COUNT',ARGV[4])) do
+ local delta=0
+ for j=1,#e[2],2 do
+  if e[2][j]=='batch' and #e[2][j+1]>=61 then
+   local a,b,c,d=string.byte(e[2][j+1],24,27)
+   if a<128 then delta=((a*256+b)*256+c)*256+d end
+   break
+  end
+ end
+ heads[i]={e[1],delta}
+end
+return heads"""
+
 # KEYS stream. ARGV field, size. XINFO STREAM with each entry as its id, the bytes in it, and the first of a field.
 INFO = """
 local i=redis.pcall('XINFO','STREAM',KEYS[1])
