@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.groups import Member, assignment, subscription
-from tests.support.batches import batch, record, records
+from tests.support.batches import batch, record
 from tests.support.ketch import KetchServer
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]

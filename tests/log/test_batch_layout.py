@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from ketch.records import decompress
 from tests.protocol.groups import Member, assignment, subscription
 from tests.protocol.kafka import DELETE_RECORDS, Kafka, ms, split
-from tests.support.batches import HEADER, batch, compress, record, records
+from tests.support.batches import HEADER, batch, record, records
 from tests.support.ketch import KetchServer, eventually
 
 FIVE = records([b"0", b"1", b"2", b"3", b"4"])
@@ -228,17 +231,14 @@ def test_somebody_elses_entries_are_records(log: Log) -> None:
     log.starts_at(bases[0] + 5)
 
 
-def test_the_recipe_of_the_documentation(log: Log) -> None:
-    """docs/redis-layout.md: how Python reads a stream of batches."""
-    base = log.write(batch(FIVE, codec=4))
-    found = []
-    for entry, fields in log.redis.xrange(log.stream):
-        last = (int(entry.split(b"-")[0]) << 10) + int(entry.split(b"-")[1]) - log.dense
-        header = HEADER.unpack_from(fields[b"batch"])
-        found.append((last - header[6], header[5] & 7, fields[b"batch"][HEADER.size :]))
-    assert found[0][:2] == (base, 4)
-    assert bytes(decompress(4, found[0][2], 1000)) == b"".join(FIVE)
-    assert compress(0, b"".join(FIVE)) == b"".join(FIVE)
+def test_the_recipe_of_the_documentation(broker: KetchServer, log: Log) -> None:
+    page = (Path(__file__).parents[2] / "docs/redis-layout.md").read_text()
+    (recipe,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    first, second = log.write(), log.write(batch(FIVE, codec=4))
+    recipe = recipe.replace("6380", str(broker.redis_port)).replace(":fast", f":{log.topic}")
+    printed = subprocess.run([sys.executable, "-c", recipe], capture_output=True, text=True, check=True).stdout
+    offsets = [base + n for base in (first, second) for n in range(5)]
+    assert printed.splitlines() == [f"{offset} None b'{n % 5}'" for n, offset in enumerate(offsets)]
 
 
 # -- searching
