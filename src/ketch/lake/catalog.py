@@ -25,8 +25,8 @@ def open_catalog(name: str, data_dir: Path) -> Catalog:
         ConfigError: it cannot be opened, in one sentence.
     """
     try:
-        configured = Config().get_catalog_config(name)
-        return load_catalog(name) if configured else load_catalog(name, **_default(data_dir))
+        properties = Config().get_catalog_config(name) or _default(data_dir)
+        return load_catalog(name, **{key: str(value) for key, value in properties.items()})
     except OSError as error:
         raise ConfigError(f"The catalog in {data_dir / 'lake'} cannot be used: {error.strerror or error}.") from error
     except Exception as error:  # whatever its client raises
@@ -53,6 +53,6 @@ def _default(data_dir: Path) -> dict[str, str]:
     (lake / "warehouse").mkdir(mode=0o700, parents=True, exist_ok=True)
     return {
         "type": "sql",
-        "uri": f"sqlite:///{quote(str(lake / 'catalog.db'))}",
+        "uri": f"sqlite:///{quote(str(lake / 'catalog.db'))}?timeout=30",  # s that a commit waits for another
         "warehouse": f"file://{lake / 'warehouse'}",
     }

@@ -85,7 +85,7 @@ def run(plan: Plan, stop: Event, report: Report) -> None:
     """
     _check_java()
     with _alone(plan.job) as checkpoint, _session(plan) as session:
-        query = _start(session, plan, checkpoint)
+        query = start(session, plan, checkpoint)
         while query.isActive and not stop.wait(_REPORT_S):
             _report(plan.job, report)
         if stop.is_set():
@@ -100,7 +100,8 @@ def _report(job: Job, report: Report) -> None:
         report(progress(job))
 
 
-def _start(session: SparkSession, plan: Plan, checkpoint: Path) -> StreamingQuery:
+def start(session: SparkSession, plan: Plan, checkpoint: Path) -> StreamingQuery:
+    """Starts the stream of a job in a session."""
     from ketch.spark.archive import FORMAT, ArchiveDataSource
 
     session.dataSource.register(ArchiveDataSource)

@@ -14,8 +14,8 @@ from ketch.spark.connection import Connection, connected
 from ketch.spark.topics import Partition, entries, look
 from ketch.store.keys import Keyspace
 
-_STEP = 2_000  # entries read at a time
-_COUNT_MAX = 100_000  # records that are counted rather than estimated
+_STEP = 10_000  # entries read at a time
+_COUNT_MAX = 1_000_000  # records that are counted rather than estimated
 NOT_ITS_TABLE = "the table holds an earlier topic of this name"
 
 
@@ -24,8 +24,8 @@ class PartitionStatus:
     """One partition. Offsets; None where nothing is archived.
 
     `lag` is how many records wait in Redis: exact for dense offsets, else about, by their density, beyond some number.
-    `topic_records` is the table's, the same for all its partitions. `files`, `records` and `bytes` are what the archive holds of this
-    partition, None where only Redis was asked.
+    `topic_records` is the table's, the same for all its partitions. `files`, `records` and `bytes` are what the archive
+    holds of this partition, None where only Redis was asked.
     """
 
     topic: str
