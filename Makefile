@@ -34,7 +34,7 @@ test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port
 check: dev ## Lint, format, types, layers
 	@scripts/check
 
-bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md; ONLY=produce,latency  QUICK=1
+bench: dev $(VENV)/.installed-spark ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md; ONLY=produce,latency  QUICK=1
 	@scripts/test-tools
 	$(VENV)/bin/python -m bench $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick) $(ARGS)
 

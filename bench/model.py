@@ -98,8 +98,8 @@ class Run:
 
     wants: Callable[[str], bool] = field(default=lambda _: True)
     factor: float = 1.0
+    quick: bool = False
     round: int = 0
-    say: Callable[[str], None] = field(default=lambda _: None)
 
     def count(self, full: int, least: int = 100) -> int:
         """The full number, or the part that a quick run takes."""
@@ -115,6 +115,7 @@ class Scenario:
     contestants: ClassVar[tuple[str, ...]]
     targets: ClassVar[tuple[Target, ...]] = ()
     rounds: ClassVar[int] = ROUNDS
+    quick: ClassVar[bool] = True  # whether a quick run has it without being asked by name
 
     def labels(self, contestant: str) -> list[str]:
         """The rows as "load/client", known before it runs."""

@@ -8,26 +8,39 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from bench.contestants import SHOWN
 from bench.model import METRICS
 from bench.results import Result
+from bench.scenarios.backlog import BACKLOGS, behind
+from bench.scenarios.latency import ALONE, STEADY
+from bench.scenarios.partitions import PARTITIONS, partitioned
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 320, 60, 50, 50
 _COLOURS = {"valkey": "#8a8a8a", "ketch": "#1b7f79", "ketch-batch": "#e07a1f", "kafka": "#35507a"}
 
 
+class Group(NamedTuple):
+    """Bars side by side: one number, of each contestant that has it."""
+
+    shown: str
+    load: str
+    metric: str
+
+
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Groups of bars: a group for each of `loads`, a bar for each contestant that has it."""
+    """Groups of bars on one axis. `name` begins with the scenario's."""
 
     name: str
     title: str
-    scenario: str
-    metric: str
-    loads: tuple[str, ...]
+    groups: tuple[Group, ...]
     clients: tuple[str, ...]  # one for each contestant
-    strip: str = ""  # what the loads' names share and the groups do not show
+
+    @property
+    def scenario(self) -> str:
+        return self.name.partition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +50,47 @@ class Bar:
     value: float
 
 
-def _by_size(verb: str) -> Plot:
-    loads = tuple(f"{verb} {size}" for size in ("100 B", "1 KB", "10 KB"))
-    title = f"{verb.capitalize()} by record size, kcat"
-    return Plot(f"throughput-{verb}", title, "throughput", "rate", loads, ("kcat", "raw"), f"{verb} ")
+def _rates(name: str, title: str, loads: dict[str, str], *clients: str) -> Plot:
+    """A plot of records per second; `loads` says what each group is called."""
+    return Plot(name, title, tuple(Group(shown, load, "rate") for load, shown in loads.items()), clients)
 
 
-PLOTS = (_by_size("produce"), _by_size("consume"))
+def _percentiles(name: str, title: str, load: str) -> Plot:
+    return Plot(name, title, tuple(Group(metric, load, metric) for metric in ("p50", "p99", "p99.9")), ("java",))
+
+
+PLOTS = (
+    *(
+        _rates(
+            f"throughput-{verb}",
+            f"{verb.capitalize()} by record size, kcat",
+            {f"{verb} {size}": size for size in ("100 B", "1 KB", "10 KB")},
+            "kcat",
+            "raw",
+        )
+        for verb in ("produce", "consume")
+    ),
+    _percentiles("latency-steady", "Time to acknowledge, 10,000 records/s of 1 KB", STEADY),
+    _percentiles("latency-alone", "Producer to consumer, 100 B, one at a time", ALONE),
+    *(
+        _rates(
+            f"partitions-{verb}",
+            f"{verb.capitalize()} 100 B by number of partitions, confluent-kafka",
+            {partitioned(verb, n): f"{n:,}" for n in PARTITIONS},
+            "confluent",
+        )
+        for verb in ("produce", "consume")
+    ),
+    *(
+        _rates(
+            f"backlog-{verb}",
+            f"{verb.capitalize()} 100 B at the end of a stream, by records in it",
+            {behind(verb, n): f"{n:,}" for n in BACKLOGS},
+            "kcat",
+        )
+        for verb in ("produce", "consume")
+    ),
+)
 
 
 def draw(result: Result, directory: Path) -> list[Path]:
@@ -60,13 +107,10 @@ def draw(result: Result, directory: Path) -> list[Path]:
 
 def _bars(result: Result, plot: Plot) -> Iterator[Bar]:
     rows = result.of(plot.scenario)
-    for load in plot.loads:
-        for contestant in SHOWN:
-            for row, rounds in rows.items():
-                ours = (row.contestant, row.load, row.metric) == (contestant, load, plot.metric)
-                if ours and row.client in plot.clients:
-                    scale = METRICS[plot.metric].scale
-                    yield Bar(load.removeprefix(plot.strip), contestant, median(rounds.values()) * scale)
+    for group in plot.groups:
+        for row, rounds in rows.items():
+            if (row.load, row.metric) == (group.load, group.metric) and row.client in plot.clients:
+                yield Bar(group.shown, row.contestant, median(rounds.values()) * METRICS[row.metric].scale)
 
 
 def _svg(plot: Plot, bars: list[Bar]) -> str:
@@ -79,7 +123,7 @@ def _svg(plot: Plot, bars: list[Bar]) -> str:
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _BOTTOM - _TOP)
 
-    parts = [*_axis(top, METRICS[plot.metric].unit, y), *_legend(contestants), _text(_LEFT, 18, plot.title, "title")]
+    parts = [*_axis(top, _unit(plot), y), *_legend(contestants), _text(_LEFT, 18, plot.title, "title")]
     for bar in bars:
         x = _LEFT + groups.index(bar.group) * step + step * 0.1 + contestants.index(bar.contestant) * width
         parts.append(
@@ -89,6 +133,11 @@ def _svg(plot: Plot, bars: list[Bar]) -> str:
         parts.append(_text(x + width * 0.46, y(bar.value) - 3, f"{bar.value:.3g}", "small"))
     parts += [_text(_LEFT + (i + 0.5) * step, y(0) + 18, group, "label") for i, group in enumerate(groups)]
     return _PAGE.format(width=_WIDTH, height=_HEIGHT, body="\n".join(parts))
+
+
+def _unit(plot: Plot) -> str:
+    metrics = {group.metric for group in plot.groups}
+    return METRICS[metrics.pop()].unit if len(metrics) == 1 else "ms"
 
 
 def _axis(top: float, unit: str, y: Callable[[float], float]) -> Iterator[str]:

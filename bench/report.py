@@ -62,23 +62,28 @@ def _targets(result: Result) -> str:
 
 
 def describe(target: Target) -> str:
-    """The target in words."""
+    """The target in words: "Ketch, batch layout (produce *): rate at least 1 of Apache Kafka"."""
     what = [part for part in (target.loads, target.clients) if part != "*"]
-    bound = _bound(target)
-    if target.is_ratio:
-        other = [target.to_load, target.to_client if not target.to else None, SHOWN.get(target.to or "")]
-        bound += f" of {', '.join(part for part in other if part)}"
-    else:
-        bound += f" {METRICS[target.metric].unit}"
     where = f" ({', '.join(what)})" if what else ""
-    kind = f", {METRICS[target.metric].unit}" if target.is_ratio else ""
-    return f"{SHOWN[target.contestant]}{where}{kind}: {bound}"
+    return f"{SHOWN[target.contestant]}{where}: {_bound(target)}"
 
 
 def _bound(target: Target) -> str:
-    if target.reported:
-        return "reported"
-    return f"at least {target.least:g}" if target.least is not None else f"at most {target.most:g}"
+    unit = "rate" if target.metric == "rate" else METRICS[target.metric].unit
+    return f"{unit}{_limit(target)}{_beside(target)}"
+
+
+def _limit(target: Target) -> str:
+    if target.least is not None:
+        return f" at least {target.least:g}"
+    return "" if target.most is None else f" at most {target.most:g}"
+
+
+def _beside(target: Target) -> str:
+    if not target.is_ratio:
+        return ""
+    other = ", ".join(part for part in (SHOWN.get(target.to or ""), target.to_load) if part)
+    return f", {other} being 1" if target.reported else f" of {other}"
 
 
 def _worst(found: list[Verdict]) -> str:
@@ -120,8 +125,16 @@ def _table(rows: dict[Row, dict[int, float]], metric: str, judged: list[Verdict]
 
 
 def _rows(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """Load and client, by the first word of the load and otherwise as they ran first."""
-    return sorted(dict.fromkeys((row.load, row.client) for row in rows), key=lambda pair: pair[0].split()[0])
+    """Load and client: by the load's first word, then by its size (the next two), else as they ran first."""
+    pairs = list(dict.fromkeys((row.load, row.client) for row in rows))
+    verbs, sizes = ([_words(load, part) for load, _ in pairs] for part in (slice(1), slice(1, 3)))
+    return sorted(
+        pairs, key=lambda pair: (verbs.index(_words(pair[0], slice(1))), sizes.index(_words(pair[0], slice(1, 3))))
+    )
+
+
+def _words(load: str, part: slice) -> str:
+    return " ".join(load.replace(",", "").split()[part])
 
 
 def _cell(rows: dict[Row, dict[int, float]], contestant: str, load: str, client: str, metric: str) -> str:
@@ -145,10 +158,11 @@ def number(value: float) -> str:
 
 
 def _judgement(verdict: Verdict) -> str:
-    told = _bound(verdict.target)
-    if not verdict.target.reported:
-        told += ": met" if verdict.met else ": **not met**"
-    return f"{spread(verdict.measured)}, {told}" if verdict.target.is_ratio else told
+    target, told = verdict.target, SHOWN[verdict.target.contestant].removeprefix("Ketch, ") + ": "
+    told += f"{spread(verdict.measured)}{_beside(target)}" if target.is_ratio else spread(verdict.measured)
+    if target.reported:
+        return told
+    return f"{told} ({_limit(target).strip()}: {'met' if verdict.met else '**not met**'})"
 
 
 def _left_out(result: Result) -> list[str]:

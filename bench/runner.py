@@ -57,6 +57,7 @@ class Plan:
             if contestant in scenario.contestants
             and (not self.contestants or contestant in self.contestants)
             and turn < self.turns(scenario)
+            and (scenario.quick or self.only or not self.quick)
             and any(self.wants(scenario, label) for label in scenario.labels(contestant))
         ]
 
@@ -117,7 +118,7 @@ class _Rounds:
             self._advance(len(work) - done)
 
     def _scenario(self, scenario: Scenario, server: Server, turn: int) -> None:
-        run = Run(lambda label: self._plan.wants(scenario, label), self._plan.factor, turn, self._say)
+        run = Run(lambda label: self._plan.wants(scenario, label), self._plan.factor, self._plan.quick, turn)
         settle(server.pid)
         for sample in scenario.measure(server, run):
             self._result.add(scenario.name, server.name, turn, sample)

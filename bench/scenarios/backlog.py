@@ -14,13 +14,13 @@ from bench.model import BenchError, Run, Sample, Scenario, Target
 from bench.processes import settle
 from bench.scenarios.throughput import timed
 
-_BACKLOGS = (0, 1_000_000, 10_000_000)
+BACKLOGS = (0, 1_000_000, 10_000_000)
 _RECORDS = 300_000
 _REPEATS = 3
 _CHUNK = 1_000_000
 
 
-def _load(verb: str, backlog: int) -> str:
+def behind(verb: str, backlog: int) -> str:
     return f"{verb} behind {backlog // 1_000_000} million" if backlog else f"{verb} behind nothing"
 
 
@@ -35,31 +35,32 @@ class Backlog(Scenario):
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
     rounds: ClassVar[int] = 1
+    quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
-        Target(contestant, "rate", least=0.9, loads=_load(verb, _BACKLOGS[-1]), to_load=_load(verb, 0))
+        Target(contestant, "rate", least=0.9, loads=behind(verb, BACKLOGS[-1]), to_load=behind(verb, 0))
         for contestant in contestants
         for verb in ("produce", "consume")
     )
 
     def labels(self, contestant: str) -> list[str]:
-        return [f"{_load(verb, backlog)}/kcat" for verb in ("produce", "consume") for backlog in _BACKLOGS]
+        return [f"{behind(verb, backlog)}/kcat" for verb in ("produce", "consume") for backlog in BACKLOGS]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
-        for backlog in _BACKLOGS:
+        for backlog in BACKLOGS:
             server.create(f"backlog-{backlog}")
             _fill(server, f"backlog-{backlog}", run.count(backlog), run)
         rates: dict[str, list[float]] = {label.rpartition("/")[0]: [] for label in self.labels(server.name)}
         for repeat in range(_REPEATS):
-            for backlog in _BACKLOGS if repeat % 2 == 0 else _BACKLOGS[::-1]:
+            for backlog in BACKLOGS if repeat % 2 == 0 else BACKLOGS[::-1]:
                 topic = f"backlog-{backlog}" if backlog else f"empty-{repeat}"
                 if not backlog:
                     server.create(topic)
                 produced, consumed = _once(server, topic, run.count(_RECORDS))
-                rates[_load("produce", backlog)].append(produced)
-                rates[_load("consume", backlog)].append(consumed)
+                rates[behind("produce", backlog)].append(produced)
+                rates[behind("consume", backlog)].append(consumed)
         for load, several in rates.items():
             yield Sample(load, "kcat", "rate", median(several))
-        server.delete(*(f"backlog-{backlog}" for backlog in _BACKLOGS), *(f"empty-{i}" for i in range(_REPEATS)))
+        server.delete(*(f"backlog-{backlog}" for backlog in BACKLOGS), *(f"empty-{i}" for i in range(_REPEATS)))
 
 
 def _fill(server: Server, topic: str, count: int, run: Run) -> None:

@@ -119,6 +119,7 @@ class Slow(Scenario):
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     rounds: ClassVar[int] = 3
+    quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = (
         Target("ketch", "p99", most=1.2, loads=_CROWDED, to_load=_ALONE),
         Target("ketch-batch", "p99", most=1.2, loads=_CROWDED, to_load=_ALONE),

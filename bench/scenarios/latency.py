@@ -12,8 +12,8 @@ from bench.processes import settle
 
 _RATE = 10_000  # records per second
 _PERCENTILES = ("p50", "p99", "p99.9")
-_STEADY = "10,000 records/s of 1 KB"
-_ALONE = "100 B, one at a time"
+STEADY = "10,000 records/s of 1 KB"
+ALONE = "100 B, one at a time"
 
 
 class Latency(Scenario):
@@ -31,24 +31,24 @@ class Latency(Scenario):
         target
         for contestant in ("ketch", "ketch-batch")
         for target in (
-            *(Target(contestant, name, most=1.0, loads=_STEADY, to="kafka") for name in _PERCENTILES),
-            Target(contestant, "p99", most=10.0, loads=_STEADY),
-            Target(contestant, "p50", most=0.99, loads=_ALONE),
-            Target(contestant, "p99", most=1.0, loads=_ALONE, to="kafka"),
+            *(Target(contestant, name, most=1.0, loads=STEADY, to="kafka") for name in _PERCENTILES),
+            Target(contestant, "p99", most=10.0, loads=STEADY),
+            Target(contestant, "p50", most=0.99, loads=ALONE),
+            Target(contestant, "p99", most=1.0, loads=ALONE, to="kafka"),
         )
     )
 
     def labels(self, contestant: str) -> list[str]:
-        return [f"{_STEADY}/java", f"{_ALONE}/java"]
+        return [f"{STEADY}/java", f"{ALONE}/java"]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         server.create("latency-steady", "latency-alone")
-        if run.wants(f"{_STEADY}/java"):
+        if run.wants(f"{STEADY}/java"):
             warm, count = run.count(4 * _RATE, 2 * _RATE), run.count(6 * _RATE, 3 * _RATE)
             found = tools.producer_performance(server.kafka, "latency-steady", 1000, count, _RATE, warm)
-            yield from (Sample(_STEADY, "java", name, found[name]) for name in _PERCENTILES)
-        if run.wants(f"{_ALONE}/java"):
+            yield from (Sample(STEADY, "java", name, found[name]) for name in _PERCENTILES)
+        if run.wants(f"{ALONE}/java"):
             settle(server.pid)
             found = tools.end_to_end(server.kafka, "latency-alone", run.count(4000, 1000), 100)
-            yield from (Sample(_ALONE, "java", name, found[name]) for name in _PERCENTILES)
+            yield from (Sample(ALONE, "java", name, found[name]) for name in _PERCENTILES)
         server.delete("latency-steady", "latency-alone")

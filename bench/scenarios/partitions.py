@@ -13,15 +13,15 @@ from bench.contestants import Server
 from bench.model import Run, Sample, Scenario, Target
 from bench.processes import settle, watch
 
-_PARTITIONS = (1, 100, 1000)
+PARTITIONS = (1, 100, 1000)
 _RECORDS = 300_000
 _ASKED = 20
 _POLL = 100  # ms
 _POLL_SECONDS = 3.0
-_SETTLE_SECONDS = 8.0
+_SETTLE_SECONDS = 6.0
 
 
-def _load(what: str, partitions: int) -> str:
+def partitioned(what: str, partitions: int) -> str:
     return f"{what}, {partitions:,} partition{'s' if partitions > 1 else ''}"
 
 
@@ -37,31 +37,34 @@ class Partitions(Scenario):
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     rounds: ClassVar[int] = 3
+    quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
         target
         for contestant in ("ketch", "ketch-batch")
         for target in (
-            Target(contestant, "rate", least=1.0, loads=_load("produce", 1000), to="kafka"),
-            Target(contestant, "rate", least=1.0, loads=_load("consume", 1000), to="kafka"),
-            Target(contestant, "metadata", most=1.0, to="kafka", loads=_load("metadata", 1000)),
-            Target(contestant, "cpu_poll", most=1.0, loads=_load("waiting", 1000)),
+            Target(contestant, "rate", least=1.0, loads=partitioned("produce", 1000), to="kafka"),
+            Target(contestant, "rate", least=1.0, loads=partitioned("consume", 1000), to="kafka"),
+            Target(contestant, "metadata", most=1.0, to="kafka", loads=partitioned("metadata", 1000)),
+            Target(contestant, "cpu_poll", most=1.0, loads=partitioned("waiting", 1000)),
         )
     )
 
     def labels(self, contestant: str) -> list[str]:
-        through = [f"{_load(verb, n)}/confluent" for n in _PARTITIONS for verb in ("produce", "consume", "metadata")]
-        return [*through, f"{_load('waiting', _PARTITIONS[-1])}/java"]
+        through = [
+            f"{partitioned(verb, n)}/confluent" for n in PARTITIONS for verb in ("produce", "consume", "metadata")
+        ]
+        return [*through, f"{partitioned('waiting', PARTITIONS[-1])}/java"]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
-        for partitions in _PARTITIONS:
+        for partitions in PARTITIONS:
             topic = f"wide-{partitions}"
             server.create(topic, partitions=partitions)
-            if any(run.wants(f"{_load(verb, partitions)}/confluent") for verb in ("produce", "consume")):
+            if any(run.wants(f"{partitioned(verb, partitions)}/confluent") for verb in ("produce", "consume")):
                 yield from _through(server, topic, partitions, run.count(_RECORDS))
-            if run.wants(f"{_load('metadata', partitions)}/confluent"):
-                yield Sample(_load("metadata", partitions), "confluent", "metadata", _metadata(server, topic))
-            if partitions == _PARTITIONS[-1] and run.wants(f"{_load('waiting', partitions)}/java"):
-                yield Sample(_load("waiting", partitions), "java", "cpu_poll", _waiting(server, topic))
+            if run.wants(f"{partitioned('metadata', partitions)}/confluent"):
+                yield Sample(partitioned("metadata", partitions), "confluent", "metadata", _metadata(server, topic))
+            if partitions == PARTITIONS[-1] and run.wants(f"{partitioned('waiting', partitions)}/java"):
+                yield Sample(partitioned("waiting", partitions), "java", "cpu_poll", _waiting(server, topic))
             server.delete(topic)
 
 
@@ -71,7 +74,7 @@ def _through(server: Server, topic: str, partitions: int, count: int) -> Iterato
         more = {"size": 100} if verb == "produce" else {}
         settle(server.pid)
         seconds = tools.python("confluent_client", verb=verb, **options, **more)["seconds"]
-        yield Sample(_load(verb, partitions), "confluent", "rate", count / seconds)
+        yield Sample(partitioned(verb, partitions), "confluent", "rate", count / seconds)
 
 
 def _metadata(server: Server, topic: str) -> float:

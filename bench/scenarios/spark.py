@@ -25,6 +25,7 @@ _PARQUET, _ARCHIVE = "stream into Spark's Parquet sink", "stream into the archiv
 _HOT, _COLD = "fetch from Redis", "fetch from the archive"
 _OF = {"source": _SOURCE, "sink": _SINK, "parquet": _PARQUET, "archive": _ARCHIVE}
 _TRIM_SECONDS = 60.0
+_PATIENCE = 300.0
 
 
 class Spark(Scenario):
@@ -41,6 +42,7 @@ class Spark(Scenario):
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     rounds: ClassVar[int] = 2
+    quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
         target
         for contestant in ("ketch", "ketch-batch")
@@ -101,7 +103,7 @@ def _spark(python: str, run: Run, **options: Any) -> Iterator[Sample]:
     counts = {"count": run.count(_RECORDS), "warm_count": run.count(_WARM), "rows": run.count(_ROWS)}
     with tempfile.TemporaryDirectory(prefix="ketch-bench-") as directory:
         told = {**options, **counts, "warm": "warm", "source": "source", "sink": "sink", "directory": directory}
-        said = tools.run([python, str(tools.CLIENTS / "spark_job.py"), json.dumps(told)])
+        said = tools.run([python, str(tools.CLIENTS / "spark_job.py"), json.dumps(told)], timeout=_PATIENCE)
     for name, seconds in json.loads(said.splitlines()[-1]).items():
         yield Sample(_OF[name], "spark", "rate", counts["rows" if name == "sink" else "count"] / seconds)
 

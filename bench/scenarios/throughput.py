@@ -42,6 +42,8 @@ class Load:
 _PLAIN = [Load(size, client) for size in _COUNTS for client in ("kcat", "java")] + [Load(100, "confluent")]
 _MORE = [Load(size, "kcat", codec) for size in _COUNTS for codec in _CODECS]
 _MORE += [Load(size, "kcat", consumers=_CONSUMERS) for size in (100, 1000)]
+_SLOW = [Load(size, "java") for size in (100, 10_000)]  # a quick run has one start of a JVM, not three
+
 _LOADS = {
     "valkey": [Load(size, "raw") for size in _COUNTS],
     "ketch": _PLAIN,
@@ -87,7 +89,7 @@ class Throughput(Scenario):
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         for load in _LOADS[server.name]:
-            if any(run.wants(label) for label in load.labels):
+            if any(run.wants(label) for label in load.labels) and not (run.quick and load in _SLOW):
                 yield from self._load(server, load, run)
 
     def _load(self, server: Server, load: Load, run: Run) -> Iterator[Sample]:
