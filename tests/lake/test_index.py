@@ -124,6 +124,14 @@ def test_a_refresh_reads_new_manifests_only(archive: Archive, monkeypatch: pytes
     assert len(read) == 2
 
 
+def test_a_manifest_list_spares_the_metadata(archive: Archive) -> None:
+    cold = Cold("file:///nowhere/0.metadata.json", {}, manifest_list="")
+    assert cold.bounds(0) is None
+    archive.append(0, rows(0, 1))
+    cold.refresh("file:///nowhere/1.metadata.json", archive.table.current_snapshot().manifest_list)
+    assert offsets(cold.read(0, 0, 1 << 20, 100)) == [0, 1]
+
+
 def test_files_that_were_deleted_are_not_read(archive: Archive) -> None:
     archive.append(0, rows(0, 1))
     archive.append(0, rows(2, 3))

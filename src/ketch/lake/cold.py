@@ -37,24 +37,31 @@ class Cold:
     Args:
         metadata_location: of the table's metadata file.
         properties: of pyiceberg's FileIO.
+        manifest_list: see `Index.refresh`.
         parquet: where several tables share one, with its caches.
     """
 
-    def __init__(self, metadata_location: str, properties: Mapping[str, str], parquet: Parquet | None = None) -> None:
+    def __init__(
+        self,
+        metadata_location: str,
+        properties: Mapping[str, str],
+        manifest_list: str | None = None,
+        parquet: Parquet | None = None,
+    ) -> None:
         self.metadata_location, self.properties = metadata_location, dict(properties)
         self._parquet = parquet or Parquet(properties, metadata_location)
         self._index = Index(self._parquet.io)
         self._lock = threading.Lock()
-        self._index.refresh(metadata_location)
+        self._index.refresh(metadata_location, manifest_list)
 
     def __reduce__(self) -> tuple[type[Cold], tuple[str, dict[str, str]]]:
         return Cold, (self.metadata_location, self.properties)
 
-    def refresh(self, metadata_location: str) -> None:
+    def refresh(self, metadata_location: str, manifest_list: str | None = None) -> None:
         """Goes to another metadata file of the same table."""
         with self._lock:
             if metadata_location != self.metadata_location:
-                self._index.refresh(metadata_location)
+                self._index.refresh(metadata_location, manifest_list)
                 self.metadata_location = metadata_location
 
     def bounds(self, partition: int) -> tuple[int, int] | None:

@@ -67,6 +67,7 @@ class Archive:
     """An announcement of the archive job."""
 
     metadata: str
+    manifests: str | None  # the manifest list of the current snapshot
     spans: Mapping[int, Span]
 
 
@@ -177,23 +178,23 @@ class Archives:
     def _table(self, topic_id: uuid.UUID, archive: Archive, needs: Callable[[Archive], bool]) -> Cold:
         table = self._tables.get(topic_id)
         if table is None:
-            table = _Table(self._open(archive.metadata), archive)
+            table = _Table(self._open(archive), archive)
             while len(self._tables) >= _TABLES_MAX:
                 self._tables.pop(next(iter(self._tables)), None)
             self._tables[topic_id] = table
         elif not needs(table.archive):
-            table.cold.refresh(archive.metadata)
+            table.cold.refresh(archive.metadata, archive.manifests)
             table.archive = archive
         return table.cold
 
-    def _open(self, metadata: str) -> Cold:
+    def _open(self, archive: Archive) -> Cold:
         from ketch.lake.cold import Cold
         from ketch.lake.parquet import Parquet, io_properties
 
         properties = io_properties(self._catalog)
         if self._parquet is None:
-            self._parquet = Parquet(properties, metadata)  # one for all, for its caches
-        return Cold(metadata, properties, self._parquet)
+            self._parquet = Parquet(properties, archive.metadata)  # one for all, for its caches
+        return Cold(archive.metadata, properties, archive.manifests, self._parquet)
 
 
 class Tier:
@@ -292,4 +293,5 @@ def _parse(topic: Topic, fields: Mapping[bytes, bytes]) -> Archive | None:
             index = name.removeprefix(b"through:")
             start = max(int(fields.get(b"start:" + index, 0)), int(fields.get(b"deleted:" + index, 0)))
             spans[int(index)] = Span(start, int(value))
-    return Archive(metadata.decode(), spans)
+    manifests = fields.get(b"manifests")
+    return Archive(metadata.decode(), None if manifests is None else manifests.decode(), spans)

@@ -60,7 +60,8 @@ def announce(connection: Connection, keys: Keyspace, table: ArchiveTable) -> Non
     if known is None or known.decode() != table.topic_id:
         return
     fields: list[str | int] = ["table", ".".join(table.table.name()), "metadata", table.metadata_location]
-    fields += ["records", table.records]
+    snapshot = table.table.current_snapshot()
+    fields += ["manifests", snapshot.manifest_list if snapshot else "", "records", table.records]
     for partition, progress in table.progress().items():
         fields += [f"start:{partition}", progress.start, f"through:{partition}", progress.through]
     connection.call("EVAL", _ANNOUNCE, 1, keys.archive(table.topic), table.updated, table.topic_id, *fields)
