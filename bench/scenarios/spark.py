@@ -20,7 +20,7 @@ from bench.spark_kafka import VERSION, SparkKafka, spark_kafka
 
 _RECORDS, _WARM, _ROWS = 1_000_000, 100_000, 300_000
 _PARTITIONS = 2
-_SOURCE, _SINK = "stream of 1 million records into noop", "batch write"
+_SOURCE, _SINK = "stream into noop", "batch write"
 _PARQUET, _ARCHIVE = "stream into Spark's Parquet sink", "stream into the archive"
 _HOT, _COLD = "fetch from Redis", "fetch from the archive"
 _OF = {"source": _SOURCE, "sink": _SINK, "parquet": _PARQUET, "archive": _ARCHIVE}
@@ -34,9 +34,9 @@ class Spark(Scenario):
     name: ClassVar[str] = "spark"
     title: ClassVar[str] = "Spark and the archive"
     note: ClassVar[str] = (
-        f"`local[2]`, records of 100 bytes in two partitions; Ketch's data source under PySpark 4.3 beside Spark's own "
-        f"Kafka source and sink {VERSION} under PySpark {VERSION}. Every load runs once with fewer records in the same "
-        "session before it counts, Trigger.AvailableNow, from start to termination. The archive is `ketch archive`'s "
+        f"`local[2]`, {_RECORDS:,} records of 100 bytes in two partitions, {_ROWS:,} rows written; Ketch's data source "
+        f"under PySpark 4.3 beside Spark's own Kafka source and sink {VERSION} under PySpark {VERSION}. Every load runs "
+        "once with fewer records in the same session before it counts, Trigger.AvailableNow, from start to termination. The archive is `ketch archive`'s "
         "stream, Spark's Parquet sink gets the same records through Ketch's source. Fetches: confluent-kafka reading "
         "one partition, before and after Redis has given its records up to the archive."
     )
