@@ -34,11 +34,11 @@ class Spark(Scenario):
     name: ClassVar[str] = "spark"
     title: ClassVar[str] = "Spark and the archive"
     note: ClassVar[str] = (
-        f"`local[2]`, {_RECORDS:,} records of 100 bytes in two partitions, {_ROWS:,} rows written; Ketch's data source "
-        f"under PySpark 4.3 beside Spark's own Kafka source and sink {VERSION} under PySpark {VERSION}. Every load runs "
-        "once with fewer records in the same session before it counts, Trigger.AvailableNow, from start to termination. The archive is `ketch archive`'s "
-        "stream, Spark's Parquet sink gets the same records through Ketch's source. Fetches: confluent-kafka reading "
-        "one partition, before and after Redis has given its records up to the archive."
+        f"`local[2]`, {_RECORDS:,} records of 100 bytes in two partitions, {_ROWS:,} rows written: Ketch's data source "
+        f"under PySpark 4.3, Spark's own Kafka source and sink {VERSION} under PySpark {VERSION}. Every load runs once "
+        "with fewer records in the same session before it counts; Trigger.AvailableNow, from start to termination. The "
+        "archive is `ketch archive`'s stream; Spark's Parquet sink gets the same records through Ketch's source. "
+        "Fetches: confluent-kafka reading one partition, before and after its records went to the archive."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     rounds: ClassVar[int] = 2
