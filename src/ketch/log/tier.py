@@ -149,7 +149,7 @@ class Archives:
         try:
             return await self._submit(topic, archive, needs, work)
         except OSError as error:  # a compaction has replaced the file, or storage is away
-            log.info("the archive of %s is read anew: %s", topic.name, error)
+            log.debug("the archive of %s is read anew: %s", topic.name, error)
         except ValueError as error:
             raise StorageUnavailable(f"the archive of {topic.name} cannot be read: {error}") from error
         archive = await self.ask(topic)
@@ -219,8 +219,7 @@ class Tier:
 
         Retention asks again and again: the answer is what it saw some time before.
         """
-        archive = await self._archives.ask(self._topic())
-        span = archive.spans.get(self._index) if archive else None
+        span = await self.span()
         if span is None:
             self._settling = None
             return None
@@ -231,7 +230,7 @@ class Tier:
         if now - seen < SETTLED_S:
             return 0
         self._settling = (now, span.through)
-        return through
+        return min(through, span.through)  # the archive may have been dropped and begun anew
 
     async def raise_start(self, offset: int) -> None:
         """See `Archives.raise_start`."""
