@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ketch.config import Settings
 from ketch.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from ketch.config import Settings
 
 ConfigType = Literal["string", "int", "long", "double", "list", "boolean"]
 _LONG_MAX = 2**63 - 1

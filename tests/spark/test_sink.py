@@ -26,7 +26,7 @@ from ketch.spark.appender import Writer  # noqa: E402
 from ketch.spark.connection import Server  # noqa: E402
 from ketch.spark.options import WriteOptions  # noqa: E402
 from ketch.spark.partitioner import murmur2, partitions  # noqa: E402
-from ketch.spark.sink import Task  # noqa: E402
+from ketch.spark.task import Task  # noqa: E402
 
 Write = Callable[..., None]
 
@@ -237,7 +237,7 @@ def test_a_parked_consumer_wakes_up(broker: KetchServer, make_topic: MakeTopic, 
 def test_columns_are_checked(broker: KetchServer) -> None:
     from pyspark.sql.types import IntegerType, StructType
 
-    from ketch.spark.sink import check
+    from ketch.spark.sink import check, check_topic
 
     options = WriteOptions(Server(broker.redis_url), "korvet", None)
     with pytest.raises(ConfigError, match="needs the column value; it has key"):
@@ -247,4 +247,4 @@ def test_columns_are_checked(broker: KetchServer) -> None:
     with pytest.raises(ConfigError, match="column value should be binary or string, it is int"):
         check(options, StructType().add("value", IntegerType()).add("topic", "string"))
     with pytest.raises(UnknownTopicOrPartition, match="Unknown topic nowhere"):
-        check(WriteOptions(Server(broker.redis_url), "korvet", "nowhere"), StructType().add("value", "string"))
+        check_topic(WriteOptions(Server(broker.redis_url), "korvet", "nowhere"))

@@ -10,32 +10,16 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
+from ketch.spark.server import Server
 from ketch.store.pipe import checked, pack, parse
-from ketch.store.url import RedisAddress
+
+__all__ = ["Connection", "Server", "connected"]
 
 _START = 1 << 20  # first size of the receive buffer; it doubles up to what the largest reply needs
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where Redis is, in a form that travels to executors (a TLS context does not)."""
-
-    url: str
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    timeout: float = 10.0  # s to connect, and to wait for a reply
-
-    def address(self) -> RedisAddress:
-        """Raises ConfigError where the URL or a file is not what it should be."""
-        ca, cert, key = (Path(name) if name else None for name in (self.ca, self.cert, self.key))
-        return RedisAddress.parse(self.url, ca, cert, key)
 
 
 class Connection:

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, cast
 
 from ketch.errors import ConfigError
-from ketch.spark.connection import Server
+from ketch.spark.server import Server
 
 EARLIEST = -2
 LATEST = -1

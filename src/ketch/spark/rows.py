@@ -12,9 +12,6 @@ from ketch.spark.connection import Server
 from ketch.spark.plan import Range
 from ketch.spark.tier import read_records
 
-DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
-
 _MICROS_MAX = 2**63 // 1000 - 1  # ms that fit into a timestamp of Spark
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -1,4 +1,8 @@
-"""The data source `ketch`: what Spark calls, on the driver and in its tasks."""
+"""The data source `ketch`: what Spark calls, on the driver and in its tasks.
+
+Every micro-batch starts Python processes that load this module, some only to learn what a reader is: what they do not
+need is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import json
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -21,15 +25,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ketch.errors import ConfigError, StorageUnavailable
-from ketch.spark import rows, sink
-from ketch.spark.connection import Connection, connected
 from ketch.spark.options import Offsets, ReadOptions, TopicPartition, include_headers, read_options, write_options
-from ketch.spark.plan import Planner, Range, View
-from ketch.spark.topics import Partition
-from ketch.store.streams import StreamInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ketch.spark.connection import Connection
+    from ketch.spark.plan import Planner, Range, View
+    from ketch.spark.topics import Partition
+    from ketch.store.streams import StreamInfo
 
 T = TypeVar("T")
 
+_DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+_HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
 _RETRIES = 5  # of the driver's questions to Redis
 _BACKOFF = 0.1  # s before the first; it doubles
 
@@ -44,19 +53,24 @@ class KetchDataSource(DataSource):
         return "ketch"
 
     def schema(self) -> str:
-        return f"{rows.DDL}, {rows.HEADERS_DDL}" if include_headers(self.options) else rows.DDL
+        return f"{_DDL}, {_HEADERS_DDL}" if include_headers(self.options) else _DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ketch.spark import sink
+
         options = write_options(self.options)
         if overwrite:
             raise ConfigError("A topic is only ever appended to: write with mode append.")
         sink.check(options, schema)
+        sink.check_topic(options)
         return sink.BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from ketch.spark import sink
+
         options = write_options(self.options)
         sink.check(options, schema)
         return sink.StreamWriter(options)
@@ -77,16 +91,25 @@ class _Reader:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._planner = Planner(options)
+
+    @cached_property
+    def _planner(self) -> Planner:
+        from ketch.spark.plan import Planner
+
+        return Planner(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Task):  # Spark makes a task of its own where there is none
             return iter(())
+        from ketch.spark import rows
+
         options = self._options
         return rows.read(options.server, partition.range, options.fail_on_data_loss, options.include_headers)
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
         """An answer of Redis; it may be away for some seconds."""
+        from ketch.spark.connection import connected
+
         for attempt in range(_RETRIES):
             try:
                 with connected(self._options.server) as connection:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ketch.config import Settings
 from ketch.errors import UnknownTopicOrPartition
 from ketch.spark.connection import Connection
 from ketch.spark.options import Tier, TopicPartition, Topics
@@ -85,6 +85,25 @@ class Partition:
         return max(1, min(most, round(density * (end - max(start, self.first)))))
 
 
+class _Defaults(Mapping[str, str]):
+    """What a topic that was made by hand does not say. The broker's settings, as far as they are in the environment."""
+
+    def __getitem__(self, name: str) -> str:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> dict[str, str]:
+        from ketch.config import Settings  # takes a fifth of a second, and every topic that Ketch made says everything
+
+        return defaults(Settings.load())
+
+
 def named(connection: Connection, keys: Keyspace, names: Iterable[str]) -> list[Topic]:
     """The topics with these names; those that do not exist are left out."""
     names = list(names)
@@ -92,7 +111,7 @@ def named(connection: Connection, keys: Keyspace, names: Iterable[str]) -> list[
     for name in names:
         commands += [("SISMEMBER", keys.topics, name), ("HGETALL", keys.topic(name))]
     replies = connection.calls(commands) if commands else []
-    values = defaults(Settings.load())
+    values = _Defaults()
     found = [parse_topic(name, replies[2 * i + 1], keys, values) for i, name in enumerate(names) if replies[2 * i]]
     return [topic for topic in found if topic is not None]
 

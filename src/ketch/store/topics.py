@@ -75,7 +75,7 @@ class Topic:
 def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
     """The topic from the reply of HGETALL; None, and an error in the log, where its hash is damaged."""
     hash_ = {key.decode(): value.decode() for key, value in zip(reply[::2], reply[1::2], strict=True)}
-    configs = {c.name: hash_.get(c.field, defaults[c.name]) for c in CONFIGS.values()}
+    configs = {c.name: hash_[c.field] if c.field in hash_ else defaults[c.name] for c in CONFIGS.values()}
     if configs["compression.type"] == "none":
         configs["compression.type"] = "uncompressed"
     try:

@@ -7,10 +7,13 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from ketch.config import Settings
 from ketch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ketch.config import Settings
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 6379
