@@ -17,6 +17,7 @@ _COUNTS = {100: 1_000_000, 1000: 200_000, 10_000: 30_000}  # records: about a se
 _SHOWN = {100: "100 B", 1000: "1 KB", 10_000: "10 KB"}
 _CODECS = ("lz4", "zstd")
 _CONSUMERS = 4
+_WARM_UP = 4  # ProducerPerformance warms up with this part of the records, beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ class Throughput(Scenario):
             rate = put()
         if f"{shown}/{load.client}" in load.labels and run.wants(f"{shown}/{load.client}"):
             yield Sample(shown, load.client, "rate", rate)
-            yield Sample(shown, load.client, "cpu", usage.cpu / (count * load.consumers) * 1e6)
+            warmup = count // _WARM_UP if (verb, load.client) == ("produce", "java") else 0
+            yield Sample(shown, load.client, "cpu", usage.cpu / (count * load.consumers + warmup) * 1e6)
             yield Sample(shown, load.client, "memory", usage.peak)
 
 
@@ -129,7 +131,7 @@ def _one(server: Server, load: Load, topic: str, count: int) -> tuple[Callable[[
         )
     if load.client == "java":
         return (
-            lambda: tools.producer_performance(at, topic, size, count, warmup=count // 4)["rate"],
+            lambda: tools.producer_performance(at, topic, size, count, warmup=count // _WARM_UP)["rate"],
             lambda: tools.consumer_performance(at, topic, count),
         )
     if load.client == "confluent":
