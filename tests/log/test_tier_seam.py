@@ -75,7 +75,7 @@ class Job:
     def __init__(self, server: KetchServer) -> None:
         data = str(server.directory / "data")
         if SPARK:
-            command = ["ketch", "archive", "run", "--data-dir", data, "--interval", "0.2", "--master", "local[2]"]
+            command = ["ketch", "archive", "run", "--data-dir", data, "--interval", "0.2", "--master", "local[2,4]"]
         else:
             command = ["tests.support.archive_loop", server.redis_url, data]
         self._command = [sys.executable, "-m", *command]
@@ -89,9 +89,14 @@ class Job:
 
     def kill(self) -> None:
         """kill -9 of all its processes: driver, JVM and workers."""
-        assert self._process.poll() is None, Path(self._log.name).read_text()
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def revive(self) -> None:
+        """What supervises a job: one that has ended, because Redis was away for long, is started again."""
+        if self._process.poll() is not None:
+            self.start()
 
     def close(self) -> None:
         self.kill()
@@ -133,7 +138,9 @@ def moved(server: KetchServer, topic: str, local: int) -> int:
     """Where Redis's part of the log starts, as soon as that is behind `local`."""
     with Kafka(server.port) as kafka:
         return eventually(
-            lambda: start if (start := kafka.list_offsets(topic, -4).offset) > local else 0, 60, "the seam to move"
+            lambda: start if (start := kafka.list_offsets(topic, -4).offset) > local else 0,
+            240 if SPARK else 60,
+            "the seam to move",
         )
 
 
@@ -160,6 +167,7 @@ def test_every_record_is_read_once(server: KetchServer) -> None:
     try:
         seams = {topic: moved(server, topic, begin) for topic, begin in begins.items()}
         for number in range(ROUNDS):
+            job.revive()
             for topic in TOPICS:
                 found = read(server, topic, writer.acked[topic], Killer(number, topic, server, job))
                 assert found == list(range(len(found)))

@@ -247,8 +247,8 @@ class Partition:
         bounds = await self.bounds()
         self.check(offset, bounds)
         chunk = self._chunk(await self._send_range(offset, self._count_for(max_bytes)), max_bytes)
-        if chunk:
-            return Read(self._wire(chunk, zstd), bounds)
+        if chunk:  # something has come meanwhile
+            return await self.read(offset, max_bytes, zstd)
         if offset == bounds.high_watermark:
             return Read(b"", bounds)
         span = min(bounds.high_watermark - offset, 2**31) - 1
