@@ -47,6 +47,7 @@ class Archive:
     index: int
     properties: tuple[tuple[str, str], ...]  # of pyiceberg's FileIO
     metadata: str
+    manifests: str | None  # the manifest list of the current snapshot
     start: int
     through: int
 
@@ -62,7 +63,7 @@ class Archive:
             ArchiveUnavailable: pyiceberg is missing, or the table is.
         """
         try:
-            return _cold(self.metadata, self.properties)
+            return _cold(self.metadata, self.properties, self.manifests)
         except ImportError as error:
             raise ArchiveUnavailable(f"Archived records need the extra ketch[spark]: {error}.") from None
         except OSError as error:
@@ -105,7 +106,7 @@ def _archives(
             index = name.removeprefix("through:")
             start = max(int(fields.get(f"start:{index}", 0)), int(fields.get(f"deleted:{index}", 0)))
             archives[int(index)] = Archive(
-                key, topic_id, int(index), properties, fields["metadata"], start, int(through)
+                key, topic_id, int(index), properties, fields["metadata"], fields.get("manifests"), start, int(through)
             )
     return {index: archive for index, archive in archives.items() if archive.start < archive.through}
 
@@ -119,10 +120,10 @@ def _properties(catalog: str) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=8)
-def _cold(metadata: str, properties: tuple[tuple[str, str], ...]) -> Cold:
+def _cold(metadata: str, properties: tuple[tuple[str, str], ...], manifests: str | None) -> Cold:
     from ketch.lake.cold import Cold
 
-    return Cold(metadata, dict(properties))
+    return Cold(metadata, dict(properties), manifests)
 
 
 # -- in a task
