@@ -7,8 +7,10 @@ import signal
 import threading
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from tests.support.entries import stored
 from tests.support.ketch import KetchServer, eventually
 
 CRASHES = 10
@@ -80,13 +82,12 @@ def check(server: KetchServer, writer: FullSpeed) -> None:
     """Every record that was sent is there once, in order, at the offset it was acknowledged at."""
     assert not writer.errors
     for partition in range(PARTITIONS):
-        entries = server.redis().xrange(f"korvet:stream:{writer.topic}:{partition}")
-        numbers = [int(fields[b"value"]) for _, fields in entries]
-        assert numbers == list(range(writer.sent[partition]))
-        offsets = [(int(ms) << 10) + int(seq) for ms, seq in (entry_id.split(b"-") for entry_id, _ in entries)]
-        assert writer.acknowledged[partition] == dict(enumerate(offsets))
+        records = stored(server.redis(), f"korvet:stream:{writer.topic}:{partition}")
+        assert [int(value) for _, value in records] == list(range(writer.sent[partition]))
+        assert writer.acknowledged[partition] == dict(enumerate(offset for offset, _ in records))
 
 
+@pytest.mark.storage("record", "batch")
 def test_broker_killed(start_ketch: Callable[..., KetchServer], topic: str) -> None:
     server = start_ketch("--default-partitions", str(PARTITIONS))
 

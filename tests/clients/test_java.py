@@ -39,6 +39,7 @@ def create(java: JavaDriver, broker: KetchServer, topic: str, **configs: object)
     return created
 
 
+@pytest.mark.storage("record", "batch-dense")
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_come_back_as_a_default_producer_sent_them(
     java: JavaDriver, broker: KetchServer, topic: str, codec: str
@@ -58,6 +59,7 @@ def test_what_the_broker_compressed_is_readable(java: JavaDriver, broker: KetchS
     assert by_partition(received) == by_partition(sent)
 
 
+@pytest.mark.storage("record", "batch-dense")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_without_idempotence(java: JavaDriver, broker: KetchServer, topic: str, acks: str) -> None:
     create(java, broker, topic)

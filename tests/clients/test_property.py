@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.ketch import KetchServer
 
+pytestmark = pytest.mark.storage("record", "batch-dense")
+
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
 maybe = st.none() | st.binary(max_size=200)

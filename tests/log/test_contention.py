@@ -10,17 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.protocol.kafka import split
+from tests.support.entries import offset_of, stored
 from tests.support.ketch import KetchServer
 from tests.support.redis_servers import RedisServer, binaries
 
 RECORDS = 4_000  # of each producer
-BITS = 10
-
-
-def offset_of(entry_id: bytes, dense: bool) -> int:
-    ms, seq = entry_id.split(b"-")
-    return (int(ms) << BITS) + int(seq) - dense
 
 
 class Writer(threading.Thread):
@@ -82,17 +76,6 @@ def redis_url(server: str, tmp_path: Path) -> Iterator[str | None]:
     started.stop()
 
 
-def stored(stream: list[tuple[bytes, dict[bytes, bytes]]], dense: bool) -> list[tuple[int, bytes]]:
-    """Offset and value of every record, in the order of the entries, whichever layout these have."""
-    found = []
-    for entry_id, fields in stream:
-        last = offset_of(entry_id, dense)
-        values = [record.value for record in split(fields[b"batch"])[0].records] if b"batch" in fields else None
-        values = values or [fields[b"value"]]
-        found += [(last - len(values) + 1 + n, value or b"") for n, value in enumerate(values)]
-    return found
-
-
 @pytest.mark.parametrize("server", ["embedded", "redis-server", "redis-6.2"])
 @pytest.mark.parametrize(
     ("ids", "layout"), [("time", "record"), ("dense", "record"), ("time", "batch"), ("dense", "batch")]
@@ -120,7 +103,7 @@ def test_two_brokers_and_a_native_writer(
         native.stop.set()
         native.join()
 
-    entries = stored(first.redis().xrange(stream), dense)
+    entries = stored(first.redis(), stream, dense)
     offsets = [offset for offset, _ in entries]
     assert offsets == sorted(set(offsets))
     if dense:

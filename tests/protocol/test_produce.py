@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.kafka import PRODUCE, Kafka, produce, split
 from tests.support.batches import CODECS, batch, record, records
-from tests.support.ketch import KetchServer
+from tests.support.ketch import KetchServer, eventually
 
 pytestmark = pytest.mark.storage("record", "batch")
 
@@ -215,3 +215,12 @@ def test_without_acks_an_error_closes_the_connection(
         client.send(PRODUCE, 9, **produce(name or made, data, acks=0))
         assert client.closed()
     assert kafka.read_all(made) == []
+
+
+def test_a_producer_that_does_not_wait_may_close(broker: KetchServer, kafka: Kafka, made: str) -> None:
+    """As with Kafka: what came in before the connection closed is stored, whatever the broker waits for meanwhile."""
+    large = batch([record(b"x" * 300_000)])  # the first of its size is noted in the topic's hash
+    with Kafka(broker.port) as gone:
+        for n in range(50):
+            gone.send(PRODUCE, 9, **produce(made, large, n % 2, acks=0))
+    eventually(lambda: [len(kafka.read_all(made, partition=n)) for n in range(2)] == [25, 25])

@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         self.last_active = time.monotonic()
         # working
         self._worker: asyncio.Task[None] | None = None
+        self._producing = 0  # bytes of the Produce request at hand
         self._client_id: str | None = None
         # writing
         self._responses: deque[tuple[int, _Response]] = deque()  # (request's bytes, response)
@@ -108,16 +109,23 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._requests.clear()
-        if self._worker is not None:
+        # What was produced is stored all the same, as in Kafka: with acks=0 a producer closes when it has sent it.
+        self._requests = deque(frame for frame in self._requests if _produces(frame))
+        kept = self._producing + sum(len(frame) + 4 for frame in self._requests if isinstance(frame, bytes))
+        if self._worker is not None and not self._producing:
             self._worker.cancel()
+            self._worker = None
         for _, response in self._responses:
             response.cancel()
         self._responses.clear()
         self._count_unsent(0)
         self._broker.forget(self)
-        self._broker.budget.leave(self, self._held)
-        self._held = 0
+        self._broker.budget.leave(self, self._held - kept)
+        self._held = kept
+        self._writable = True
+        self._progress.set()
+        if self._requests and self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -169,7 +177,8 @@ class Connection(asyncio.Protocol):
             log.exception("%s: unexpected error; connection closed", self.client)
             self._close()
         finally:
-            self._worker = None
+            if self._worker is asyncio.current_task():
+                self._worker = None
 
     async def _keep_pace(self) -> None:
         """Waits while the peer does not read, or has too many answers outstanding."""
@@ -193,7 +202,11 @@ class Connection(asyncio.Protocol):
         if header.client_id != self._client_id:
             self._client_id = printable(header.client_id or "")
         request = Request(self._broker, header, body, self.client, "/" + self.peer.rpartition(":")[0])
-        answer = await api.handle(request)
+        self._producing = len(frame) + 4 if key == _PRODUCE else 0
+        try:
+            answer = await api.handle(request)
+        finally:
+            self._producing = 0
         metrics.requested(api.handle.__module__.rpartition(".")[2])
         response = self._respond(len(frame) + 4)
         if answer is None or isinstance(answer, Mapping):
@@ -279,3 +292,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _produces(frame: bytes | FrameError) -> bool:
+    return isinstance(frame, bytes) and len(frame) >= 8 and peek_api(frame)[0] == _PRODUCE
