@@ -1,7 +1,7 @@
 # `make help` says what each target does. Needs make and, for a fresh Debian, nothing else: see scripts/bootstrap.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install install-spark run test check bench bench-compare clean dev
+.PHONY: help install install-spark run pipeline test check bench bench-compare clean dev
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
@@ -26,6 +26,10 @@ install-spark: $(VENV)/.installed-spark ## Install Ketch with the Spark pipeline
 
 run: $(VENV)/.installed ## Start a broker on 127.0.0.1:9092; options: make run ARGS="--port 0 --data-dir DIR"
 	@exec $(VENV)/bin/ketch serve $(ARGS)
+
+pipeline: $(VENV)/.installed-spark ## Run the example pipeline on Spark; options: make pipeline ARGS="--orders 200000 --cluster"
+	@scripts/java
+	@exec $(VENV)/bin/python -m examples.orders $(ARGS)
 
 test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port"
 	@scripts/test-tools
