@@ -83,7 +83,7 @@ _ALL = (
         "retentionBytes",
         "long",
         lambda s: s.retention_bytes,
-        "About how many bytes of records a partition keeps; -1 sets no limit.",
+        "About how many bytes of Redis a partition takes; -1 sets no limit.",
         low=-1,
         synonym="log.retention.bytes",
     ),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
+from ketch.store import scripts
 from ketch.store.link import Link
 from ketch.store.topics import Topic
 from ketch.topicconfig import AS_TOTAL
@@ -55,8 +56,8 @@ async def trim(partition: Partition, topic: Topic, link: Link) -> int:
     if oldest >= 0:
         removed += await _trim_by_time(partition, topic, link, oldest, archived)
     size = _limit(topic, prefix, "retention.bytes")
-    if size >= 0 and partition.entry_bytes:
-        removed += await _trim_by_size(partition, topic, link, int(size / partition.entry_bytes), archived)
+    if size >= 0:
+        removed += await _trim_by_size(partition, topic, link, size, archived)
     return removed
 
 
@@ -81,12 +82,31 @@ async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retentio
     return await _trim(link, partition.stream, "MINID", _entry(topic, cutoff))
 
 
-async def _trim_by_size(partition: Partition, topic: Topic, link: Link, count: int, archived: int | None) -> int:
-    """Leaves `count` entries, and all that are not archived."""
-    if archived is None:
-        return await _trim(link, partition.stream, "MAXLEN", count)
-    excess = await link.pipe.call("XLEN", partition.stream) - count
-    return await _trim(link, partition.stream, "MINID", _entry(topic, archived), excess)
+async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: int, archived: int | None) -> int:
+    """Leaves about `size` bytes, and all that is not archived.
+
+    Redis knows what a stream takes without a look at its entries, whose sizes may be anything; only those that go are
+    looked at.
+    """
+    used = await link.pipe.call("MEMORY", "USAGE", partition.stream, "SAMPLES", 0)
+    kept = await _behind(partition, topic, link, (used or 0) - size)
+    if archived is not None:
+        kept = min(kept, archived)
+    return await _trim(link, partition.stream, "MINID", _entry(topic, kept)) if kept else 0
+
+
+async def _behind(partition: Partition, topic: Topic, link: Link, excess: int) -> int:
+    """The offset behind the first entries that take `excess` bytes."""
+    first, offset = b"-", 0
+    while excess > 0:
+        at, size = await link.pipe.call(
+            "EVAL", scripts.SIZES, 1, partition.stream, first, topic.layout.count_step, excess
+        )
+        if not at:
+            break
+        excess -= size
+        first, offset = b"(" + at, topic.codec.to_offset(*topic.codec.parse_id(at)) + 1
+    return offset
 
 
 async def _trim(link: Link, stream: bytes, strategy: str, threshold: bytes | int, most: int | None = None) -> int:

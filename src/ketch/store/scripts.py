@@ -125,6 +125,16 @@ for i,e in ipairs(redis.call(ARGV[1],KEYS[1],ARGV[2],ARGV[3],'COUNT',ARGV[4])) d
 end
 return heads"""
 
+# KEYS stream. ARGV first, most, bytes. The id of the last of the entries that take so many bytes, and their bytes.
+SIZES = """
+local id,total='',0
+for _,e in ipairs(redis.call('XRANGE',KEYS[1],ARGV[1],'+','COUNT',ARGV[2])) do
+ if total>=tonumber(ARGV[3]) then break end
+ id=e[1]
+ for j=1,#e[2] do total=total+#e[2][j] end
+end
+return {id,total}"""
+
 # KEYS stream. ARGV field, size. XINFO STREAM with each entry as its id, the bytes in it, and the first of a field.
 INFO = """
 local i=redis.pcall('XINFO','STREAM',KEYS[1])
