@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 import sys
@@ -100,7 +102,7 @@ def status(
         hidden = "topic_records"
         show_json([{name: value for name, value in asdict(part).items() if name != hidden} for part in found])
         return
-    show_rows(_COLUMNS, [[getattr(part, name if name != "end" else "end") for name in _COLUMNS] for part in found])
+    show_rows(_COLUMNS, [[getattr(part, name) for name in _COLUMNS] for part in found])
 
 
 @app.command()
@@ -250,9 +252,6 @@ def _server(settings: Settings) -> Any:
 
 
 def _cores(master: str) -> int:
-    import os
-    import re
-
     found = re.match(r"local\[(\d+)", master)
     return int(found[1]) if found else os.cpu_count() or 1
 
