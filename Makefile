@@ -22,7 +22,8 @@ help: ## Show the targets
 
 install: $(VENV)/.installed ## Install Ketch into .venv (.venv/bin/ketch)
 
-install-spark: $(VENV)/.installed-spark ## Install Ketch with the Spark pipeline
+install-spark: $(VENV)/.installed-spark ## Install Ketch with the Spark pipeline, and Java
+	@scripts/java
 
 run: $(VENV)/.installed ## Start a broker on 127.0.0.1:9092; options: make run ARGS="--port 0 --data-dir DIR"
 	@exec $(VENV)/bin/ketch serve $(ARGS)
@@ -33,12 +34,13 @@ pipeline: $(VENV)/.installed-spark ## Run the example pipeline on Spark; options
 
 test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port"
 	@scripts/test-tools
+	@scripts/java || echo "ketch: the tests of Spark are skipped." >&2
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: dev ## Lint, format, types, layers
 	@scripts/check
 
-bench: dev $(VENV)/.installed-spark ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md; ONLY=produce,latency  QUICK=1
+bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md; ONLY=produce,latency  QUICK=1
 	@scripts/test-tools
 	$(VENV)/bin/python -m bench $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick) $(ARGS)
 
@@ -64,8 +66,8 @@ $(VENV)/.installed: $(VENV)/.created $(PROJECT)
 
 $(VENV)/.installed-dev: $(VENV)/.created $(PROJECT)
 	$(PIP) install --editable '.[dev]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-spark
 
 $(VENV)/.installed-spark: $(VENV)/.created $(PROJECT)
 	$(PIP) install --editable '.[spark]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-spark
