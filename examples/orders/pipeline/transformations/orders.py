@@ -1,5 +1,8 @@
 """The pipeline of streaming.py as Spark Declarative Pipelines: what there is, not when it is made.
 
+What is summed is in sums.sql: in Python a watermark cannot be set on a table of the pipeline, as Spark Connect asks for
+its columns when the flow is declared.
+
 Environment: ORDERS_REDIS, the URL of the Redis that holds the topics.
 """
 
@@ -21,9 +24,12 @@ def spark() -> SparkSession:
     return session
 
 
-@dp.temporary_view
 def parsed() -> DataFrame:
-    """Rows of topic `orders`, good and bad."""
+    """Rows of topic `orders`, good and bad.
+
+    No view: Spark Connect looks up the columns of what duplicates are dropped from when the flow is declared, and then
+    the pipeline's own views are not there yet.
+    """
     reader = spark().readStream.format("ketch").option("redis.url", _REDIS).option("subscribe", "orders")
     return transform.parse(reader.option("startingOffsets", "earliest").load())
 
@@ -38,19 +44,7 @@ def customers() -> DataFrame:
 @dp.table
 def orders() -> DataFrame:
     """Every good order once, with its customer."""
-    return transform.clean(spark().readStream.table("parsed"), spark().read.table("customers"))
-
-
-@dp.table
-def revenue() -> DataFrame:
-    """Revenue of each minute and region."""
-    return transform.revenue_per_minute(spark().readStream.table("orders"))
-
-
-@dp.table
-def sessions() -> DataFrame:
-    """Each customer's orders that lie close together."""
-    return transform.sessions(spark().readStream.table("orders"))
+    return transform.clean(parsed(), spark().read.table("customers"))
 
 
 dp.create_sink("dead_letter_topic", "ketch", {"redis.url": _REDIS, "topic": "orders.dead-letter"})
@@ -60,7 +54,7 @@ dp.create_sink("revenue_topic", "ketch", {"redis.url": _REDIS, "topic": "revenue
 @dp.append_flow(target="dead_letter_topic")
 def dead_letters() -> DataFrame:
     """Bad records with their reason."""
-    return transform.dead_letters(spark().readStream.table("parsed"))
+    return transform.dead_letters(parsed())
 
 
 @dp.append_flow(target="revenue_topic")
