@@ -15,7 +15,7 @@ from tests.support.ketch import KetchServer, eventually
 
 @pytest.fixture
 def brokers(start_ketch: Callable[..., KetchServer]) -> Iterator[tuple[KetchServer, KetchServer]]:
-    first = start_ketch(name="first")
+    first = start_ketch("--no-auto-create-topics", name="first")
     second = start_ketch("--redis", first.redis_url, "--node-id", "2", "--no-auto-create-topics", name="second")
     yield first, second
     second.stop()
@@ -97,14 +97,17 @@ def test_deletion_leaves_nothing(start_ketch: Callable[..., KetchServer], topic:
 def test_deletion_under_a_producer_of_another_broker(brokers: tuple[KetchServer, KetchServer], topic: str) -> None:
     """The other broker's producer gets errors, and never makes the stream anew behind the deletion."""
     first, second = brokers
-    assert create(first, topic) == 0
+    eventually(lambda: len(AdminClient({"bootstrap.servers": first.bootstrap}).list_topics(timeout=10).brokers) == 2)
+    assert create(first, topic, 20) == 0
     producer = Producer({"bootstrap.servers": second.bootstrap, "message.timeout.ms": 2000, "linger.ms": 0})
+    found = producer.list_topics(topic, 10).topics[topic].partitions.values()
+    partition = next(part.id for part in found if part.leader == 2)
     outcomes: list[object] = []
     stop = threading.Event()
 
     def produce() -> None:
         while not stop.is_set():
-            producer.produce(topic, "x", on_delivery=lambda error, _: outcomes.append(error))
+            producer.produce(topic, "x", partition=partition, on_delivery=lambda error, _: outcomes.append(error))
             producer.poll(0.001)
         producer.flush(10)
 
