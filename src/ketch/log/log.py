@@ -10,7 +10,7 @@ import uuid
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import retention
-from ketch.log.ahead import ReadAhead
+from ketch.log.ahead import ReadAhead, Tails
 from ketch.log.partition import Partition
 from ketch.log.tier import Archives
 from ketch.store.groups import GroupStore
@@ -43,7 +43,7 @@ class Log:
         session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
         self.registry = Registry(self.keys, self._reads, session, settings.broker_session_timeout_ms)
         self._session = session.encode()
-        self._ahead = ReadAhead()
+        self._ahead = ReadAhead(), Tails()
         self._archives = Archives(self.keys, self._reads, settings.archive_catalog)
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ketch.errors import OffsetOutOfRange, RedisError, StorageUnavailable
 from ketch.log import search
-from ketch.log.ahead import ReadAhead
+from ketch.log.ahead import ReadAhead, Tails
 from ketch.log.appender import Appender
 from ketch.log.delivery import Delivery
 from ketch.log.notes import fetch_codec
@@ -69,7 +70,7 @@ class Partition:
         watcher: Watcher,
         alive: Callable[[], Awaitable[bool]],
         pending_max: int,
-        ahead: ReadAhead,
+        ahead: tuple[ReadAhead, Tails],
         archives: Archives,
     ) -> None:
         self.topic, self.index = topic, index
@@ -80,7 +81,7 @@ class Partition:
         self._writes, self._reads = links
         self._watcher = watcher
         self._pending_max = pending_max
-        self._ahead = ahead
+        self._ahead, self._tails = ahead
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
         self._deliveries: dict[str, Delivery] = {}
         self._entry_bytes = float(topic.message_bytes)
@@ -213,7 +214,9 @@ class Partition:
         if member:
             chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
-            chunk = await self._range(offset, max_bytes, bounds.high_watermark)
+            info = await self._info()
+            ranged = partial(self._range, offset, max_bytes, bounds.high_watermark)
+            chunk = await self._tails.read(self.stream, offset, info, max_bytes, ranged)
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
             archived = await self._archived(offset, max_bytes, zstd)
             if archived:
@@ -298,7 +301,7 @@ class Partition:
         self._entry_bytes = max(size, self._entry_bytes + (size - self._entry_bytes) / 8)
 
     def _wire(self, chunk: Chunk, zstd: bool) -> bytes:
-        return chunk.wire(fetch_codec(self.topic), zstd)
+        return chunk.served(fetch_codec(self.topic), zstd)
 
     # -- consumer groups
 

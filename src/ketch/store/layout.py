@@ -69,8 +69,16 @@ class Chunk(ABC):
     base = end = records = entries = size = 0
     max_timestamp = -1
 
+    _served: tuple[tuple[int, bool], bytes] | None = None
+
     def __bool__(self) -> bool:
         return self.entries > 0
+
+    def served(self, codec: int, zstd: bool) -> bytes:
+        """`wire`, kept for the next reader who asks the same."""
+        if self._served is None or self._served[0] != (codec, zstd):
+            self._served = (codec, zstd), self.wire(codec, zstd)
+        return self._served[1]
 
     @abstractmethod
     def wire(self, codec: int, zstd: bool) -> bytes:
