@@ -44,7 +44,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 # Files whose tests take longest, mostly waiting for a JVM: they begin first, so that no worker is left alone with them.
-SLOW = ("tests/spark/test_pipeline.py", "tests/lake/test_archive_kills.py", "tests/log/test_tier_seam.py", "tests/spark/")
+SLOW = (
+    "tests/spark/test_pipeline.py",
+    "tests/lake/test_archive_kills.py",
+    "tests/log/test_tier_seam.py",
+    "tests/spark/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -113,11 +113,13 @@ def test_deletion_under_a_producer_of_another_broker(brokers: tuple[KetchServer,
 
     thread = threading.Thread(target=produce)
     thread.start()
-    eventually(lambda: len(outcomes) > 50)
-    delete(first, topic)
-    eventually(lambda: any(outcomes), what="an error")
-    stop.set()
-    thread.join()
+    try:
+        eventually(lambda: len(outcomes) > 50)
+        delete(first, topic)
+        eventually(lambda: any(outcomes), what="an error")
+    finally:
+        stop.set()
+        thread.join()
     assert not [key for key in keys(first) if topic.encode() in key]
 
 

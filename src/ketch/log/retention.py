@@ -86,18 +86,23 @@ async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: in
     """Leaves about `size` bytes, and all that is not archived.
 
     Redis knows what a stream takes without a look at its entries, whose sizes may be anything; only those that go are
-    looked at.
+    looked at. An entry takes more than its fields, but less than twice as much: so half of the excess goes at a time.
     """
-    used = await link.pipe.call("MEMORY", "USAGE", partition.stream, "SAMPLES", 0)
-    kept = await _behind(partition, topic, link, (used or 0) - size)
-    if archived is not None:
-        kept = min(kept, archived)
-    return await _trim(link, partition.stream, "MINID", _entry(topic, kept)) if kept else 0
+    removed = 0
+    while True:
+        used = await link.pipe.call("MEMORY", "USAGE", partition.stream, "SAMPLES", 0)
+        kept = await _behind(partition, topic, link, ((used or 0) - size) // 2)
+        if archived is not None:
+            kept = min(kept, topic.codec.to_id(archived))
+        step = await _trim(link, partition.stream, "MINID", topic.codec.format_id(*kept))
+        if step == 0:
+            return removed
+        removed += step
 
 
-async def _behind(partition: Partition, topic: Topic, link: Link, excess: int) -> int:
-    """The offset behind the first entries that take `excess` bytes."""
-    first, offset = b"-", 0
+async def _behind(partition: Partition, topic: Topic, link: Link, excess: int) -> tuple[int, int]:
+    """The id behind the first entries that take `excess` bytes."""
+    first, behind = b"-", (0, 0)
     while excess > 0:
         at, size = await link.pipe.call(
             "EVAL", scripts.SIZES, 1, partition.stream, first, topic.layout.count_step, excess
@@ -105,8 +110,9 @@ async def _behind(partition: Partition, topic: Topic, link: Link, excess: int) -
         if not at:
             break
         excess -= size
-        first, offset = b"(" + at, topic.codec.to_offset(*topic.codec.parse_id(at)) + 1
-    return offset
+        ms, seq = topic.codec.parse_id(at)
+        first, behind = b"(" + at, (ms, seq + 1)
+    return behind
 
 
 async def _trim(link: Link, stream: bytes, strategy: str, threshold: bytes | int, most: int | None = None) -> int:
