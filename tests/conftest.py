@@ -48,12 +48,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 SPARK = ("tests/spark/", "tests/lake/test_archive_kills.py")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Says what runs in one process: the tests of a file, for they share fixtures, and all that start Spark."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("spark" if file.startswith(SPARK) else file))
+    file = item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group("spark" if file.startswith(SPARK) else file))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
 
 
