@@ -35,7 +35,7 @@ pipeline: $(VENV)/.installed-spark ## Run the example pipeline on Spark; options
 test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port"
 	@scripts/test-tools
 	@scripts/java || echo "ketch: the tests of Spark are skipped." >&2
-	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: dev ## Lint, format, types, layers
 	@scripts/check

@@ -43,19 +43,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("storage", given.split(",") if given else mark.args, indirect=True, scope="session")
 
 
-# A JVM wants a core, and Spark gives its Python processes only seconds to answer: one test process runs all of these,
-# from the beginning, while the others run the rest.
-SPARK = ("tests/spark/", "tests/lake/test_archive_kills.py")
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Says what runs in one process: the tests of a file, for they share fixtures, and all that start Spark."""
-    file = item.nodeid.partition("::")[0]
-    item.add_marker(pytest.mark.xdist_group("spark" if file.startswith(SPARK) else file))
+# Files whose tests take longest, mostly waiting for a JVM: they begin first, so that no worker is left alone with them.
+SLOW = ("tests/spark/test_pipeline.py", "tests/lake/test_archive_kills.py", "tests/log/test_tier_seam.py", "tests/spark/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+    items.sort(key=lambda item: next((n for n, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)))
 
 
 @pytest.fixture(scope="session")
