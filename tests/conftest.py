@@ -43,8 +43,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("storage", given.split(",") if given else mark.args, indirect=True, scope="session")
 
 
-# Files whose tests take longest, mostly waiting for a JVM: they begin first, so that no worker is left alone with them.
-SLOW = ("tests/spark/test_pipeline.py", "tests/lake/test_archive_kills.py", "tests/log/test_tier_seam.py", "tests/spark/")
+# Files whose tests take longest, mostly waiting for a JVM: they begin first, that no worker is left alone with them.
+SLOW = (
+    "tests/spark/test_pipeline.py",
+    "tests/lake/test_archive_kills.py",
+    "tests/log/test_tier_seam.py",
+    "tests/spark/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
