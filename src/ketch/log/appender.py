@@ -2,7 +2,8 @@
 
 While nobody else writes to the stream, ids are chosen here and batches are pipelined without waiting (`scripts.GUARD`
 refuses them if the stream has moved). The first refusal drains what is in flight, then everything is sent again in
-order with Redis choosing the ids (`scripts.APPEND`), for a second: slower, but no other writer can starve it.
+order with Redis choosing the ids (`scripts.APPEND`), for a second: slower, but no other writer can starve it. A batch
+too wide for that gets ids ahead of the stream, farther with each refusal; dense ones have no gaps, and must be lucky.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from ketch.store.pipe import pack, parse
 from ketch.store.streams import Producer, Refusal
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
-_MAX_ATTEMPTS = 30  # of one batch; only one with an entry too wide for Lua ever comes near
+_MAX_ATTEMPTS = 30  # of one batch; only one with an entry too wide for Lua and dense ids ever comes near
+_MAX_LEAD_MS = 1_000  # how far ahead of the stream a batch too wide for Lua may be put
 _MAX_PRODUCERS = 1_000  # states held of one partition
 _MAX_SCRIPT_ENTRIES = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
 
@@ -158,8 +160,11 @@ class Appender:
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         if self._mode is _Mode.FAST:
             base = max(self._now_offset(), self._codec.to_offset(*self._last) + 1)
+            expected: streams.Id | None = self._last
+            if entry.wide and entry.attempts and self._last != streams.ZERO and not self._codec.dense:
+                expected, base = None, base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._codec.bits)
             payload, replies = streams.encode_transaction(
-                self._keys, self._codec, self._last, base, entry.batch, producer
+                self._keys, self._codec, expected, base, entry.batch, producer
             )
             reply = self._link.pipe.send(payload, replies)
             self._last = self._codec.to_id(base + entry.batch.count - 1)

@@ -40,19 +40,22 @@ _GUARD = """
 local last=last_id()
 if type(last)=='table' then return last end
 local known=last or '0-0'
-if known==ARGV[1] and redis.call('EXISTS',KEYS[3])==0{expected} then
+local ms,seq=known:match('(%d+)-(%d+)')
+ms,seq=tonumber(ms),tonumber(seq)
+local bms,bseq=ARGV[2]:match('(%d+)-(%d+)')
+bms,bseq=tonumber(bms),tonumber(bseq)
+local free=known==ARGV[1] or ARGV[1]=='' and last and (ms<bms or (ms==bms and seq<bseq))
+if free and redis.call('EXISTS',KEYS[3])==0{expected} then
 {record} return 1
 end
 redis.call('SET',KEYS[3],known,'PX',60000)
 if not last then redis.call('SET',KEYS[1],'') return 0 end
-local ms,seq=known:match('(%d+)-(%d+)')
-ms,seq=tonumber(ms),tonumber(seq)
 local ems,eseq=tonumber(ARGV[3]),tonumber(ARGV[4])
 if ms<ems or (ms==ems and seq<eseq) then redis.call('XSETID',KEYS[1],ARGV[3]..'-'..ARGV[4]) end
 return 0"""
 
-# KEYS stream, producers, fence. ARGV expected last id, base id, end ms, end seq[, producer]. Returns 1, or 0 for
-# refused.
+# KEYS stream, producers, fence. ARGV expected last id ('' for any below the base id), base id, end ms, end seq[,
+# producer]. Returns 1, or 0 for refused.
 GUARD = _LAST_ID + _GUARD.format(expected="", record="")
 GUARD_PRODUCER = (
     "local cur" + _LAST_ID + _PRODUCER + _GUARD.format(expected=" and expected(5)", record=" record(5,ARGV[2])\n")

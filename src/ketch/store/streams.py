@@ -101,7 +101,7 @@ def _glance(entry: list[Any]) -> tuple[bytes, int, bytes]:
 def encode_transaction(
     keys: tuple[bytes, bytes, bytes],
     codec: OffsetCodec,
-    expected: Id,
+    expected: Id | None,
     base: int,
     batch: Payload,
     producer: Producer | None,
@@ -110,7 +110,7 @@ def encode_transaction(
 
     Args:
         keys: stream, producers, fence.
-        expected: last-generated-id that the ids were chosen behind.
+        expected: last-generated-id that the ids were chosen behind; None for any below `base`, which leaves a gap.
         base: offset of the first record.
 
     Raises:
@@ -127,7 +127,7 @@ def encode_transaction(
         stream,
         producers,
         fence,
-        codec.format_id(*expected),
+        codec.format_id(*expected) if expected is not None else b"",
         codec.format_id(ms, seq),
         *end,
         *words,
