@@ -7,10 +7,10 @@ whichever is later; a group with nothing left goes as a whole.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ketch.clock import now_ms
 from ketch.coordinator.member import State
 from ketch.errors import KetchError
 from ketch.store.groups import Committed, TopicPartition
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 async def sweep(broker: Broker) -> None:
     """Goes once over every group; what fails for one is logged and does not keep it from the others."""
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     oldest = now - broker.settings.offsets_retention_minutes * 60_000
     for name in await broker.groups.names():
         try:

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.cluster import Cluster
+from ketch.clock import now_ms
 from ketch.config import Settings
 from ketch.coordinator.events import Commit, Effect, Event, Persist, Removed, Reply, Tick
 from ketch.coordinator.group import Group
@@ -208,7 +209,7 @@ class Groups:
                 case Persist():
                     self._changed(group)
                     # As it is now: it may change meanwhile.
-                    fields = to_fields(group, time.time_ns() // 1_000_000) | {"broker": self._node}
+                    fields = to_fields(group, now_ms()) | {"broker": self._node}
                     task = asyncio.get_running_loop().create_task(self._persist(group, fields, effects[n + 1 :]))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import typer
 
 from ketch.cli.output import Json, show_json, show_rows
+from ketch.clock import now_ms
 from ketch.config import Settings
 from ketch.embedded import running_socket
 from ketch.errors import ConfigError, KetchError
@@ -123,7 +124,7 @@ def expire(
         retention = Retention(
             int(topic.configs["retention.ms"]), int(topic.configs["retention.bytes"]), topic.codec.dense
         )
-        records = expire_records(table, retention, deleted, time.time_ns() // 1_000_000)
+        records = expire_records(table, retention, deleted, now_ms())
         snapshots = expire_snapshots(table, older_than * 3600)
         orphans = remove_orphans(table, older_than * 3600)
         return {

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ketch import metrics
+from ketch.clock import now_ms
 from ketch.errors import KetchError, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.producers import ProducerState, sequence_behind
 from ketch.store import streams
@@ -155,7 +156,7 @@ class Appender:
             return None
         head = state.head
         ahead = ProducerState(epoch, sequence_behind(first, entry.batch.count - 1))
-        return Producer(pid, head, ahead.head, f"{first}:{ahead.last_sequence}:", _now_ms())
+        return Producer(pid, head, ahead.head, f"{first}:{ahead.last_sequence}:", now_ms())
 
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         if self._mode is _Mode.FAST:
@@ -183,7 +184,7 @@ class Appender:
     def _now_offset(self) -> int:
         if self._codec.dense:
             return 0
-        return max(_now_ms() << self._codec.bits, self._floor)
+        return max(now_ms() << self._codec.bits, self._floor)
 
     # -- answers
 
@@ -316,7 +317,3 @@ def _follow(future: asyncio.Future[int], earlier: int | asyncio.Future[int]) -> 
             future.set_result(first.result())
 
     earlier.add_done_callback(done)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

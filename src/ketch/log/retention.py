@@ -10,9 +10,9 @@ goes as a whole, and Redis is not held up. Every broker may do it; it comes to t
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
+from ketch.clock import now_ms
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.store import scripts
@@ -70,7 +70,7 @@ def _limit(topic: Topic, prefix: str, name: str) -> int:
 
 
 async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retention: int, archived: int | None) -> int:
-    oldest = time.time_ns() // 1_000_000 - retention
+    oldest = now_ms() - retention
     if topic.codec.dense:
         # The clock is not in the ids: records go by their timestamps, up to the first that is to stay.
         found = await partition.local_first_at_or_after(oldest)
@@ -136,7 +136,7 @@ def _entry(topic: Topic, offset: int) -> bytes:
 
 async def expire_producers(key: bytes, link: Link, expiration_ms: int) -> None:
     """Forgets idempotent producers that have not written for `expiration_ms`."""
-    oldest = time.time_ns() // 1_000_000 - expiration_ms
+    oldest = now_ms() - expiration_ms
     cursor: bytes | int = 0
     while True:
         cursor, pairs = await link.pipe.call("HSCAN", key, cursor, "COUNT", 1000)

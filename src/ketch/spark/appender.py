@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from ketch.clock import now_ms
 from ketch.errors import InvalidTimestamp, KetchError, RecordTooLarge, StorageUnavailable
 from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
@@ -199,7 +200,7 @@ class Appender:
         return [pack("EVAL", NOTE, 1, self._topic_key, str(topic.id), name, value) for name, value in noted]
 
     def _transact(self, connection: Connection, batch: DecodedBatch) -> None:
-        sent, now = self._sent, _now_ms()
+        sent, now = self._sent, now_ms()
         assert sent is not None
         payload = self._payload(batch, now)
         notes = self._notes(batch, payload, now)
@@ -212,7 +213,7 @@ class Appender:
         sent.replies = len(notes) + replies
 
     def _append(self, connection: Connection, batch: DecodedBatch) -> bool:
-        codec, payload = self.topic.codec, self._payload(batch, _now_ms())
+        codec, payload = self.topic.codec, self._payload(batch, now_ms())
         producer = self._producer(payload, self._rows)
         connection.send(streams.encode_append(self._keys, codec, self._floor(), payload, producer))
         base = streams.read_append(connection.reply(), codec)
@@ -228,11 +229,11 @@ class Appender:
 
     def _floor(self) -> int:
         codec = self.topic.codec
-        return 0 if codec.dense else max(_now_ms() << codec.bits, self.topic.first_offset)
+        return 0 if codec.dense else max(now_ms() << codec.bits, self.topic.first_offset)
 
     def _producer(self, payload: Payload, first: int) -> Producer:
         last = first + payload.count - 1
-        return Producer(self._writer.id, self._head, f"{self._writer.epoch} {last}", f"{first}:{last}:", _now_ms())
+        return Producer(self._writer.id, self._head, f"{self._writer.epoch} {last}", f"{first}:{last}:", now_ms())
 
 
 class TaskAppender:
@@ -325,7 +326,3 @@ class TaskAppender:
                 if attempt == _RETRIES:
                     raise
             time.sleep(_BACKOFF * 2**attempt)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

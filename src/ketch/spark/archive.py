@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from ketch.clock import now_ms
 from ketch.errors import StorageUnavailable
 from ketch.spark.archive_options import Ends, Job, from_options
 from ketch.spark.connection import Connection, Server, connected
@@ -159,7 +160,7 @@ def archive(server: Server, split: Split) -> Written:
     from ketch.spark.reader import read_batches
 
     span, codec = split.span, split.span.codec
-    archived = time.time_ns() // 1_000_000
+    archived = now_ms()
 
     def rows() -> Iterator[pa.RecordBatch]:
         for batches in read_batches(server, span):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ketch.clock import now_ms
 from ketch.errors import InvalidRecord, UnknownTopicOrPartition
 from ketch.records.arrow import SCHEMA
 from ketch.spark.appender import TaskAppender, Writer
@@ -128,7 +128,7 @@ def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _millis(batch: pa.RecordBatch) -> pa.Array:
     """The column `timestamp` in ms; now, where there is none."""
-    now = pa.scalar(time.time_ns() // 1_000_000, pa.int64())
+    now = pa.scalar(now_ms(), pa.int64())
     micros = _column(batch, "timestamp", pa.int64())
     if micros is None:
         return pa.repeat(now, batch.num_rows)

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ketch.clock import now_ms
 from ketch.errors import TopicExists
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Layout
@@ -152,7 +153,7 @@ class Catalog:
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         values = {**self._defaults, **configs}
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         fields: list[str | int] = ["id", str(uuid.uuid4()), "name", name, "partitions", partitions, "created", now]
         for config in CONFIGS.values():
             fields += [config.field, _TO_HASH.get(values[config.name], values[config.name])]
@@ -173,7 +174,7 @@ class Catalog:
         if await self._link.pipe.call("SISMEMBER", self._keys.topics, name):
             raise TopicExists(f"Topic '{name}' already exists.")
         created = await self._link.pipe.call("HGET", self._keys.topic(name), "created")
-        if created is None or time.time_ns() // 1_000_000 - int(created) > _ABANDONED_MS:
+        if created is None or now_ms() - int(created) > _ABANDONED_MS:
             await self._purge(name)
         else:
             await asyncio.sleep(0.02)

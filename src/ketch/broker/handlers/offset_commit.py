@@ -7,13 +7,13 @@ members; as in Kafka such a group may have the empty name.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of, coordinator_error
+from ketch.clock import now_ms
 from ketch.coordinator.events import Commit
 from ketch.errors import KetchError
 from ketch.store.groups import Committed, TopicPartition
@@ -74,7 +74,7 @@ async def _place_error(request: Request, topic: str, part: Any) -> ErrorCode:
 
 def _committed(part: Any) -> Committed:
     epoch = getattr(part, "committed_leader_epoch", -1)
-    return Committed(part.committed_offset, epoch, part.committed_metadata or "", time.time_ns() // 1_000_000)
+    return Committed(part.committed_offset, epoch, part.committed_metadata or "", now_ms())
 
 
 def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:

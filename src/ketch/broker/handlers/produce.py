@@ -25,6 +25,7 @@ from kio.schema.errors import ErrorCode
 from ketch import metrics
 from ketch.broker.api import Answer, CloseConnection, Request, printable
 from ketch.broker.errors import code_of
+from ketch.clock import now_ms
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, UnsupportedCompression
 from ketch.log.partition import Partition
 from ketch.log.validate import Admitted, admit
@@ -99,7 +100,7 @@ async def _turn(request: Request, deadline: float) -> None:
 
 def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
     most = request.broker.settings.socket_request_max_bytes
-    admitted = admit(topic, records, time.time_ns() // 1_000_000, most)
+    admitted = admit(topic, records, now_ms(), most)
     if admitted.header.codec == _ZSTD and request.version < _ZSTD_SINCE:
         raise UnsupportedCompression(f"Produce v{request.version} does not know zstd.")
     if admitted.batch.weight > most:
@@ -111,7 +112,7 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
     gate, weight = request.broker.inflated, admitted.batch.weight
     gate.take(weight)
     try:
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         await request.broker.topic_notes.see(partition.topic, admitted.header, admitted.batch, now)
         outcome.offset = partition.append(admitted.batch, admitted.producer)
     except BaseException:
