@@ -17,9 +17,11 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 import redis
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
+from ketch.cli.archive import app
+from ketch.errors import ConfigError
 from ketch.lake.catalog import open_catalog
-from ketch.lake.maintenance import drop
 from ketch.lake.schema import from_lake
 from ketch.lake.table import ArchiveTable
 from ketch.spark import archive_plan
@@ -175,7 +177,14 @@ def test_a_table_that_was_dropped_begins_anew(archive: Archive, make_topic: Make
     produce(archive.broker, archive.topic, range(10))
     planner = Planner(archive.job)
     archive.step(planner)
-    drop(archive.catalog, archive.table)
+    given = ["drop", archive.topic, "--redis", archive.broker.redis_url, "--catalog", archive.job.catalog]
+    given += ["--data-dir", archive.job.data_dir]
+    refused = CliRunner().invoke(app, given).exception
+    assert isinstance(refused, ConfigError)
+    assert "--yes" in str(refused)
+    assert archive.table.records == 10
+    assert CliRunner().invoke(app, [*given, "-y"]).stdout == f"Table ketch.{archive.topic} was removed.\n"
+    assert archive.announced() == {}
     archive.step(planner)
     assert plain(archive.records()) == expected(range(10))
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import typer
 
-from ketch.cli.output import Json, show_json, show_rows
+from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
 from ketch.clock import now_ms
 from ketch.config import Settings
 from ketch.embedded import running_socket
@@ -164,7 +164,7 @@ def compact(
 @app.command()
 def drop(
     topic: Annotated[str, typer.Argument(help="A topic.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     redis: Redis = None,
     data_dir: DataDir = None,
     catalog: CatalogName = None,
@@ -182,8 +182,7 @@ def drop(
     table = ArchiveTable.find(opened, topic)
     if table is None:
         raise KetchError(f"There is no table {table_name(topic)}.")
-    if not yes:
-        typer.confirm(f"Remove {table_name(topic)} with {table.records:,} records?", abort=True)
+    confirm(f"Remove {table_name(topic)} with {table.records:,} records?", yes)
     with connected(job.server) as connection:
         # The brokers first: they would look for files that are on their way out.
         connection.call("DEL", Keyspace(job.keyspace).archive(topic))

@@ -11,7 +11,7 @@ import typer
 
 from ketch.cli import client, records
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
-from ketch.cli.output import Json, show_json, show_rows
+from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
 from ketch.cli.records import DEFAULT_DATA_DIR, DEFAULT_KEYSPACE, DataDir, KeyspaceName, Records, RedisUrl
 from ketch.errors import ConfigError
 
@@ -209,15 +209,12 @@ def _places(admin: AdminClient, topics: Iterable[str]) -> list[Place]:
 @app.command()
 def delete(
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Delete groups without members, with their committed offsets."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise ConfigError("Deleting needs --yes where nobody can be asked.")
-        typer.confirm(f"Delete {', '.join(names)} with all committed offsets?", abort=True, err=True)
+    confirm(f"Delete {', '.join(names)} with all committed offsets?", yes)
     unique = list(dict.fromkeys(names))
     admin = client.admin(bootstrap)
     futures = admin.delete_consumer_groups(unique, request_timeout=client.TIMEOUT)

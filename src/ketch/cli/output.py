@@ -1,4 +1,4 @@
-"""What client commands print: tables on a terminal, tab-separated lines in a pipe, JSON when asked."""
+"""What commands print: tables on a terminal, tab-separated lines in a pipe, JSON when asked. And what they ask."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from ketch.errors import ConfigError
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def show_json(data: Any) -> None:
@@ -40,6 +41,20 @@ def show_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], title: s
     for row in cells:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Asks before something is deleted, unless `yes`.
+
+    Raises:
+        ConfigError: nobody can be asked.
+        typer.Abort: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("Deleting needs --yes where nobody can be asked.")
+    typer.confirm(question, abort=True, err=True)
 
 
 def unescape(option: str, text: str) -> bytes:

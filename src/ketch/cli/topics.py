@@ -9,7 +9,7 @@ import typer
 
 from ketch.cli import client
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
-from ketch.cli.output import Json, show_json, show_rows
+from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
 from ketch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -115,15 +115,12 @@ def _describe(admin: AdminClient, topic: client.Topic) -> dict[str, Any]:
 @app.command()
 def delete(
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Delete topics and all their records."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise ConfigError("Deleting needs --yes where nobody can be asked.")
-        typer.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
+    confirm(f"Delete {', '.join(names)} with all records?", yes)
     admin = client.admin(bootstrap)
     unique = list(dict.fromkeys(names))
     futures = admin.delete_topics(unique, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
