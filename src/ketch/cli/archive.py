@@ -62,10 +62,8 @@ def run(
     with _needs_extra():
         from ketch.spark.archive_job import Meter, Plan
         from ketch.spark.archive_job import run as run_job
-        from ketch.spark.archive_plan import check_topics
-        from ketch.spark.connection import connected
-    with connected(job.server) as connection:
-        check_topics(job, connection)
+        from ketch.spark.archive_plan import topics_of
+    topics_of(job)  # the job itself leaves out what does not exist
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -92,12 +90,10 @@ def status(
 ) -> None:
     """Show of each partition what is archived, and what waits."""
     job = _job(topic, redis, data_dir, catalog, config)
-    from ketch.spark.archive_plan import check_topics
+    from ketch.spark.archive_plan import topics_of
     from ketch.spark.archive_status import status as ask
-    from ketch.spark.connection import connected
 
-    with connected(job.server) as connection:
-        check_topics(job, connection)
+    topics_of(job)
     found = ask(job)
     if as_json:
         hidden = "topic_records"
@@ -261,17 +257,13 @@ def _each(
 ) -> None:
     """Does `work` on the table of each topic, and tells the brokers."""
     from ketch.lake.catalog import open_catalog
-    from ketch.spark.archive_plan import announce, check_topics
+    from ketch.spark.archive_plan import announce, topics_of
     from ketch.spark.connection import connected
-    from ketch.spark.topics import wanted
     from ketch.store.keys import Keyspace
 
     keys, catalog = Keyspace(job.keyspace), open_catalog(job.catalog, Path(job.data_dir))
     done: list[dict[str, Any]] = []
-    with connected(job.server) as connection:
-        check_topics(job, connection)
-        topics = [topic for topic, _ in wanted(connection, keys, job.wanted)]
-    for topic in topics:
+    for topic in topics_of(job):
         table = _own_table(catalog, topic)
         if table is None:
             continue

@@ -18,10 +18,10 @@ from ketch.lake.catalog import open_catalog
 from ketch.lake.files import Target
 from ketch.lake.table import ArchiveConflict, ArchiveTable, Progress, Source
 from ketch.spark.archive_options import Ends, Job
-from ketch.spark.connection import Connection
+from ketch.spark.connection import Connection, connected
 from ketch.spark.options import TopicPartition
 from ketch.spark.reader import Span
-from ketch.spark.topics import Partition, boundary, look
+from ketch.spark.topics import Partition, boundary, look, wanted
 from ketch.store.keys import Keyspace
 from ketch.store.topics import Topic
 
@@ -174,9 +174,15 @@ class Planner:
             low = middle
 
 
-def check_topics(job: Job, connection: Connection) -> None:
-    """Raises KetchError for a topic that was asked for and does not exist."""
-    found = {topic for topic, _ in look(connection, Keyspace(job.keyspace), job.wanted)}
-    missing = sorted(set(job.topics) - found)
+def topics_of(job: Job) -> list[Topic]:
+    """The topics that the job is for.
+
+    Raises:
+        KetchError: one that it names does not exist.
+    """
+    with connected(job.server) as connection:
+        found = [topic for topic, _ in wanted(connection, Keyspace(job.keyspace), job.wanted)]
+    missing = sorted(set(job.topics) - {topic.name for topic in found})
     if missing:
         raise KetchError(f"Unknown topic: {', '.join(missing)}.")
+    return found
