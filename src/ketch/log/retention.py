@@ -79,7 +79,7 @@ async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retentio
         cutoff = max(oldest, 0) << topic.codec.bits
     if archived is not None:
         cutoff = min(cutoff, archived)
-    return await _trim(link, partition.stream, "MINID", _entry(topic, cutoff))
+    return await _trim(link, partition.stream, _entry(topic, cutoff))
 
 
 async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: int, archived: int | None) -> int:
@@ -89,15 +89,20 @@ async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: in
     looked at. An entry takes more than its fields, but less than twice as much: so half of the excess goes at a time.
     """
     removed = 0
-    while True:
-        used = await link.pipe.call("MEMORY", "USAGE", partition.stream, "SAMPLES", 0)
-        kept = await _behind(partition, topic, link, ((used or 0) - size) // 2)
+    while (excess := await _used(partition, link) - size) > 0:
+        kept = await _behind(partition, topic, link, excess // 2)
         if archived is not None:
             kept = min(kept, topic.codec.to_id(archived))
-        step = await _trim(link, partition.stream, "MINID", topic.codec.format_id(*kept))
+        step = await _trim(link, partition.stream, topic.codec.format_id(*kept))
         if step == 0:
-            return removed
+            break
         removed += step
+    return removed
+
+
+async def _used(partition: Partition, link: Link) -> int:
+    """Bytes that the stream takes in Redis."""
+    return await link.pipe.call("MEMORY", "USAGE", partition.stream, "SAMPLES", 0) or 0
 
 
 async def _behind(partition: Partition, topic: Topic, link: Link, excess: int) -> tuple[int, int]:
@@ -115,17 +120,13 @@ async def _behind(partition: Partition, topic: Topic, link: Link, excess: int) -
     return behind
 
 
-async def _trim(link: Link, stream: bytes, strategy: str, threshold: bytes | int, most: int | None = None) -> int:
-    """XTRIM of at most so many entries, in steps, for Redis does nothing else meanwhile.
+async def _trim(link: Link, stream: bytes, least: bytes) -> int:
+    """XTRIM of the entries below an id, in steps, for Redis does nothing else meanwhile.
 
     Without a limit Redis would set one itself, of a hundred nodes (10,000 entries), and retention fall behind.
     """
     removed = 0
-    while most is None or removed < most:
-        limit = _STEP if most is None else min(most - removed, _STEP)
-        step: int = await link.pipe.call("XTRIM", stream, strategy, "~", threshold, "LIMIT", limit)
-        if step == 0:
-            break
+    while step := await link.pipe.call("XTRIM", stream, "MINID", "~", least, "LIMIT", _STEP):
         removed += step
     return removed
 
