@@ -17,7 +17,7 @@ from ketch.store.keys import Keyspace
 from ketch.store.layout import Chunk, Layout
 from ketch.store.pipe import parse
 from ketch.store.streams import StreamInfo
-from ketch.store.topics import Topic, parse_topic
+from ketch.store.topics import Topic, lookups, read_lookups
 from ketch.topicconfig import defaults
 
 _STEP = 1_000  # entries read at a time
@@ -107,13 +107,8 @@ class _Defaults(Mapping[str, str]):
 def named(connection: Connection, keys: Keyspace, names: Iterable[str]) -> list[Topic]:
     """The topics with these names; those that do not exist are left out."""
     names = list(names)
-    commands: list[tuple[bytes | str | int, ...]] = []
-    for name in names:
-        commands += [("SISMEMBER", keys.topics, name), ("HGETALL", keys.topic(name))]
-    replies = connection.calls(commands) if commands else []
-    values = _Defaults()
-    found = [parse_topic(name, replies[2 * i + 1], keys, values) for i, name in enumerate(names) if replies[2 * i]]
-    return [topic for topic in found if topic is not None]
+    replies = connection.calls(lookups(keys, names)) if names else []
+    return [topic for topic in read_lookups(names, replies, keys, _Defaults()) if topic is not None]
 
 
 def wanted(connection: Connection, keys: Keyspace, topics: Topics) -> list[tuple[Topic, Sequence[int]]]:

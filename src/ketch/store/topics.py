@@ -12,8 +12,9 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ketch.clock import now_ms
 from ketch.errors import TopicExists
@@ -73,7 +74,7 @@ class Topic:
         return 0 if self.codec.dense else self.created << self.codec.bits
 
 
-def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
+def _parse(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
     """The topic from the reply of HGETALL; None, and an error in the log, where its hash is damaged."""
     hash_ = {key.decode(): value.decode() for key, value in zip(reply[::2], reply[1::2], strict=True)}
     configs = {c.name: hash_[c.field] if c.field in hash_ else defaults[c.name] for c in CONFIGS.values()}
@@ -95,6 +96,19 @@ def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping
     except (KeyError, ValueError) as error:  # somebody's hand
         log.error("topic %s: its hash %s is damaged (%r)", name, keys.topic(name).decode(), error)
         return None
+
+
+def lookups(keys: Keyspace, names: Iterable[str]) -> list[tuple[bytes | str | int, ...]]:
+    """The commands that ask for topics by name; `read_lookups` is for their replies."""
+    return [command for name in names for command in (("SISMEMBER", keys.topics, name), ("HGETALL", keys.topic(name)))]
+
+
+def read_lookups(
+    names: Iterable[str], replies: list[Any], keys: Keyspace, defaults: Mapping[str, str]
+) -> list[Topic | None]:
+    """The topics, None for each that does not exist or is damaged."""
+    asked = zip(names, replies[::2], replies[1::2], strict=True)
+    return [_parse(name, hash_, keys, defaults) if exists else None for name, exists, hash_ in asked]
 
 
 class Catalog:
@@ -217,17 +231,11 @@ class Catalog:
         self._names = None
 
     async def _load(self, names: list[str]) -> list[Topic | None]:
-        commands: list[tuple[bytes | str | int, ...]] = []
-        for name in names:
-            commands += [("SISMEMBER", self._keys.topics, name), ("HGETALL", self._keys.topic(name))]
-        replies = await self._link.pipe.calls(commands)
+        replies = await self._link.pipe.calls(lookups(self._keys, names))
         now = time.monotonic()
         if len(self._cache) > _CACHE_MAX:
             self._cache.clear()
-        topics = [
-            parse_topic(name, replies[2 * i + 1], self._keys, self._defaults) if replies[2 * i] else None
-            for i, name in enumerate(names)
-        ]
+        topics = read_lookups(names, replies, self._keys, self._defaults)
         for name, topic in zip(names, topics, strict=True):
             self._cache[name] = (now, topic)
             if topic is not None:
