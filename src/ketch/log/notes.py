@@ -15,7 +15,6 @@ from ketch.store.topics import Catalog, Topic
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 _CODEC_INTERVAL = 1.0  # seconds; two producers that use two codecs must not write the hash at every batch
-_LEAD_STEP = 1 << 16  # ms; the lead is kept in steps, about a minute each, so that it is seldom written
 
 
 class TopicNotes:
@@ -31,13 +30,8 @@ class TopicNotes:
         Raises:
             StorageUnavailable: there is something to note and Redis is gone.
         """
-        lead = header.max_timestamp - now
-        if lead > topic.timestamp_lead:
-            await self._catalog.note(topic, "timestampLead", -(-lead // _LEAD_STEP) * _LEAD_STEP)
-        if batch.size > topic.largest_record:
-            largest = batch.largest()
-            if largest > topic.largest_record:
-                await self._catalog.note(topic, "largestRecord", 1 << largest.bit_length())
+        for field, value in topic.notes(batch, header.max_timestamp, now).items():
+            await self._catalog.note(topic, field, value)
         codec = CODEC_NAMES[header.codec]
         if codec != topic.codec_seen and topic.configs["compression.type"] == "producer":
             await self._see_codec(topic, codec)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ketch.errors import (
-    InvalidRecord,
-    InvalidTimestamp,
-    RecordTooLarge,
-    TransactionsUnsupported,
-    UnsupportedCompression,
-)
+from ketch.errors import InvalidRecord, RecordTooLarge, TransactionsUnsupported, UnsupportedCompression
 from ketch.records import HEADER_SIZE, BatchHeader, Codec, read_header
 from ketch.store.layout import Payload
 from ketch.store.topics import Topic
@@ -45,7 +39,7 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
     _check_producer(header)
     timestamp = now if topic.configs["message.timestamp.type"] == "LogAppendTime" else None
     if timestamp is None:
-        _check_timestamps(topic, header, now)
+        topic.check_timestamps((header.base_timestamp, header.max_timestamp), now)
     batch = topic.layout.payload(data, header, _codec(topic, header), timestamp, inflated_max)
     producer = (header.producer_id, header.producer_epoch, header.base_sequence) if header.producer_id >= 0 else None
     return Admitted(header, batch, producer)
@@ -76,13 +70,3 @@ def _check_producer(header: BatchHeader) -> None:
         raise InvalidRecord(f"The base offset of a produced batch should be 0, but it is {header.base_offset}.")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(f"Invalid sequence number {header.base_sequence} of producer {header.producer_id}.")
-
-
-def _check_timestamps(topic: Topic, header: BatchHeader, now: int) -> None:
-    before = int(topic.configs["message.timestamp.before.max.ms"])
-    after = int(topic.configs["message.timestamp.after.max.ms"])
-    for timestamp in (header.base_timestamp, header.max_timestamp):
-        if timestamp != -1 and not now - before <= timestamp <= now + after:
-            raise InvalidTimestamp(
-                f"Timestamp {timestamp} is not within {before} ms before and {after} ms after {now}."
-            )

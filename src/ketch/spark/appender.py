@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ketch.clock import now_ms
-from ketch.errors import InvalidTimestamp, KetchError, RecordTooLarge, StorageUnavailable
+from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
 from ketch.spark.connection import Connection, Server
@@ -33,7 +33,6 @@ _OPTIMISTIC = 3  # refusals before Redis chooses the ids
 _ATTEMPTS = 30  # of one transaction
 _RETRIES = 5  # reconnections without progress
 _BACKOFF = 0.1  # s before the first; it doubles
-_LEAD_STEP = 1 << 16  # ms, as the broker rounds a topic's timestampLead
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,7 @@ class Appender:
         configs = self.topic.configs
         log_append_time = configs["message.timestamp.type"] == "LogAppendTime"
         if not log_append_time:
-            self._check_timestamps(batch, now)
+            self.topic.check_timestamps(batch[2:4], now)
         name = configs["compression.type"]
         codec = Codec.NONE if name in ("producer", "uncompressed") else Codec[name.upper()]
         payload = self.topic.layout.pack(batch, codec, now if log_append_time else None)
@@ -177,27 +176,17 @@ class Appender:
             )
         return payload
 
-    def _check_timestamps(self, batch: DecodedBatch, now: int) -> None:
-        before = int(self.topic.configs["message.timestamp.before.max.ms"])
-        after = int(self.topic.configs["message.timestamp.after.max.ms"])
-        for timestamp in batch[2:4]:
-            if timestamp != -1 and not now - before <= timestamp <= now + after:
-                raise InvalidTimestamp(
-                    f"Timestamp {timestamp} is not within {before} ms before and {after} ms after {now},"
-                    f" as topic {self.topic.name} wants it."
-                )
-
     def _notes(self, batch: DecodedBatch, payload: Payload, now: int) -> list[bytes]:
-        """What readers go by, and the broker notes as well (log.notes)."""
-        topic, noted = self.topic, []
-        if batch[3] - now > topic.timestamp_lead:
-            lead = -(-(batch[3] - now) // _LEAD_STEP) * _LEAD_STEP
-            self.topic = topic = replace(topic, timestamp_lead=lead)
-            noted.append(("timestampLead", lead))
-        if payload.size > topic.largest_record and (largest := payload.largest()) > topic.largest_record:
-            self.topic = topic = replace(topic, largest_record=1 << largest.bit_length())
-            noted.append(("largestRecord", topic.largest_record))
-        return [pack("EVAL", NOTE, 1, self._topic_key, str(topic.id), name, value) for name, value in noted]
+        """Commands that note what readers go by."""
+        topic = self.topic
+        noted = topic.notes(payload, batch[3], now)
+        if noted:
+            self.topic = replace(
+                topic,
+                timestamp_lead=noted.get("timestampLead", topic.timestamp_lead),
+                largest_record=noted.get("largestRecord", topic.largest_record),
+            )
+        return [pack("EVAL", NOTE, 1, self._topic_key, str(topic.id), name, value) for name, value in noted.items()]
 
     def _transact(self, connection: Connection, batch: DecodedBatch) -> None:
         sent, now = self._sent, now_ms()

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ketch.clock import now_ms
-from ketch.errors import TopicExists
+from ketch.errors import InvalidTimestamp, TopicExists
 from ketch.store.keys import Keyspace
-from ketch.store.layout import Layout
+from ketch.store.layout import Layout, Payload
 from ketch.store.layouts import LAYOUTS
 from ketch.store.link import Link
 from ketch.store.offsets import OffsetCodec
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TO_HASH = {"uncompressed": "none"}  # the seed layout's word for compression.type=uncompressed
 _CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill memory
+_LEAD_STEP = 1 << 16  # ms; the lead is kept in steps, about a minute each, so that it is seldom written
 LARGE_RECORD = 1 << 10  # bytes; only larger ones are noted in a topic's hash
 _ABANDONED_MS = 5_000  # a creation that takes longer has died on the way
 
@@ -72,6 +73,35 @@ class Topic:
     def first_offset(self) -> int:
         """Where an untrimmed partition of it begins."""
         return 0 if self.codec.dense else self.created << self.codec.bits
+
+    def check_timestamps(self, timestamps: Iterable[int], now: int) -> None:
+        """Holds producers' timestamps against the clock, ms; -1 is none.
+
+        Raises:
+            InvalidTimestamp: one is too far off (`message.timestamp.before.max.ms`, `message.timestamp.after.max.ms`).
+        """
+        before = int(self.configs["message.timestamp.before.max.ms"])
+        after = int(self.configs["message.timestamp.after.max.ms"])
+        for timestamp in timestamps:
+            if timestamp != -1 and not now - before <= timestamp <= now + after:
+                raise InvalidTimestamp(
+                    f"Timestamp {timestamp} is not within {before} ms before and {after} ms after {now},"
+                    f" as topic {self.name} wants it."
+                )
+
+    def notes(self, batch: Payload, latest: int, now: int) -> dict[str, int]:
+        """What readers go by and a batch that is about to be stored changes, as fields of the topic's hash.
+
+        Args:
+            latest: the latest timestamp in the batch, ms.
+        """
+        noted = {}
+        lead = latest - now
+        if lead > self.timestamp_lead:
+            noted["timestampLead"] = -(-lead // _LEAD_STEP) * _LEAD_STEP
+        if batch.size > self.largest_record and (largest := batch.largest()) > self.largest_record:
+            noted["largestRecord"] = 1 << largest.bit_length()
+        return noted
 
 
 def _parse(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
