@@ -143,19 +143,14 @@ class Partition:
 
     def _local(self, info: StreamInfo) -> tuple[int, int]:
         """Where the stream starts and ends."""
-        # The high watermark is behind the last id ever generated, not behind the last entry: trimming must not move it.
-        end = max(self._codec.to_offset(*info.last) + 1, self.topic.first_offset)
-        start = self._layout.start(info, self._codec)
-        start = end if start is None else start
+        start, end = self.topic.extent(info)
         # Only a removal may move the start: a consumer that has read everything, or has begun at the start of an empty
         # partition (Spark's do), holds the earlier answer when the next record comes, at a later time.
         if info.removed is not None and self._removed is not None and self._removed[0] == info.removed:
             # It may lie within the first entry's batch; an entry below it is of a stream that was made anew.
             anew = info.first is not None and self._codec.to_offset(*info.first) < self._removed[1]
             start = start if anew else self._removed[1]
-        elif info.removed == 0:
-            start = min(start, self.topic.first_offset)
-        elif info.removed is not None:
+        elif info.removed:
             self._removed = (info.removed, start)
         return start, end
 

@@ -139,10 +139,10 @@ def look(connection: Connection, keys: Keyspace, topics: Topics) -> dict[TopicPa
         for index in indexes
     ]
     connection.send(*(topic.layout.info_command(stream) for topic, _, stream in found))
-    replies = [connection.reply() for _ in found]
+    infos = [streams.parse_info(parse(reply)) for reply in [connection.reply() for _ in found]]
     return {
-        (topic.name, index): _partition(topic, index, stream, streams.parse_info(parse(reply)))
-        for (topic, index, stream), reply in zip(found, replies, strict=True)
+        (topic.name, index): Partition(topic, index, stream, info, *topic.extent(info))
+        for (topic, index, stream), info in zip(found, infos, strict=True)
     }
 
 
@@ -164,17 +164,6 @@ def _with_archive(partition: Partition, archive: Archive | None, tier: Tier) -> 
     if archive is None:
         return replace(partition, hot=False, start=partition.end)
     return replace(partition, archive=archive, hot=False, start=archive.start, end=archive.through)
-
-
-def _partition(topic: Topic, index: int, stream: bytes, info: StreamInfo) -> Partition:
-    # The rules of log.partition: the end lies behind the last id ever given, the start of an untrimmed log at the
-    # topic's creation.
-    end = max(topic.codec.to_offset(*info.last) + 1, topic.first_offset)
-    first = topic.layout.start(info, topic.codec)
-    start = end if first is None else first
-    if info.removed == 0:
-        start = min(start, topic.first_offset)
-    return Partition(topic, index, stream, info, start, end)
 
 
 def entries(connection: Connection, partition: Partition, offset: int, count: int, end: int | None = None) -> Chunk:

@@ -23,6 +23,7 @@ from ketch.store.layout import Layout, Payload
 from ketch.store.layouts import LAYOUTS
 from ketch.store.link import Link
 from ketch.store.offsets import OffsetCodec
+from ketch.store.streams import StreamInfo
 from ketch.topicconfig import CONFIGS
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,17 @@ class Topic:
     def first_offset(self) -> int:
         """Where an untrimmed partition of it begins."""
         return 0 if self.codec.dense else self.created << self.codec.bits
+
+    def extent(self, info: StreamInfo) -> tuple[int, int]:
+        """Where the log in one of its streams starts and ends: offsets.
+
+        The end lies behind the last id ever generated, not behind the last entry: trimming must not move it. A log that
+        nothing was removed from starts where the topic was created.
+        """
+        end = max(self.codec.to_offset(*info.last) + 1, self.first_offset)
+        first = self.layout.start(info, self.codec)
+        start = end if first is None else first
+        return min(start, self.first_offset) if info.removed == 0 else start, end
 
     def check_timestamps(self, timestamps: Iterable[int], now: int) -> None:
         """Holds producers' timestamps against the clock, ms; -1 is none.
