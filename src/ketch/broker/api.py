@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ketch.errors import KetchError
-from ketch.wire.messages import Body, Header
+from ketch.wire.requests import Header
+from ketch.wire.responses import Body
 
 if TYPE_CHECKING:
     from ketch.broker.server import Broker

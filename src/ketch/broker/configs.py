@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ketch.config import Settings
 from ketch.store.topics import Topic
 from ketch.topicconfig import CONFIGS, TopicConfig
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 # DescribeConfigsResponse.ConfigSource and ConfigType
 _TOPIC, _STATIC_BROKER, _DEFAULT = 1, 4, 5

@@ -18,7 +18,8 @@ from ketch.broker.handlers import api_versions
 from ketch.errors import KetchError
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError, FrameReader
-from ketch.wire.messages import decode_request, encode_response, peek_api
+from ketch.wire.requests import decode_request, peek_api
+from ketch.wire.responses import encode_response
 
 if TYPE_CHECKING:
     from ketch.broker.server import Broker

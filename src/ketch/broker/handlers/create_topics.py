@@ -20,7 +20,7 @@ from ketch.errors import KetchError, TopicExists
 from ketch.store.offsets import OffsetCodec
 from ketch.store.topics import Topic, legal_name
 from ketch.topicconfig import validate
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import coordinator_error
 from ketch.errors import KetchError
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 

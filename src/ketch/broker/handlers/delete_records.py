@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of
 from ketch.errors import KetchError
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import code_of
 from ketch.errors import KetchError
 from ketch.store.topics import Topic
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 

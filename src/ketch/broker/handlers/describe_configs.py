@@ -14,7 +14,7 @@ from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import code_of
 from ketch.errors import KetchError
 from ketch.store.topics import legal_name
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 _TOPIC, _BROKER = 2, 4
 _RESOURCES_MAX = 5_000  # in one request: four bytes ask for some kilobytes

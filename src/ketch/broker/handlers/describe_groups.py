@@ -9,7 +9,7 @@ from ketch.broker.errors import coordinator_error
 from ketch.coordinator.group import Group
 from ketch.coordinator.member import Member, State
 from ketch.errors import KetchError
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 _NO_OPERATIONS = -(2**31)
 

@@ -14,7 +14,7 @@ from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import metadata
 from ketch.errors import KetchError
 from ketch.store.topics import Topic, legal_name
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 _PARTITIONS_MAX = 2_000  # Kafka's default of max.request.partition.size.limit
 

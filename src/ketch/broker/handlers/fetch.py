@@ -25,7 +25,7 @@ from ketch.broker.errors import check_leader_epoch, code_of
 from ketch.broker.sessions import InvalidSessionEpoch, Session, SessionNotFound, SessionTopicIds, Target, TopicKey
 from ketch.errors import KetchError
 from ketch.log.partition import Bounds, Partition
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 _IDS_SINCE = 13
 _ZSTD_SINCE = 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 _GROUP = 0
 

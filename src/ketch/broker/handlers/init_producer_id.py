@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 
 async def handle(request: Request) -> Answer:

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of
 from ketch.errors import KetchError
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 # ConfigResource.Type
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32

@@ -17,7 +17,7 @@ from ketch.broker.errors import check_leader_epoch, code_of
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.log.search import Found
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError, TopicExists
 from ketch.store.topics import Topic, legal_name
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from ketch.clock import now_ms
 from ketch.coordinator.events import Commit
 from ketch.errors import KetchError
 from ketch.store.groups import Committed, TopicPartition
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 
 async def handle(request: Request) -> Answer:

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError
 from ketch.store.groups import Committed, TopicPartition
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 _NOTHING = Committed(-1)
 

@@ -30,7 +30,7 @@ from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, Unsuppo
 from ketch.log.partition import Partition
 from ketch.log.validate import Admitted, admit
 from ketch.store.topics import Topic, legal_name
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 _TopicKey = str | UUID  # as the version has it
 

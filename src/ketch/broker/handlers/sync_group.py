@@ -11,7 +11,7 @@ from ketch.broker.api import Answer, Request
 from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Sync, SyncResult
 from ketch.errors import KetchError
-from ketch.wire.messages import Body
+from ketch.wire.responses import Body
 
 
 async def handle(request: Request) -> Answer:

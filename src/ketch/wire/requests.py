@@ -1,0 +1,58 @@
+"""Requests as kio's entities, which are generated from Kafka's own schemas: handlers read them by attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kio.index import load_request_schema
+from kio.serial import entity_reader
+from kio.serial.errors import SerialError
+
+from ketch.wire.bounds import MalformedRequest, check_bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What every request begins with (Kafka's RequestHeader, versions 1 and 2)."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def peek_api(frame: bytes) -> tuple[int, int, int]:
+    """(api key, api version, correlation id), the part of the header that no version changes.
+
+    Raises:
+        MalformedRequest: the frame is shorter than that.
+    """
+    if len(frame) < 8:
+        raise MalformedRequest(f"a request of {len(frame)} bytes")
+    key, version = int.from_bytes(frame[:2], signed=True), int.from_bytes(frame[2:4], signed=True)
+    return key, version, int.from_bytes(frame[4:8], signed=True)
+
+
+@cache
+def _request_readers(api_key: int, version: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    schema = load_request_schema(api_key, version)
+    return entity_reader(schema.__header_schema__), entity_reader(schema)
+
+
+def decode_request(frame: bytes, api_key: int, version: int) -> tuple[Header, Any]:
+    """A frame as (header, kio request entity).
+
+    Raises:
+        MalformedRequest: truncated or out of bounds.
+    """
+    check_bounds(frame, api_key, version)
+    read_header, read_body = _request_readers(api_key, version)
+    try:
+        header, used = read_header(frame, 0)
+        body, _ = read_body(frame, used)  # bytes behind it are ignored, as Kafka does
+    except (SerialError, ValueError, TypeError, OverflowError) as error:
+        raise MalformedRequest(f"{type(error).__name__}: {error}") from None
+    return Header(api_key, version, header.correlation_id, header.client_id), body
