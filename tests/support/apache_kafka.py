@@ -146,7 +146,7 @@ class ApacheKafka:
         properties = self.directory / "server.properties"
         lines = (f"{key}={value}\n" for key, value in {**self._defaults(controller), **self.settings}.items())
         properties.write_text("".join(lines))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")  # "-…" were an option
         storage = [*self._java(jars, "256M"), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         subprocess.run(storage, check=True, stdout=subprocess.DEVNULL)
         output = (self.directory / "output").open("wb")

@@ -32,7 +32,7 @@ from tests.support.ketch import eventually
 PARTITIONS = 6
 SESSION_MS = 6000  # the least that a broker grants by default
 HEARTBEAT_MS = 300  # a member learns of a rebalance this late
-WAIT = 30.0
+WAIT = 60.0
 STEP = 30  # records that every member is to read between two changes of the membership
 
 _names = itertools.count(1)
