@@ -9,6 +9,10 @@ from prometheus_client import Counter, Gauge
 _messages_in = Counter("ketch_messages_in", "Records produced", ["topic"])
 _bytes_in = Counter("ketch_bytes_in", "Bytes of record batches produced", ["topic"])
 _bytes_out = Counter("ketch_bytes_out", "Bytes of record batches fetched", ["topic"])
+# RemoteFetchRequestsPerSec, RemoteFetchBytesPerSec and RemoteFetchErrorsPerSec of KIP-405.
+_remote_requests = Counter("ketch_remote_fetch_requests", "Reads of the archive for fetches", ["topic"])
+_remote_bytes = Counter("ketch_remote_fetch_bytes", "Bytes of record batches fetched from the archive", ["topic"])
+_remote_errors = Counter("ketch_remote_fetch_errors", "Reads of the archive that failed", ["topic"])
 _requests = Counter("ketch_requests", "Requests answered", ["request"])
 
 _commits = Counter("ketch_group_commits", "Offsets committed", ["group", "topic"])
@@ -46,6 +50,21 @@ def _fetch(topic: str) -> Counter:
 def fetched(topic: str, size: int) -> None:
     """Batches were sent out."""
     _fetch(topic).inc(size)
+
+
+@cache
+def _remote(topic: str) -> tuple[Counter, Counter, Counter]:
+    return _remote_requests.labels(topic), _remote_bytes.labels(topic), _remote_errors.labels(topic)
+
+
+def remote_fetched(topic: str, size: int | None) -> None:
+    """The archive was read for a fetch; `size` is None where that failed."""
+    requests, total, errors = _remote(topic)
+    requests.inc()
+    if size is None:
+        errors.inc()
+    else:
+        total.inc(size)
 
 
 class _Bounded:

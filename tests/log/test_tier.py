@@ -18,6 +18,7 @@ from tests.protocol.kafka import CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS, K
 from tests.support.archives import Job
 from tests.support.batches import batch, record
 from tests.support.ketch import KetchServer, eventually
+from tests.test_console import metrics
 
 OUT_OF_RANGE, STORAGE_ERROR = 1, 56
 T0 = 1_700_000_000_000
@@ -26,7 +27,8 @@ KINDS = [(ids, layout) for ids in ("time", "dense") for layout in ("record", "ba
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
-    server = KetchServer(tmp_path_factory.mktemp("tier"), "--retention-check-interval-ms", "50").start()
+    arguments = ("--retention-check-interval-ms", "50", "--archive-stall-ms", "300", "--http-port", "0")
+    server = KetchServer(tmp_path_factory.mktemp("tier"), *arguments).start()
     yield server
     assert server.stop() == 0, server.log
 
@@ -95,9 +97,13 @@ def test_everything_is_read_once_across_the_seam(
     assert kafka.list_offsets(topic, -2).offset == before[0].offset
     assert kafka.list_offsets(topic, -4).offset > before[799].offset
     assert kafka.list_offsets(topic, -5).offset == through - 1
+    counted = metrics(server)
     after = kafka.read_all(topic)
     assert after[:1000] == before
     assert numbers(after) == list(range(1130))
+    requests, size = (f"ketch_remote_fetch_{what}_total" for what in ("requests", "bytes"))
+    assert metrics(server)[requests, topic] > counted.get((requests, topic), 0)
+    assert metrics(server)[size, topic] > 9000 + counted.get((size, topic), 0)
     for place in (1, 500, 899, 950, 999, 1000, 1129):
         assert kafka.read_all(topic, after[place].offset) == after[place:]
 
@@ -230,7 +236,24 @@ def test_files_that_a_compaction_replaced(kafka: Kafka, redis: Redis[bytes], top
     assert numbers(kafka.read_all(topic)) == list(range(500))
 
 
-def test_files_that_cannot_be_read(kafka: Kafka, redis: Redis[bytes], topic: str, job: Job) -> None:
+def test_an_archive_that_stands_still(
+    server: KetchServer, kafka: Kafka, redis: Redis[bytes], topic: str, job: Job
+) -> None:
+    create(kafka, topic)
+    write(kafka, topic, 0, 500)
+    job.run()
+    trimmed(redis, topic)
+    assert f"{topic}: nothing was archived" not in server.log
+    write(kafka, topic, 500, 500)
+    eventually(lambda: f"{topic}: nothing was archived" in server.log, what="a warning")
+    job.run()
+    trimmed(redis, topic)
+    assert server.log.count(f"{topic}: nothing was archived") == 1
+
+
+def test_files_that_cannot_be_read(
+    server: KetchServer, kafka: Kafka, redis: Redis[bytes], topic: str, job: Job
+) -> None:
     create(kafka, topic)
     write(kafka, topic, 0, 500)
     job.run()
@@ -240,6 +263,7 @@ def test_files_that_cannot_be_read(kafka: Kafka, redis: Redis[bytes], topic: str
     away = path.with_suffix(".away")
     path.rename(away)
     assert kafka.fetch(topic, 0).error_code == STORAGE_ERROR
+    assert metrics(server)["ketch_remote_fetch_errors_total", topic] > 0
     assert kafka.fetch(topic, 500).error_code == 0
     away.rename(path)
     assert numbers(kafka.read_all(topic)) == list(range(501))

@@ -44,7 +44,7 @@ class Log:
         self.registry = Registry(self.keys, self._reads, session, settings.broker_session_timeout_ms)
         self._session = session.encode()
         self._ahead = ReadAhead(), Tails()
-        self._archives = Archives(self.keys, self._reads, settings.archive_catalog)
+        self._archives = Archives(self.keys, self._reads, settings.archive_catalog, settings.archive_stall_ms / 1000)
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}

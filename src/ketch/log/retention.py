@@ -58,7 +58,21 @@ async def trim(partition: Partition, topic: Topic, link: Link) -> int:
     size = _limit(topic, prefix, "retention.bytes")
     if size >= 0:
         removed += await _trim_by_size(partition, topic, link, size, archived)
+    if archived and partition.tier.stalled and await _overdue(partition, topic, link, archived):
+        partition.tier.warn_stalled()
     return removed
+
+
+async def _overdue(partition: Partition, topic: Topic, link: Link, archived: int) -> bool:
+    """Whether records are past the local limits that are still there only because they are not archived."""
+    first = _entry(topic, archived)
+    oldest, size = _limit(topic, "local.", "retention.ms"), _limit(topic, "local.", "retention.bytes")
+    if oldest >= 0:
+        end = _entry(topic, await _cutoff(partition, topic, oldest))
+        if await link.pipe.call("XRANGE", partition.stream, first, b"(" + end, "COUNT", 1):
+            return True
+    waits = size >= 0 and await link.pipe.call("XRANGE", partition.stream, first, "+", "COUNT", 1)
+    return bool(waits) and await _used(partition, link) > size
 
 
 def _limit(topic: Topic, prefix: str, name: str) -> int:
@@ -70,16 +84,20 @@ def _limit(topic: Topic, prefix: str, name: str) -> int:
 
 
 async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retention: int, archived: int | None) -> int:
-    oldest = now_ms() - retention
-    if topic.codec.dense:
-        # The clock is not in the ids: records go by their timestamps, up to the first that is to stay.
-        found = await partition.local_first_at_or_after(oldest)
-        cutoff = found.offset if found else (await partition.bounds()).high_watermark
-    else:
-        cutoff = max(oldest, 0) << topic.codec.bits
+    cutoff = await _cutoff(partition, topic, retention)
     if archived is not None:
         cutoff = min(cutoff, archived)
     return await _trim(link, partition.stream, _entry(topic, cutoff))
+
+
+async def _cutoff(partition: Partition, topic: Topic, retention: int) -> int:
+    """The offset below which records are older than `retention` ms."""
+    oldest = now_ms() - retention
+    if not topic.codec.dense:
+        return max(oldest, 0) << topic.codec.bits
+    # The clock is not in the ids: records go by their timestamps, up to the first that is to stay.
+    found = await partition.local_first_at_or_after(oldest)
+    return found.offset if found else (await partition.bounds()).high_watermark
 
 
 async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: int, archived: int | None) -> int:

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ketch import metrics
 from ketch.errors import StorageUnavailable
 from ketch.log.search import Found
 from ketch.records import DecodedBatch
@@ -42,6 +43,7 @@ _THREADS = 2
 _SWITCH_S = 0.0005  # what the event loop waits for Python's lock while such a thread computes; 0.005 without
 _KNOWN_MAX = 20_000  # topics whose announcement is cached
 _TABLES_MAX = 64  # whose files are known at a time
+_AGAIN_S = 3600.0  # from one warning of a topic to the next
 
 # KEYS archive hash. ARGV field, offset. Raises the field, where there is an archive at all.
 _RAISE = """
@@ -90,10 +92,13 @@ class Archives:
 
     Args:
         catalog: its name in pyiceberg's configuration, which says how its files are reached.
+        stall_s: how long an archive may stand still while records wait for it, before that is logged.
     """
 
-    def __init__(self, keys: Keyspace, link: Link, catalog: str) -> None:
+    def __init__(self, keys: Keyspace, link: Link, catalog: str, stall_s: float) -> None:
         self._keys, self._link, self._catalog = keys, link, catalog
+        self.stall_s = stall_s
+        self._stalled: dict[str, float] = {}  # topics, when it was last said
         self._known: dict[str, _Known] = {}
         self._asking: dict[str, asyncio.Future[Archive | None]] = {}
         self._tables: dict[uuid.UUID, _Table] = {}
@@ -103,6 +108,17 @@ class Archives:
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def warn_stalled(self, topic: str, still_s: float) -> None:
+        """Says that a topic's archive stands still, once in a while."""
+        now = time.monotonic()
+        if now - self._stalled.get(topic, -_AGAIN_S) < _AGAIN_S:
+            return
+        self._stalled[topic] = now
+        log.warning(
+            "%s: nothing was archived for %d minutes, so Redis keeps records past local.retention.*:"
+            " does `ketch archive run` run?", topic, still_s // 60,
+        )  # fmt: skip
 
     async def get(self, topic: Topic) -> Archive | None:
         """What was last announced, half a second ago at most; None where nothing ever was.
@@ -203,6 +219,7 @@ class Tier:
     def __init__(self, archives: Archives, topic: Callable[[], Topic], index: int) -> None:
         self._archives, self._topic, self._index = archives, topic, index
         self._settling: tuple[float, int] | None = None  # when which `through` was seen
+        self._moved = (0.0, -1)  # when it was seen to move, and to what
 
     async def span(self) -> Span | None:
         """What the archive answers for; None where the partition has none. Everything whose removal may have been seen
@@ -224,6 +241,8 @@ class Tier:
             self._settling = None
             return None
         now = time.monotonic()
+        if span.through != self._moved[1]:
+            self._moved = (now, span.through)
         if self._settling is None:
             self._settling = (now, span.through)
         seen, through = self._settling
@@ -231,6 +250,15 @@ class Tier:
             return 0
         self._settling = (now, span.through)
         return min(through, span.through)  # the archive may have been dropped and begun anew
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing was archived for long, as `settled` saw it; there may be nothing to archive."""
+        return time.monotonic() - self._moved[0] >= self._archives.stall_s
+
+    def warn_stalled(self) -> None:
+        """See `Archives.warn_stalled`."""
+        self._archives.warn_stalled(self._topic().name, time.monotonic() - self._moved[0])
 
     async def raise_start(self, offset: int) -> None:
         """See `Archives.raise_start`."""
@@ -255,9 +283,15 @@ class Tier:
             batches = cold.read(self._index, offset, max_bytes, span.through, split_timestamps)
             return encode(batches) if batches else b""
 
-        # A table that is not the newest will do as long as it has something to give.
-        read = await self._run(lambda known: offset < known.through, work)
-        return read or await self._run(lambda known: span.through <= known.through, work)
+        size = None
+        try:
+            # A table that is not the newest will do as long as it has something to give.
+            read = await self._run(lambda known: offset < known.through, work)
+            read = read or await self._run(lambda known: span.through <= known.through, work)
+            size = len(read)
+            return read
+        finally:
+            metrics.remote_fetched(self._topic().name, size)
 
     async def first_at_or_after(self, timestamp: int, start: int, end: int) -> Found | None:
         """The first archived record from offset `start` up to `end` that is as late as `timestamp` (ms)."""
