@@ -26,6 +26,7 @@ from tests.support.ketch import KetchServer, eventually
 ROOT = Path(__file__).parents[2]
 SPARK = os.environ.get("KETCH_TEST_SEAM") == "spark"  # some minutes, for the JVM starts again and again
 ROUNDS = 10
+PATIENCE_S = 60  # the first cold read loads pyarrow, on a machine that starts a JVM at the same time
 TOPICS = {
     "by-time": {"offset_ids": "time", "storage_layout": "record"},
     "by-count": {"offset_ids": "dense", "storage_layout": "batch"},
@@ -120,7 +121,7 @@ def read(server: KetchServer, topic: str, until: int, halfway: Callable[[], None
     found: list[int] = []
     try:
         while len(found) < until:
-            messages = consumer.consume(min(500, until - len(found)), 20)
+            messages = consumer.consume(min(500, until - len(found)), PATIENCE_S)
             assert messages, f"nothing more after {len(found)} of {until} records"
             for message in messages:
                 if message.error() is None:
