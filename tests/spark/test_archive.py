@@ -138,7 +138,7 @@ def test_every_record_once_and_as_it_was(archive: Archive, make_topic: MakeTopic
 def test_it_goes_on_where_it_was_whatever_became_of_the_checkpoint(
     archive: Archive, make_topic: MakeTopic, spark: SparkSession
 ) -> None:
-    make_topic(1, **{"offset.ids": "dense"})
+    make_topic(1, **{"offset.ids": "dense", "storage.layout": "batch"})
     produce(archive.broker, archive.topic, range(100))
     archive.run(spark)
     location = archive.table.metadata_location
@@ -155,11 +155,12 @@ def test_it_goes_on_where_it_was_whatever_became_of_the_checkpoint(
     assert [record["offset"] for record in archive.records()] == list(range(150))
 
 
+@pytest.mark.parametrize("layout", ["record", "batch"])
 @pytest.mark.parametrize("ids", ["time", "dense"])
 def test_a_large_backlog_is_several_batches_of_several_files(
-    archive: Archive, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, ids: str
+    archive: Archive, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, ids: str, layout: str
 ) -> None:
-    make_topic(1, **{"offset.ids": ids})
+    make_topic(1, **{"offset.ids": ids, "storage.layout": layout})
     produce(archive.broker, archive.topic, range(2000))
     monkeypatch.setattr(archive_plan, "BATCH_RECORDS", 500)
     monkeypatch.setattr(archive_plan, "_SPLIT_RECORDS", 250)
