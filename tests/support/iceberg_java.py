@@ -1,0 +1,102 @@
+"""Apache Iceberg's own Java: its runtime for Spark 4.0, and the server of a REST catalog that its tests use.
+
+The jars come through Maven once and stay beside those of `apache_kafka`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.apache_kafka import cache_directory, free_ports, locked, maven
+from tests.support.ketch import eventually
+
+VERSION = "1.10.0"
+_DEPENDENCIES = {
+    "spark": (
+        f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{VERSION}",
+        "org.xerial:sqlite-jdbc:3.50.3.0",
+        "org.slf4j:slf4j-api:2.0.17",
+    ),
+    "rest": (
+        f"org.apache.iceberg:iceberg-core:{VERSION}",
+        f"org.apache.iceberg:iceberg-core:{VERSION}:tests",
+        f"org.apache.iceberg:iceberg-open-api:{VERSION}:test-fixtures",
+        "org.eclipse.jetty:jetty-servlet:11.0.26",
+        "org.xerial:sqlite-jdbc:3.50.3.0",
+        "org.apache.hadoop:hadoop-client-api:3.4.1",
+        "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+        "org.slf4j:slf4j-nop:2.0.17",
+    ),
+}
+
+
+def missing_tools() -> str | None:
+    """Why they can't be had here, for a test's skip reason; None where they can."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    return f"{' and '.join(missing)} missing: Apache Iceberg's Java comes through Maven" if missing else None
+
+
+def jars(kind: str) -> list[Path]:
+    """What Spark ("spark") or the REST catalog ("rest") needs, fetched where it is not there yet."""
+    pom = _pom(_DEPENDENCIES[kind])
+    home = cache_directory() / f"iceberg-{kind}-{VERSION}-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
+    with locked(home):
+        if not (home / ".complete").exists():
+            (home / "pom.xml").write_text(pom)
+            maven(home, "dependency:copy-dependencies", f"-DoutputDirectory={home / 'libs'}", "-DincludeScope=runtime")
+            (home / ".complete").touch()
+    return sorted((home / "libs").glob("*.jar"))
+
+
+def _pom(dependencies: tuple[str, ...]) -> str:
+    wanted = ""
+    for dependency in dependencies:
+        group, name, version, *classifier = dependency.split(":")
+        parts = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        wanted += f"<dependency>{parts}{''.join(f'<classifier>{c}</classifier>' for c in classifier)}</dependency>\n"
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>ketch.tests</groupId><artifactId>iceberg</artifactId><version>1</version><packaging>pom</packaging>\n"
+        f"<dependencies>\n{wanted}</dependencies></project>\n"
+    )
+
+
+@contextmanager
+def rest_catalog(directory: Path) -> Iterator[str]:
+    """Iceberg's RESTCatalogServer over a JDBC catalog in a directory; its URL."""
+    port = free_ports(1)[0]
+    env = {
+        "PATH": os.environ["PATH"],
+        "CATALOG_WAREHOUSE": f"file://{directory}/warehouse",
+        "CATALOG_URI": f"jdbc:sqlite:{directory}/rest.db",
+        "CATALOG_REST_PORT": str(port),
+    }
+    classes = os.pathsep.join(str(jar) for jar in jars("rest"))
+    command = ["java", "-Xmx256m", "-cp", classes, "org.apache.iceberg.rest.RESTCatalogServer"]
+    log = directory / "rest.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=env, stdout=output, stderr=output)
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(f"{url}/v1/config"):
+                return True
+        except urllib.error.URLError:
+            return False
+
+    try:
+        eventually(answers, 120, "the REST catalog")
+        yield url
+    finally:
+        process.kill()
+        process.wait()
