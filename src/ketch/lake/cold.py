@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -23,9 +22,8 @@ _END = 2**63 - 1
 
 
 class Range(NamedTuple):
-    """Offsets of one data file, from `start` up to `end`, exclusive. What an executor needs to read them."""
+    """Offsets that one data file holds, from `start` up to `end`, exclusive."""
 
-    path: str
     start: int
     end: int
     records: int  # at most
@@ -48,25 +46,18 @@ class Cold:
         manifest_list: str | None = None,
         parquet: Parquet | None = None,
     ) -> None:
-        self.metadata_location, self.properties = metadata_location, dict(properties)
+        self._metadata_location = metadata_location
         self._parquet = parquet or Parquet(properties, metadata_location)
         self._index = Index(self._parquet.io)
         self._lock = threading.Lock()
         self._index.refresh(metadata_location, manifest_list)
 
-    def __reduce__(self) -> tuple[type[Cold], tuple[str, dict[str, str]]]:
-        return Cold, (self.metadata_location, self.properties)
-
     def refresh(self, metadata_location: str, manifest_list: str | None = None) -> None:
         """Goes to another metadata file of the same table."""
         with self._lock:
-            if metadata_location != self.metadata_location:
+            if metadata_location != self._metadata_location:
                 self._index.refresh(metadata_location, manifest_list)
-                self.metadata_location = metadata_location
-
-    def bounds(self, partition: int) -> tuple[int, int] | None:
-        """The first offset and that behind the last one; None where nothing is archived."""
-        return self._index.bounds(partition)
+                self._metadata_location = metadata_location
 
     # -- by offset
 
@@ -132,24 +123,14 @@ class Cold:
                 if rows.num_rows:
                     yield rows
 
-    # -- for readers elsewhere
+    # -- for planners
 
     def ranges(self, partition: int, start: int, end: int) -> list[Range]:
-        """What to read, by `read_range`, for the offsets from `start` up to `end`, exclusive. Any range may be cut."""
+        """Where the offsets from `start` up to `end`, exclusive, lie."""
         return [
-            Range(file.path, max(start, file.low), min(end, file.high + 1), file.records)
+            Range(max(start, file.low), min(end, file.high + 1), file.records)
             for file in self._index.overlapping(partition, start, end)
         ]
-
-
-def read_range(properties: Mapping[str, str], place: Range) -> Iterator[pa.RecordBatch]:
-    """Records (`records.arrow.SCHEMA`) of a range that `Cold.ranges` gave, without table or index."""
-    yield from _parquet(frozenset(properties.items()), place.path.partition("://")[0]).rows(*place[:3])
-
-
-@lru_cache(maxsize=4)
-def _parquet(properties: frozenset[tuple[str, str]], scheme: str) -> Parquet:
-    return Parquet(dict(properties), f"{scheme}://" if scheme else "")
 
 
 def _may_be_as_late(latest: int | None, timestamp: int | None) -> bool:

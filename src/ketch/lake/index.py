@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyiceberg.manifest import ManifestContent, read_manifest_list
 from pyiceberg.serializers import FromInputFile
 
+from ketch.lake.schema import OFFSET, TIMESTAMP
+
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile, ManifestFile
-
-_OFFSET, _TIMESTAMP = 2, 3  # field ids, see lake.schema
 
 
 class File(NamedTuple):
@@ -80,11 +80,6 @@ class Index:
         behind = bisect_left(files, end, lo=first, key=lambda file: file.low)
         return files[first:behind]
 
-    def bounds(self, partition: int) -> tuple[int, int] | None:
-        """The first offset and that behind the last one; None where there is no file."""
-        files = self._files.get(partition)
-        return (files[0].low, files[-1].high + 1) if files else None
-
 
 def _merged(manifests: Iterable[dict[int, list[File]]]) -> dict[int, list[File]]:
     merged: dict[int, list[File]] = {}
@@ -98,13 +93,14 @@ def _merged(manifests: Iterable[dict[int, list[File]]]) -> dict[int, list[File]]
 
 def _file(data: DataFile) -> File:
     lower, upper = data.lower_bounds or {}, data.upper_bounds or {}
-    if _OFFSET not in lower or _OFFSET not in upper:
+    if OFFSET not in lower or OFFSET not in upper:
         raise ValueError(f"{data.file_path} has no statistics of its offsets")
-    nulls = (data.null_value_counts or {}).get(_TIMESTAMP)
-    latest = _number(upper[_TIMESTAMP]) // 1000 if _TIMESTAMP in upper and nulls == 0 else None
-    low, high = _number(lower[_OFFSET]), _number(upper[_OFFSET])
+    nulls = (data.null_value_counts or {}).get(TIMESTAMP)
+    latest = number(upper[TIMESTAMP]) // 1000 if TIMESTAMP in upper and nulls == 0 else None
+    low, high = number(lower[OFFSET]), number(upper[OFFSET])
     return File(low, high, data.file_path, data.file_size_in_bytes, data.record_count, latest)
 
 
-def _number(bound: bytes) -> int:
-    return int.from_bytes(bound, "little", signed=True)  # Iceberg's appendix D: long, timestamptz
+def number(bound: bytes) -> int:
+    """A bound of a column of longs or times, as manifests have it (Iceberg's appendix D)."""
+    return int.from_bytes(bound, "little", signed=True)

@@ -25,14 +25,14 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from ketch.lake.catalog import identifier
 from ketch.lake.files import remove, write_files
+from ketch.lake.index import number
+from ketch.lake.schema import APPEND_TIME, OFFSET, TIMESTAMP
 from ketch.lake.table import ArchiveTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OFFSET, _TIMESTAMP, _APPEND_TIME = 2, 3, 7  # field ids, see lake.schema
 UNLIMITED = -1
-DAY_S = 86_400
 
 
 class Retention(NamedTuple):
@@ -139,18 +139,18 @@ def by_partition(files: Iterable[DataFile]) -> dict[int, list[DataFile]]:
 
 
 def _low(file: DataFile) -> int:
-    return int.from_bytes(file.lower_bounds[_OFFSET], "little", signed=True)
+    return number(file.lower_bounds[OFFSET])
 
 
 def _high(file: DataFile) -> int:
-    return int.from_bytes(file.upper_bounds[_OFFSET], "little", signed=True)
+    return number(file.upper_bounds[OFFSET])
 
 
 def _newest(file: DataFile, by_timestamp: bool) -> int:
     """ms of its latest record; by the time of append where the timestamps do not tell."""
-    known = _TIMESTAMP in file.upper_bounds and not (file.null_value_counts or {}).get(_TIMESTAMP)
-    field = _TIMESTAMP if by_timestamp and known else _APPEND_TIME
-    return int.from_bytes(file.upper_bounds[field], "little", signed=True) // 1000
+    known = TIMESTAMP in file.upper_bounds and not (file.null_value_counts or {}).get(TIMESTAMP)
+    field = TIMESTAMP if by_timestamp and known else APPEND_TIME
+    return number(file.upper_bounds[field]) // 1000
 
 
 # -- compaction

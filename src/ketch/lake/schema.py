@@ -40,6 +40,7 @@ NO_TIMESTAMP = -1  # RecordBatch.NO_TIMESTAMP
 EARLIEST_MS = -62_135_596_800_000  # 0001-01-01, and the end of 9999: what every engine's timestamps can hold
 LATEST_MS = 253_402_300_799_999
 DAY_MS = 86_400_000
+OFFSET, TIMESTAMP, APPEND_TIME = 2, 3, 7  # field ids of the columns whose bounds are asked for
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -56,12 +57,12 @@ _EXACT = pa.struct([_field("timestamp_ms", pa.int64(), 12), _field("header_keys"
 ARROW_SCHEMA = pa.schema(
     [
         _field("partition", pa.int32(), 1, True),
-        _field("offset", pa.int64(), 2, True),
-        _field("timestamp", _TIME, 3),
+        _field("offset", pa.int64(), OFFSET, True),
+        _field("timestamp", _TIME, TIMESTAMP),
         _field("key", pa.binary(), 4),
         _field("value", pa.binary(), 5),
         _field("headers", _HEADERS, 6, True),
-        _field("append_time", _TIME, 7, True),
+        _field("append_time", _TIME, APPEND_TIME, True),
         _field("exact", _EXACT, 8),
     ]
 )
@@ -194,7 +195,7 @@ def partition_spec() -> PartitionSpec:
 
     return PartitionSpec(
         PartitionField(source_id=1, field_id=1000, transform=IdentityTransform(), name="partition"),
-        PartitionField(source_id=7, field_id=1001, transform=DayTransform(), name="append_time_day"),
+        PartitionField(source_id=APPEND_TIME, field_id=1001, transform=DayTransform(), name="append_time_day"),
     )
 
 
