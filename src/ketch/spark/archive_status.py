@@ -87,7 +87,7 @@ def _announced(partition: Partition, fields: dict[bytes, bytes]) -> PartitionSta
         start=number("start"),
         through=through,
         end=partition.end,
-        lag=_about(partition, through),
+        lag=_lag(partition, through),
         topic_records=int(fields.get(b"records", 0)),
     )
 
@@ -104,7 +104,7 @@ def _stored(
         start=known.start if known else None,
         through=known.through if known else None,
         end=partition.end,
-        lag=_count(connection, partition, known.through if known else None),
+        lag=_lag(partition, known.through if known else None, connection),
         topic_records=table.records if table is not None and own else 0,
         records=records,
         files=files,
@@ -113,21 +113,13 @@ def _stored(
     )
 
 
-def _about(partition: Partition, through: int | None) -> int:
-    """About how many records are not archived yet."""
-    start = partition.start if through is None else max(through, partition.start)
-    if partition.topic.codec.dense:
-        return max(0, partition.end - start)
-    return partition.about(start, partition.end)
-
-
-def _count(connection: Connection, partition: Partition, through: int | None) -> int:
-    """The same, counted as far as that does not take long."""
+def _lag(partition: Partition, through: int | None, connection: Connection | None = None) -> int:
+    """About how many records are not archived yet; over a connection counted, as far as that does not take long."""
     start = partition.start if through is None else max(through, partition.start)
     if partition.topic.codec.dense:
         return max(0, partition.end - start)
     records = 0
-    while records < _COUNT_MAX:
+    while connection is not None and records < _COUNT_MAX:
         chunk = entries(connection, partition, start, _STEP)
         if not chunk:
             return records

@@ -14,8 +14,7 @@ from ketch.spark.tier import read_records
 
 _MICROS_MAX = 2**63 // 1000 - 1  # ms that fit into a timestamp of Spark
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-_TEXT_HEADERS = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -27,7 +26,7 @@ _SCHEMA = pa.schema(
         ("timestampType", pa.int32()),
     ]
 )
-_SCHEMA_HEADERS = _SCHEMA.append(pa.field("headers", _HEADERS))
+_SCHEMA_HEADERS = _SCHEMA.append(pa.field("headers", pa.list_(_HEADER)))
 
 
 def read(server: Server, what: Range, fail_on_loss: bool, headers: bool) -> Iterator[pa.RecordBatch]:
@@ -78,5 +77,5 @@ def _text_headers(headers: pa.Array) -> pa.Array:
         text = names.cast(pa.string())
     except pa.ArrowInvalid:
         text = pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
-    items = pa.StructArray.from_arrays([text, values], fields=list(_TEXT_HEADERS))
+    items = pa.StructArray.from_arrays([text, values], fields=list(_HEADER))
     return pa.ListArray.from_arrays(headers.offsets, items)
