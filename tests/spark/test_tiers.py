@@ -39,6 +39,13 @@ def given(broker: KetchServer, topic: str) -> Callable[..., ReadOptions]:
     return lambda **options: read_options({"redis.url": broker.redis_url, "subscribe": topic, **options}, False)
 
 
+@pytest.fixture
+def made(request: pytest.FixtureRequest, make_topic: MakeTopic) -> str:
+    """The topic, of one of KINDS."""
+    ids, layout = request.param
+    return make_topic(1, **{"offset.ids": ids, "storage.layout": layout})
+
+
 def planned(options: ReadOptions) -> list[Range]:
     planner = Planner(options)
     with connected(options.server) as connection:
@@ -59,26 +66,19 @@ def trim(store: redis.Redis, topic: str, left: int) -> None:
     store.xtrim(f"korvet:stream:{topic}:0", maxlen=left, approximate=False)
 
 
-@pytest.mark.parametrize(("ids", "layout"), KINDS)
+@pytest.mark.parametrize("made", KINDS, indirect=True, ids="-".join)
 def test_a_range_crosses_the_seam(
-    broker: KetchServer,
-    store: redis.Redis,
-    make_topic: MakeTopic,
-    job: Job,
-    given: Callable[..., Any],
-    ids: str,
-    layout: str,
+    broker: KetchServer, store: redis.Redis, made: str, job: Job, given: Callable[..., Any]
 ) -> None:
-    name = make_topic(1, **{"offset.ids": ids, "storage.layout": layout})
     for start in range(0, 1000, 100):
-        produce(broker, name, 100, start=start)
-    length = store.xlen(f"korvet:stream:{name}:0")
+        produce(broker, made, 100, start=start)
+    length = store.xlen(f"korvet:stream:{made}:0")
     job.run(files=3)
     for start in range(1000, 1200, 100):
-        produce(broker, name, 100, start=start)
+        produce(broker, made, 100, start=start)
     everything = list(range(1200))
     assert values(given(), planned(given())) == everything  # nothing is trimmed yet
-    trim(store, name, store.xlen(f"korvet:stream:{name}:0") - length // 2)
+    trim(store, made, store.xlen(f"korvet:stream:{made}:0") - length // 2)
     assert values(given(), planned(given())) == everything
     hot = values(given(tier="hot"), planned(given(tier="hot")))
     assert 200 < len(hot) < 1200
@@ -93,24 +93,17 @@ def test_a_range_crosses_the_seam(
     assert values(late, planned(late)) == list(range(50, 1200))
 
 
-@pytest.mark.parametrize(("ids", "layout"), KINDS[:2])
+@pytest.mark.parametrize("made", KINDS[:2], indirect=True, ids="-".join)
 def test_what_is_trimmed_under_a_task_comes_from_the_archive(
-    broker: KetchServer,
-    store: redis.Redis,
-    make_topic: MakeTopic,
-    job: Job,
-    given: Callable[..., Any],
-    ids: str,
-    layout: str,
+    broker: KetchServer, store: redis.Redis, made: str, job: Job, given: Callable[..., Any]
 ) -> None:
-    name = make_topic(1, **{"offset.ids": ids, "storage.layout": layout})
-    produce(broker, name, 100)
+    produce(broker, made, 100)
     job.run()
-    produce(broker, name, 900, start=100)
+    produce(broker, made, 900, start=100)
     ranges = planned(given())
     job.run(files=2)
-    trim(store, name, 100)
+    trim(store, made, 100)
     assert values(given(), ranges) == list(range(1000))
-    trim(store, name, 0)
+    trim(store, made, 0)
     assert values(given(), ranges) == list(range(1000))
     assert values(given(), planned(given())) == list(range(1000))
