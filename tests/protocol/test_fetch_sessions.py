@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.protocol.kafka import FETCH, Kafka, fetch, part
+from tests.protocol.kafka import DELETE_TOPICS, FETCH, Kafka, fetch, part
 from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer
 
@@ -146,6 +146,22 @@ def test_a_session_waits_for_all_its_partitions(kafka: Kafka, broker: KetchServe
     with Kafka(broker.port) as other:
         other.stored(log.topic, batch(THREE), partition=1)
     assert told(kafka.answer(FETCH, 12)[1]) == [(1, 0, True)]
+
+
+def test_what_happens_between_two_fetches(kafka: Kafka, broker: KetchServer, log: Log) -> None:
+    """Partitions at their end are not looked at again, so everything else that may happen to them has to be seen."""
+    session = log.open()
+    assert told(ask(kafka, (session, 1))) == told(ask(kafka, (session, 2))) == []
+    stream = f"korvet:stream:{log.topic}:0"
+    broker.redis().xadd(stream, {"value": "by hand"})
+    assert told(ask(kafka, (session, 3), max_wait=60_000)) == [(0, 0, True)]
+    end = kafka.list_offsets(log.topic, -1).offset
+    assert told(ask(kafka, (session, 4), [log.at(0, end)])) == []
+    broker.redis().xtrim(stream, maxlen=0)
+    (trimmed,) = ask(kafka, (session, 5), min_bytes=0).responses[0].partitions
+    assert (trimmed.partition_index, trimmed.log_start_offset) == (0, end)
+    kafka.ask(DELETE_TOPICS, 5, topic_names=[log.topic], timeout=10_000)
+    assert sorted(told(ask(kafka, (session, 6), max_wait=60_000))) == [(0, 3, False), (1, 3, False)]
 
 
 def test_no_partition_starves(kafka: Kafka, log: Log) -> None:

@@ -47,7 +47,7 @@ class Broker:
     def __init__(self, settings: Settings, redis: RedisAddress) -> None:
         self.settings = settings
         self.log = Log(settings, redis)
-        self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots)
+        self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots, self.log.watcher.waiter)
         self.topic_notes = TopicNotes(self.log.catalog)
         self.assignments = Assignments()
         self.cluster = Cluster(settings, self.log.registry, self._brokers_changed, self._follow_groups)

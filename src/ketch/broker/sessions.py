@@ -1,19 +1,24 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes. Sans-IO."""
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes."""
 
 from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from ketch.errors import KetchError
+from ketch.store.watcher import Waiter
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 
 TopicKey = str | UUID  # a name up to Fetch v12, an id from v13 on
+Place = tuple[TopicKey, int]
+# What moves a log's start without a write to its stream is found out so: an archive that expires, a topic of which
+# nothing was ever written and that another broker deletes.
+_LOOK_AGAIN_S = 5.0
 
 
 class SessionNotFound(KetchError):
@@ -39,32 +44,66 @@ class Target:
     leader_epoch: int = -1  # that the consumer knows; -1 for none
     told: tuple[int, int] = (-1, -1)  # log start and high watermark
 
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
+
 
 @dataclass(slots=True)
 class Session:
-    """`id` 0: none is kept, and every answer is full."""
+    """The partitions that a consumer reads, and which of them have to be looked at.
 
+    `id` 0: none is kept, and every answer is full.
+    """
+
+    waiter: Waiter
     id: int = 0
     epoch: int = FINAL_EPOCH
     by_id: bool = False  # topics are ids
-    targets: OrderedDict[tuple[TopicKey, int], Target] = field(default_factory=OrderedDict)
+    targets: dict[Place, Target] = field(default_factory=dict)
     incremental: bool = False  # this answer leaves out what has not changed
+    _due: dict[Place, Target] = field(default_factory=dict)  # all but those at their end; who waited longest is first
+    _places: dict[bytes, Place] = field(default_factory=dict)  # by stream
+    _looked: float = 0.0  # when all of them were due
 
-    def update(self, targets: Iterable[Target], forgotten: Iterable[tuple[TopicKey, int]] = ()) -> None:
+    def update(self, targets: Iterable[Target], forgotten: Iterable[Place] = ()) -> None:
         for target in targets:
-            known = self.targets.get((target.topic, target.partition))
-            if known is None:
-                self.targets[target.topic, target.partition] = target
+            known = self.targets.setdefault(target.place, target)
+            known.offset, known.max_bytes, known.leader_epoch = target.offset, target.max_bytes, target.leader_epoch
+            self._due.setdefault(target.place, known)
+        for place in forgotten:
+            self.targets.pop(place, None)
+            self._due.pop(place, None)
+
+    def due(self, now: float) -> list[Target]:
+        """The partitions that may have something to say."""
+        if now - self._looked >= _LOOK_AGAIN_S:
+            self._looked = now
+            self._due |= {place: target for place, target in self.targets.items() if place not in self._due}
+        for stream in self.waiter.take():
+            place = self._places.get(stream)
+            if place in self.targets:
+                self._due.setdefault(place, self.targets[place])
             else:
-                known.offset, known.max_bytes = target.offset, target.max_bytes
-                known.leader_epoch = target.leader_epoch
-        for key in forgotten:
-            self.targets.pop(key, None)
+                self.waiter.discard(stream)
+        return list(self._due.values())
+
+    def watch(self, target: Target, stream: bytes) -> None:
+        """The partition is due when its stream changes; to be called before it is looked at."""
+        self._places[stream] = target.place
+        self.waiter.add(stream)
+
+    def settle(self, target: Target) -> None:
+        """The partition is at its end: it is due no more until it changes."""
+        self._due.pop(target.place, None)
 
     def served(self, target: Target) -> None:
         """The partition gave records: the others come first next time, so that none starves."""
-        if self.id:
-            self.targets.move_to_end((target.topic, target.partition))
+        if self._due.pop(target.place, None):
+            self._due[target.place] = target
+
+    def close(self) -> None:
+        self.waiter.close()
 
 
 class Sessions:
@@ -72,17 +111,25 @@ class Sessions:
 
     Args:
         slots: `max.incremental.fetch.session.cache.slots`.
+        waiter: makes one for a session.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, waiter: Callable[[], Waiter]) -> None:
         self._slots = slots
+        self._waiter = waiter
         self._sessions: OrderedDict[int, Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def passing(self, targets: Iterable[Target]) -> Session:
+        """One for a single fetch, to be closed behind it."""
+        session = Session(self._waiter())
+        session.update(targets)
+        return session
+
     def resolve(
-        self, session_id: int, epoch: int, targets: list[Target], forgotten: list[tuple[TopicKey, int]], by_id: bool
+        self, session_id: int, epoch: int, targets: list[Target], forgotten: list[Place], by_id: bool
     ) -> Session:
         """The session that a fetch belongs to, its targets brought up to date.
 
@@ -92,9 +139,10 @@ class Sessions:
             SessionTopicIds: it was made with topic names and is used with ids, or the other way round.
         """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(session_id, None)
-            session = self._new(by_id) if epoch == INITIAL_EPOCH else Session()
-            session.update(targets)
+            self._drop(session_id)
+            session = self.passing(targets)
+            if epoch == INITIAL_EPOCH and self._slots:
+                self._keep(session, by_id)
             return session
         session = self._continued(session_id, epoch, by_id)
         session.update(targets, forgotten)
@@ -113,14 +161,16 @@ class Sessions:
         session.incremental = True
         return session
 
-    def _new(self, by_id: bool) -> Session:
-        if not self._slots:
-            return Session()
+    def _keep(self, session: Session, by_id: bool) -> None:
         while len(self._sessions) >= self._slots:
-            self._sessions.popitem(last=False)
-        session = Session(self._new_id(), INITIAL_EPOCH + 1, by_id)
+            self._drop(next(iter(self._sessions)))
+        session.id, session.epoch, session.by_id = self._new_id(), INITIAL_EPOCH + 1, by_id
         self._sessions[session.id] = session
-        return session
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
     def _new_id(self) -> int:
         while True:

@@ -112,6 +112,10 @@ class Partition:
 
     # -- bounds
 
+    def prefetch_bounds(self) -> None:
+        """Has Redis asked already what `bounds` will have to know."""
+        self._watcher.prefetch(self.stream, self._info_command)
+
     async def bounds(self, offset: int = 0) -> Bounds:
         """Log start and high watermark.
 

@@ -11,31 +11,69 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
 from typing import Any
 
-from ketch.errors import KetchError
+from ketch.errors import KetchError, StorageUnavailable
 from ketch.store.link import Link
-from ketch.store.pipe import Pipe, parse
+from ketch.store.pipe import Pipe, pack, parse
 from ketch.store.streams import StreamInfo, parse_info
 from ketch.store.url import RedisAddress
 
+_PING = pack("PING")
+
 
 class Waiter:
-    """One fetch's interest in some streams; `fired` is set by the first change of any of them."""
+    """Somebody's interest in some streams, until it is closed.
 
-    __slots__ = ("fired", "keys")
+    Whoever adds a stream before reading its `info` misses no change.
+    """
 
-    def __init__(self, keys: Iterable[bytes]) -> None:
-        self.keys = frozenset(keys)
-        self.fired = asyncio.Event()
+    __slots__ = ("_fired", "_streams", "_waiters", "changed")
+
+    def __init__(self, waiters: dict[bytes, set[Waiter]]) -> None:
+        self._waiters = waiters
+        self._streams: set[bytes] = set()
+        self._fired = asyncio.Event()
+        self.changed: set[bytes] = set()  # since they were last taken
+
+    def add(self, stream: bytes) -> None:
+        if stream not in self._streams:
+            self._streams.add(stream)
+            self._waiters.setdefault(stream, set()).add(self)
+
+    def discard(self, stream: bytes) -> None:
+        self._streams.discard(stream)
+        waiting = self._waiters.get(stream)
+        if waiting is not None:
+            waiting.discard(self)
+            if not waiting:
+                del self._waiters[stream]
+
+    def close(self) -> None:
+        for stream in tuple(self._streams):
+            self.discard(stream)
+
+    def take(self) -> set[bytes]:
+        """The streams that have changed since the last call."""
+        changed, self.changed = self.changed, set()
+        self._fired.clear()
+        return changed
+
+    async def wait(self) -> None:
+        """Until there is something to take."""
+        await self._fired.wait()
+
+    def fire(self, stream: bytes) -> None:
+        self.changed.add(stream)
+        self._fired.set()
 
 
 class Watcher:
     """Stream ends, cached until they change.
 
     Args:
-        max_age: seconds after which even an unchanged answer is asked for again.
+        max_age: seconds after which Redis must show that its pushes still come through. A reply to PING does, for all
+            streams at once: the pushes made before it have come in before it.
     """
 
     def __init__(self, address: RedisAddress, timeout: float, max_age: float) -> None:
@@ -43,6 +81,8 @@ class Watcher:
         self._max_age = max_age
         self._known: dict[bytes, tuple[float, StreamInfo]] = {}
         self._asked: dict[bytes, asyncio.Future[bytes]] = {}
+        self._verified = 0.0  # when the last PING was sent that was answered
+        self._verifying: asyncio.Future[bytes] | None = None
         self._waiters: dict[bytes, set[Waiter]] = {}
         self.closing = False  # nobody shall wait any more
 
@@ -63,13 +103,37 @@ class Watcher:
             RedisError: the key holds something else than a stream.
         """
         known = self._known.get(stream)
-        if known is not None and time.monotonic() - known[0] < self._max_age:
+        if known is not None and time.monotonic() - max(known[0], self._verified) >= self._max_age:
+            await self._verify()
+            known = self._known.get(stream)
+        if known is not None:
             return known[1]
-        asked = self._asked.get(stream)
-        if asked is None:
+        self._ask(stream, command)
+        return parse_info(parse(await asyncio.shield(self._asked[stream])))
+
+    def prefetch(self, stream: bytes, command: bytes) -> None:
+        """Has `info` asked already what it will have to ask, so that many streams take one round trip."""
+        if stream not in self._known:
+            with contextlib.suppress(StorageUnavailable):  # `info` will say it
+                self._ask(stream, command)
+
+    def _ask(self, stream: bytes, command: bytes) -> None:
+        if stream not in self._asked:
             asked = self._asked[stream] = self._link.pipe.send(command)
             asked.add_done_callback(lambda answer: self._answered(stream, answer))
-        return parse_info(parse(await asyncio.shield(asked)))
+
+    async def _verify(self) -> None:
+        if self._verifying is None:
+            sent = time.monotonic()
+
+            def answered(answer: asyncio.Future[bytes]) -> None:
+                self._verifying = None
+                if not answer.cancelled() and answer.exception() is None:
+                    self._verified = sent
+
+            self._verifying = self._link.pipe.send(_PING)
+            self._verifying.add_done_callback(answered)
+        await asyncio.shield(self._verifying)
 
     async def fresh_info(self, command: bytes) -> StreamInfo:
         """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
@@ -82,28 +146,15 @@ class Watcher:
         with contextlib.suppress(KetchError):  # who asked sees it
             self._known[stream] = (time.monotonic(), parse_info(parse(answer.result())))
 
-    def wait(self, streams: Iterable[bytes]) -> Waiter:
-        """Registers a waiter; every stream's `info` must have been read since it last changed, or it may sleep on."""
-        waiter = Waiter(streams)
-        for stream in waiter.keys:
-            self._waiters.setdefault(stream, set()).add(waiter)
-            if self.closing or stream not in self._known:  # changed since it was read
-                waiter.fired.set()
-        return waiter
-
-    def release(self, waiter: Waiter) -> None:
-        for stream in waiter.keys:
-            waiting = self._waiters.get(stream)
-            if waiting is not None:
-                waiting.discard(waiter)
-                if not waiting:
-                    del self._waiters[stream]
+    def waiter(self) -> Waiter:
+        """One that waits for nothing yet."""
+        return Waiter(self._waiters)
 
     def changed(self, stream: bytes) -> None:
         """Something was written: what is known of the stream is no longer true."""
         self._known.pop(stream, None)
         for waiter in self._waiters.get(stream, ()):
-            waiter.fired.set()
+            waiter.fire(stream)
 
     def close(self) -> None:
         """Wakes everyone for the last time."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -22,7 +23,15 @@ from kio.schema.errors import ErrorCode
 from ketch import metrics
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import check_leader_epoch, code_of
-from ketch.broker.sessions import InvalidSessionEpoch, Session, SessionNotFound, SessionTopicIds, Target, TopicKey
+from ketch.broker.sessions import (
+    InvalidSessionEpoch,
+    Place,
+    Session,
+    SessionNotFound,
+    SessionTopicIds,
+    Target,
+    TopicKey,
+)
 from ketch.errors import KetchError
 from ketch.log.partition import Bounds, Partition
 from ketch.wire.responses import Body
@@ -32,6 +41,7 @@ _ZSTD_SINCE = 10
 _ZERO_ID = UUID(int=0)
 _READ_COMMITTED = 1
 _COALESCE_S = 0.01
+_TOGETHER = 8 << 20  # bytes that partitions read at the same time may give
 
 
 @dataclass(slots=True)
@@ -64,13 +74,18 @@ async def handle(request: Request) -> Answer:
     except SessionTopicIds:
         return _failure(ErrorCode.fetch_session_topic_id_error)
     deadline = time.monotonic() + body.max_wait.total_seconds()
-    while True:
-        results = await _read_all(request, session)
-        if _enough(results, body.min_bytes) or not await _changed(request, results, deadline):
-            return _answer(request, session, results)
-        if any(result.records for result in results):
-            # Still too little: what there is will be read again, so not for every single record that comes in.
-            await asyncio.sleep(_COALESCE_S)
+    try:
+        results: dict[Place, _Result] = {}
+        while True:
+            await _look(request, session, results)
+            if _enough(session, results.values(), body.min_bytes) or not await _changed(request, session, deadline):
+                return _answer(request, session, results.values())
+            if any(result.records for result in results.values()):
+                # Still too little: what there is will be read again, so not for every single record that comes in.
+                await asyncio.sleep(_COALESCE_S)
+    finally:
+        if not session.id:
+            session.close()
 
 
 def _session(request: Request) -> Session:
@@ -87,9 +102,7 @@ def _session(request: Request) -> Session:
         for part in topic.partitions
     ]
     if request.version < 7:
-        session = Session()
-        session.update(targets)
-        return session
+        return request.broker.sessions.passing(targets)
     forgotten = [
         (_topic_key(request, topic), index) for topic in body.forgotten_topics_data for index in topic.partitions
     ]
@@ -107,13 +120,20 @@ def _topic_key(request: Request, topic: object) -> TopicKey:
 # -- reading
 
 
-async def _read_all(request: Request, session: Session) -> list[_Result]:
-    """Reads partition after partition until the response is full; the rest give their bounds only."""
-    results = await asyncio.gather(*(_locate(request, target) for target in session.targets.values()))
+async def _look(request: Request, session: Session, results: dict[Place, _Result]) -> None:
+    """Looks at the partitions that may have something to say, and reads them in turn until the answer is full."""
+    looked = [_Result(target) for target in session.due(time.monotonic())]
+    for result in looked:
+        await _find(request, session, result)
+    for result in looked:
+        await _locate(request, result)
     broker = request.broker
-    async with broker.fetching_cold if any(map(_is_cold, results)) else broker.fetching:
-        await _fill(request, results)
-    return results
+    async with broker.fetching_cold if any(map(_is_cold, looked)) else broker.fetching:
+        await _fill(request, looked)
+    for result in looked:
+        results[result.target.place] = result
+        if not (result.error or _has_data(result)):
+            session.settle(result.target)
 
 
 async def _fill(request: Request, results: list[_Result]) -> None:
@@ -127,29 +147,55 @@ async def _fill(request: Request, results: list[_Result]) -> None:
 
 
 async def _fill_room(request: Request, results: list[_Result], room: int) -> None:
+    ready = deque(filter(_has_data, results))
     first = True
-    for result in results:
-        if not _has_data(result):
-            continue
-        limit = min(room, max(result.target.max_bytes, 0))
-        if limit > 0 or first:
-            await _read(request, result, limit)
-            room -= len(result.records)
-            first = first and not result.records
+    while ready and (room > 0 or first):
+        reads = _next(ready, room, first)
+        await asyncio.gather(*(_read(request, result, limit) for result, limit in reads))
+        read = sum(len(result.records) for result, _ in reads)
+        room -= read
+        first = first and not read
 
 
-async def _locate(request: Request, target: Target) -> _Result:
-    result = _Result(target)
+def _next(ready: deque[_Result], room: int, first: bool) -> list[tuple[_Result, int]]:
+    """Partitions to read at the same time, which together fit whatever they give, and how much of each."""
+    reads: list[tuple[_Result, int]] = []
+    together = min(room, _TOGETHER)
+    while ready:
+        limit = min(room, max(ready[0].target.max_bytes, 0))
+        if reads and (limit > together or not limit):
+            break
+        result = ready.popleft()
+        if limit or first:
+            reads.append((result, limit))
+            together -= limit
+    return reads
+
+
+async def _find(request: Request, session: Session, result: _Result) -> None:
     try:
-        result.partition = await _partition(request, target)
-        check_leader_epoch(target.leader_epoch)
-        result.bounds = await result.partition.bounds(target.offset)
-        result.partition.check(target.offset, result.bounds)
+        result.partition = await _partition(request, result.target)
+        check_leader_epoch(result.target.leader_epoch)
     except KetchError as error:
-        result.error = code_of(error)
-        result.bounds = None
-        request.note(f"Fetch of {target.topic}-{target.partition} gets {result.error.name}: {error}")
-    return result
+        _fail(request, result, error)
+    if result.partition is not None:
+        session.watch(result.target, result.partition.stream)
+        result.partition.prefetch_bounds()
+
+
+async def _locate(request: Request, result: _Result) -> None:
+    if result.error or result.partition is None:
+        return
+    try:
+        result.bounds = await result.partition.bounds(result.target.offset)
+        result.partition.check(result.target.offset, result.bounds)
+    except KetchError as error:
+        _fail(request, result, error)
+
+
+def _fail(request: Request, result: _Result, error: KetchError) -> None:
+    result.error, result.bounds = code_of(error), None
+    request.note(f"Fetch of {result.target.topic}-{result.target.partition} gets {result.error.name}: {error}")
 
 
 async def _partition(request: Request, target: Target) -> Partition:
@@ -175,8 +221,7 @@ async def _read(request: Request, result: _Result, limit: int) -> None:
         read = await result.partition.read(result.target.offset, limit, zstd, _member(request, result.partition))
         result.records, result.bounds = read.records, read.bounds
     except KetchError as error:
-        result.error, result.bounds = code_of(error), None
-        request.note(f"Fetch of {result.target.topic}-{result.target.partition} gets {result.error.name}: {error}")
+        _fail(request, result, error)
 
 
 def _member(request: Request, partition: Partition) -> tuple[str, str] | None:
@@ -192,35 +237,31 @@ def _member(request: Request, partition: Partition) -> tuple[str, str] | None:
 _PATIENT = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
-def _enough(results: list[_Result], min_bytes: int) -> bool:
+def _enough(session: Session, results: Collection[_Result], min_bytes: int) -> bool:
     if sum(len(result.records) for result in results) >= min_bytes:
         return True
-    return all(result.error for result in results) or any(
-        result.error and result.error not in _PATIENT for result in results
-    )
+    errors = [result.error for result in results if result.error]
+    return len(errors) == len(session.targets) or any(error not in _PATIENT for error in errors)
 
 
-async def _changed(request: Request, results: Iterable[_Result], deadline: float) -> bool:
+async def _changed(request: Request, session: Session, deadline: float) -> bool:
     """Waits until a partition changes; False when the time is up."""
     left = deadline - time.monotonic()
     watcher = request.broker.log.watcher
     if left <= 0 or watcher.closing:
         return False
-    waiter = watcher.wait(result.partition.stream for result in results if result.partition is not None)
     try:
         async with asyncio.timeout(left):
-            await waiter.fired.wait()
+            await session.waiter.wait()
     except TimeoutError:
         return False
-    finally:
-        watcher.release(waiter)
-    return True
+    return not watcher.closing
 
 
 # -- answering
 
 
-def _answer(request: Request, session: Session, results: list[_Result]) -> Body:
+def _answer(request: Request, session: Session, results: Iterable[_Result]) -> Body:
     topics: dict[TopicKey, list[Body]] = {}
     committed = request.body.isolation_level == _READ_COMMITTED
     for result in results:
