@@ -31,6 +31,7 @@ from ketch.spark.archive_job import Plan, sentence, start
 from ketch.spark.archive_options import Job
 from ketch.spark.archive_plan import Planner, announce
 from ketch.spark.archive_status import NOT_ITS_TABLE, status
+from ketch.spark.archive_tidy import tidy
 from ketch.spark.connection import Server, connected
 from ketch.store.keys import Keyspace
 from tests.spark.conftest import MakeTopic
@@ -199,6 +200,38 @@ def test_records_that_were_gone_before(archive: Archive, make_topic: MakeTopic, 
     archive.step()
     assert [record["offset"] for record in archive.records()] == [*range(10), *range(20, 30)]
     assert archive.table.progress()[0] == (0, 30)
+
+
+def test_a_gap_between_time_ids_is_no_loss(
+    archive: Archive, make_topic: MakeTopic, store: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topic(1)
+    planner, stream = Planner(archive.job), f"korvet:stream:{archive.topic}:0"
+    produce(archive.broker, archive.topic, range(10))
+    archive.step(planner)
+    store.xtrim(stream, maxlen=0, approximate=False)
+    produce(archive.broker, archive.topic, range(10, 20))
+    for known in (planner, Planner(archive.job)):
+        archive.step(known)
+    assert "deleted before" not in caplog.text
+    produce(archive.broker, archive.topic, range(20, 30))
+    store.xtrim(stream, maxlen=5, approximate=False)
+    archive.step(planner)
+    assert f"records of {archive.topic}-0 from offset" in caplog.text
+    assert plain(archive.records()) == expected(range(20)) + expected(range(25, 30))
+
+
+def test_old_snapshots_are_forgotten(archive: Archive, make_topic: MakeTopic) -> None:
+    make_topic(1)
+    for first in range(0, 30, 10):
+        produce(archive.broker, archive.topic, range(first, first + 10))
+        archive.step()
+    tidy(archive.job)
+    assert len(archive.table.table.metadata.snapshots) == 3
+    tidy(archive.job, 0, 0)
+    assert len(archive.table.table.metadata.snapshots) == 1
+    assert archive.announced()[b"metadata"].decode() == archive.table.metadata_location
+    assert plain(archive.records()) == expected(range(30))
 
 
 def test_a_topic_made_anew_is_left_alone(archive: Archive, make_topic: MakeTopic) -> None:

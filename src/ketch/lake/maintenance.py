@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from pyiceberg.exceptions import NoSuchTableError, ValidationException
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from ketch.lake.catalog import identifier
@@ -221,7 +223,7 @@ def expire_snapshots(table: ArchiveTable, older_than_s: float) -> Removed:
 
     table.attempt(step)
     still = _Reachable()
-    still.add(table, [snapshot.snapshot_id for snapshot in table.table.metadata.snapshots])
+    still.add(table, _witnesses(table))
     files = held.data.keys() - still.data.keys()
     remove(table.table.io, [*files, *(held.manifests - still.manifests), *(held.lists - still.lists)])
     return Removed(
@@ -229,6 +231,20 @@ def expire_snapshots(table: ArchiveTable, older_than_s: float) -> Removed:
         files=len(files) + len(held.manifests - still.manifests) + len(held.lists - still.lists),
         bytes=sum(held.data[path] for path in files),
     )
+
+
+def _witnesses(table: ArchiveTable) -> list[int]:
+    """Snapshots that refer to all files that are referred to by any snapshot and by an older one that is gone.
+
+    A file that was taken out of a table does not come back: where each snapshot is the child of the one before, the
+    oldest will do. There may be a day's commits behind it, and a manifest list to read for each.
+    """
+    metadata = table.table.metadata
+    line = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    chained = all(child.parent_snapshot_id == parent.snapshot_id for parent, child in pairwise(line))
+    if chained and metadata.refs.keys() <= {MAIN_BRANCH}:
+        line = [line[0], line[-1]]
+    return [snapshot.snapshot_id for snapshot in line]
 
 
 class _Reachable:

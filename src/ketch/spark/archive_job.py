@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.spark.archive_options import Job, to_options
 from ketch.spark.archive_status import PartitionStatus, progress
+from ketch.spark.archive_tidy import EVERY_S, tidy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,8 +87,12 @@ def run(plan: Plan, stop: Event, report: Report) -> None:
     _check_java()
     with _alone(plan.job) as checkpoint, _session(plan) as session:
         query = start(session, plan, checkpoint)
+        tidied = float("-inf")
         while query.isActive and not stop.wait(_REPORT_S):
             _report(plan.job, report)
+            if time.monotonic() - tidied > EVERY_S:
+                tidy(plan.job)
+                tidied = time.monotonic()
         if stop.is_set():
             query.stop()
         else:
