@@ -14,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
-from ketch.errors import ConfigError, InvalidRecord, InvalidTimestamp, RecordTooLarge, UnknownTopicOrPartition
+from ketch.errors import (
+    ConfigError,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordTooLarge,
+    StorageUnavailable,
+    UnknownTopicOrPartition,
+)
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer, eventually
 from tests.support.redis_servers import RedisServer, binaries
@@ -22,11 +29,15 @@ from tests.support.redis_servers import RedisServer, binaries
 pa = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
+from ketch.records.arrow import to_arrow  # noqa: E402
 from ketch.spark.appender import Writer  # noqa: E402
-from ketch.spark.connection import Server  # noqa: E402
-from ketch.spark.options import WriteOptions  # noqa: E402
+from ketch.spark.connection import Server, ask  # noqa: E402
+from ketch.spark.options import Topics, WriteOptions  # noqa: E402
 from ketch.spark.partitioner import murmur2, partitions  # noqa: E402
+from ketch.spark.reader import read_batches  # noqa: E402
 from ketch.spark.task import Task  # noqa: E402
+from ketch.spark.topics import look  # noqa: E402
+from ketch.store.keys import Keyspace  # noqa: E402
 
 Write = Callable[..., None]
 
@@ -198,7 +209,26 @@ def test_redis_goes_away_and_comes_back(tmp_path: Any) -> None:
     Task(WriteOptions(Server(server.url), "korvet", "t"), Writer("spark-q-0", 0), 0).write(batches(), forget=False)
     written = [fields[b"value"] for p in (0, 1) for _, fields in client.xrange(f"korvet:stream:t:{p}")]
     assert sorted(map(int, written)) == list(range(20_000))
+    assert sorted(read_while_it_goes(server)) == sorted(written)
     server.stop()
+    with pytest.raises(StorageUnavailable, match=r"cannot be reached: Connection refused \(tried for 1 s\)\."):
+        ask(Server(server.url, patience=1), lambda connection: connection.call("PING"))
+
+
+def read_while_it_goes(server: RedisServer) -> Iterator[bytes]:
+    """The values of both partitions; Redis dies behind the first batch of each, and comes back in its own time."""
+    known = Server(server.url)
+    found = ask(known, lambda connection: look(connection, Keyspace("korvet"), Topics(names=("t",))))
+    for partition in found.values():
+        coming: threading.Thread | None = None
+        for batches in read_batches(known, partition.span(partition.start, partition.end)):
+            if coming is None:
+                server.kill()
+                coming = threading.Thread(target=server.start)
+                coming.start()
+            yield from to_arrow(batches).column("value").to_pylist()
+        assert coming is not None
+        coming.join()
 
 
 def test_topic_configs_are_kept(

@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 import time
 
-from ketch.spark.archive import ArchiveWriter, Done, archive, ask
+from ketch.spark.archive import ArchiveWriter, Done, archive
 from ketch.spark.archive_options import Job
 from ketch.spark.archive_plan import Planner
-from ketch.spark.connection import Server
+from ketch.spark.connection import Server, ask
 
 _PAUSE_S = 0.5
 

@@ -8,7 +8,6 @@ task that is run again, in a replayed micro-batch or as another attempt, finds t
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections import deque
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from ketch.clock import now_ms
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
-from ketch.spark.connection import Connection, Server
+from ketch.spark.connection import Connection, Patience, Server
 from ketch.store import streams
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Payload
@@ -31,8 +30,10 @@ _CHUNK_ROWS = 10_000  # of one transaction: Redis serves nobody else meanwhile
 _CHUNK_BYTES = 1 << 20
 _OPTIMISTIC = 3  # refusals before Redis chooses the ids
 _ATTEMPTS = 30  # of one transaction
-_RETRIES = 5  # reconnections without progress
-_BACKOFF = 0.1  # s before the first; it doubles
+
+
+class _Refused(StorageUnavailable):
+    """No other attempt would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class Appender:
         while True:
             self.learn(connection)
             if self._stored < self._rows:
-                raise StorageUnavailable(f"Redis has lost records of {self._name} that it had acknowledged.")
+                raise _Refused(f"Redis has lost records of {self._name} that it had acknowledged.")
             rows = self.unwritten(rows)
             if not rows.num_rows:
                 self._sent = None
@@ -142,7 +143,7 @@ class Appender:
             rows, self._rows = rows.slice(taken), self._rows + taken
             refusals = 0 if taken else refusals + 1
             if refusals == _ATTEMPTS:
-                raise StorageUnavailable(f"Other writers to {self._name} kept this one out.")
+                raise _Refused(f"Other writers to {self._name} kept this one out.")
 
     def _resend(self, connection: Connection, rows: pa.RecordBatch, by_redis: bool) -> int:
         """How many rows have landed; `by_redis` lets Redis choose the ids."""
@@ -244,7 +245,7 @@ class TaskAppender:
         """Appends rows (`records.arrow.SCHEMA`, offsets from 0 on) in their order, some of them still on their way.
 
         Raises:
-            StorageUnavailable: Redis is gone for longer than some seconds, or refuses.
+            StorageUnavailable: Redis is gone for longer than `Server.patience`, or refuses.
             RecordTooLarge, InvalidTimestamp: the topic does not take such a record.
         """
         appender = self._appenders.get((topic.name, index)) or self._appender(topic, index)
@@ -301,7 +302,8 @@ class TaskAppender:
     def _recover(self) -> None:
         """Connects anew and finds out what has landed of what was in flight; the rest is sent again."""
         self._inflight.clear()
-        for attempt in range(_RETRIES + 1):
+        patience = Patience(self._server)
+        while True:
             try:
                 self._connection.close()
                 self._connection = Connection(self._server)
@@ -311,7 +313,7 @@ class TaskAppender:
                     else:
                         appender.learn(self._connection)
                 return
-            except StorageUnavailable:
-                if attempt == _RETRIES:
-                    raise
-            time.sleep(_BACKOFF * 2**attempt)
+            except _Refused:
+                raise
+            except StorageUnavailable as error:
+                patience.wait(error)

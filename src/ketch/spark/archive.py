@@ -10,12 +10,11 @@ Spark imports this module in some processes that only ask for a name: what is he
 from __future__ import annotations
 
 import pickle
-import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -29,9 +28,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from ketch.clock import now_ms
-from ketch.errors import StorageUnavailable
 from ketch.spark.archive_options import Ends, Job, from_options
-from ketch.spark.connection import Connection, Server, connected
+from ketch.spark.connection import Server, ask
 
 if TYPE_CHECKING:
     from ketch.lake.table import Source, Written
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
 
 FORMAT = "ketch-archive"
 _COLUMN = "split"
-_RETRIES = 6  # of the driver's questions to Redis
-_BACKOFF = 0.2  # s before the first; it doubles
-
-T = TypeVar("T")
 
 
 class ArchiveDataSource(DataSource):
@@ -182,15 +176,3 @@ def joined(parts: list[Written]) -> list[Written]:
         else:
             whole.append(part)
     return whole
-
-
-def ask(server: Server, question: Callable[[Connection], T]) -> T:
-    """An answer of Redis; it may be away for some seconds."""
-    for attempt in range(_RETRIES):
-        try:
-            with connected(server) as connection:
-                return question(connection)
-        except StorageUnavailable:
-            time.sleep(_BACKOFF * 2**attempt)
-    with connected(server) as connection:
-        return question(connection)

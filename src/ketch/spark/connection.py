@@ -9,16 +9,20 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
 from ketch.spark.server import Server
 from ketch.store.pipe import checked, pack, parse
 
-__all__ = ["Connection", "Server", "connected"]
+__all__ = ["Connection", "Patience", "Server", "ask", "connected"]
 
+T = TypeVar("T")
+
+_BACKOFF = 0.05, 1.0  # s before the second attempt, and at most; it doubles (reconnect.backoff.ms of Kafka's clients)
 _START = 1 << 20  # first size of the receive buffer; it doubles up to what the largest reply needs
 
 
@@ -129,6 +133,50 @@ def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return error.strerror or str(error) or type(error).__name__
+
+
+class Patience:
+    """How long something goes on trying while Redis is away.
+
+    Args:
+        limit: s, in place of the server's own.
+    """
+
+    def __init__(self, server: Server, limit: float | None = None) -> None:
+        self._limit = server.patience if limit is None else limit
+        self.reset()
+
+    def reset(self) -> None:
+        """There was progress: what fails from now on has all the time again."""
+        self._since: float | None = None
+        self._pause = _BACKOFF[0]
+
+    def wait(self, error: StorageUnavailable) -> None:
+        """Sleeps until the next attempt.
+
+        Raises:
+            StorageUnavailable: `error` with the time it went on for, when that is enough.
+        """
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now + self._pause > self._since + self._limit:
+            raise StorageUnavailable(f"{str(error).rstrip('.')} (tried for {round(self._limit)} s).") from error
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _BACKOFF[1])
+
+
+def ask(server: Server, question: Callable[[Connection], T], limit: float | None = None) -> T:
+    """An answer of Redis, which may be away for as long as `Patience` says.
+
+    Raises StorageUnavailable when it is gone for longer, and whatever `question` raises.
+    """
+    patience = Patience(server, limit)
+    while True:
+        try:
+            with connected(server) as connection:
+                return question(connection)
+        except StorageUnavailable as error:
+            patience.wait(error)
 
 
 _idle: dict[tuple[int, Server], list[Connection]] = {}

@@ -25,7 +25,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 Offsets: TypeAlias = dict[TopicPartition, int]
 Tier = Literal["all", "hot", "archive"]
 
-_REDIS = ("redis.url", "redis.ca", "redis.cert", "redis.key", "redis.timeout.ms", "keyspace")
+_REDIS = ("redis.url", "redis.ca", "redis.cert", "redis.key", "redis.timeout.ms", "redis.retry.ms", "keyspace")
 _READ = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
@@ -206,7 +206,9 @@ def _server(given: _Given) -> Server:
             " (kafka.bootstrap.servers has no meaning here)."
         )
     timeout = given.count("redis.timeout.ms") or 10_000
-    server = Server(url, given.text("redis.ca"), given.text("redis.cert"), given.text("redis.key"), timeout / 1000)
+    retry = given.count("redis.retry.ms") or 60_000
+    ca, cert, key = (given.text(name) for name in ("redis.ca", "redis.cert", "redis.key"))
+    server = Server(url, ca, cert, key, timeout / 1000, retry / 1000)
     server.address()
     return server
 

@@ -6,13 +6,12 @@ How records lie in a stream is the topic's `store.layout`.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.records import DecodedBatch
-from ketch.spark.connection import Connection, Server, connected
+from ketch.spark.connection import Connection, Patience, Server, connected
 from ketch.store import streams
 from ketch.store.layout import Chunk, Layout
 from ketch.store.offsets import OffsetCodec
@@ -24,8 +23,6 @@ _REPLY_MAX = 32 << 20  # bytes of one reply, should every entry be as large as t
 _COUNT_MAX = 10_000  # rows of one Arrow batch, as Spark's own (spark.sql.execution.arrow.maxRecordsPerBatch)
 _COUNT_UNKNOWN = 500
 _ENTRY_OVERHEAD = 64  # bytes of an entry in a reply around its key and value, about
-_RETRIES = 5  # reconnections without progress
-_BACKOFF = 0.1  # s before the first; it doubles
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +51,8 @@ class Span:
 def read_batches(server: Server, span: Span, fail_on_loss: bool = False) -> Iterator[list[DecodedBatch]]:
     """The records of a range, some thousand at a time.
 
-    Survives a Redis that goes away for some seconds. The first and the last batch may reach beyond the range.
+    Survives a Redis that goes away for no longer than `Server.patience`. The first and the last batch may reach beyond
+    the range.
 
     Raises:
         StorageUnavailable: Redis is gone for longer.
@@ -62,17 +60,16 @@ def read_batches(server: Server, span: Span, fail_on_loss: bool = False) -> Iter
         DataLoss: records were trimmed before they were read; a warning without `fail_on_loss`.
     """
     cursor = _Cursor(span, fail_on_loss)
-    failures = 0
+    patience = Patience(server)
     while cursor.offset < span.end:
         before = cursor.offset
         try:
             with connected(server) as connection:
                 yield from cursor.read(connection)
-        except StorageUnavailable:
-            failures = failures + 1 if cursor.offset == before else 1
-            if failures > _RETRIES:
-                raise
-            time.sleep(_BACKOFF * 2 ** (failures - 1))
+        except StorageUnavailable as error:
+            if cursor.offset != before:
+                patience.reset()
+            patience.wait(error)
 
 
 class _Cursor:

@@ -19,6 +19,9 @@ class Server:
     cert: str | None = None
     key: str | None = None
     timeout: float = 10.0  # s to connect, and to wait for a reply
+    patience: float = (
+        60.0  # s that it may be away before what needs it fails, as default.api.timeout.ms of Kafka's clients
+    )
 
     def address(self) -> RedisAddress:
         """Raises ConfigError where the URL or a file is not what it should be."""

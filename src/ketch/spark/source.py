@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ketch.errors import ConfigError, StorageUnavailable
+from ketch.errors import ConfigError
 from ketch.spark.options import Offsets, ReadOptions, TopicPartition, include_headers, read_options, write_options
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ T = TypeVar("T")
 
 _DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
-_RETRIES = 5  # of the driver's questions to Redis
-_BACKOFF = 0.1  # s before the first; it doubles
+_FIRST_S = 3.0  # how long the first question waits for Redis
 
 
 class KetchDataSource(DataSource):
@@ -91,6 +90,7 @@ class _Reader:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._reached = False
 
     @cached_property
     def _planner(self) -> Planner:
@@ -107,17 +107,12 @@ class _Reader:
         return rows.read(options.server, partition.range, options.fail_on_data_loss, options.include_headers)
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
-        """An answer of Redis; it may be away for some seconds."""
-        from ketch.spark.connection import connected
+        """An answer of Redis; it may be away for a while, but an address that never answered is soon given up."""
+        from ketch.spark.connection import ask
 
-        for attempt in range(_RETRIES):
-            try:
-                with connected(self._options.server) as connection:
-                    return question(connection)
-            except StorageUnavailable:
-                time.sleep(_BACKOFF * 2**attempt)
-        with connected(self._options.server) as connection:
-            return question(connection)
+        answer = ask(self._options.server, question, None if self._reached else _FIRST_S)
+        self._reached = True
+        return answer
 
 
 class BatchReader(_Reader, DataSourceReader):

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 CORRUPT = "_corrupt"
 _ALSO_OF_A_SAMPLE = frozenset(
-    ("redis.url", "redis.ca", "redis.cert", "redis.key", "redis.timeout.ms", "keyspace", "subscribe", "tier")
+    (
+        "redis.url",
+        "redis.ca",
+        "redis.cert",
+        "redis.key",
+        "redis.timeout.ms",
+        "redis.retry.ms",
+        "keyspace",
+        "subscribe",
+        "tier",
+    )
 )
 
 
