@@ -58,7 +58,7 @@ class Cluster:
 
     def leader(self, topic_id: UUID, index: int) -> int:
         """The node id of the broker that clients are to read and write this partition through."""
-        return self._owner(b"%b:%d" % (topic_id.bytes, index))
+        return self._own.id if self.alone else self._owner(b"%b:%d" % (topic_id.bytes, index))
 
     def coordinator(self, group: str) -> Node:
         """The broker that coordinates the group."""

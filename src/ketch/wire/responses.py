@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import struct
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -165,8 +165,8 @@ def _run(fields: list[_Field]) -> list[_Step]:
 
 
 def _single(field: _Field, flexible: bool) -> _Step:
-    write = _writer(field, flexible)
-    return lambda body, emit: write(_value(field, body), emit)
+    write, name = _writer(field, flexible), field.name
+    return lambda body, emit: write(body[name] if name in body else _value(field, body), emit)
 
 
 def _tags(fields: list[_Field]) -> _Step:
@@ -231,12 +231,11 @@ def _array(kind: str | None, element: Any, flexible: bool) -> _Write:
     if kind in _FORMATS:
         form = _FORMATS[kind]
 
-        def write_numbers(values: Sequence[int] | None, emit: Emit) -> None:
-            emit(length(None if values is None else len(values)))
-            if values:
-                emit(struct.pack(f">{len(values)}{form}", *values))
+        @lru_cache(1024)  # the same replicas, for thousands of partitions
+        def numbers(values: tuple[int, ...]) -> bytes:
+            return length(len(values)) + struct.pack(f">{len(values)}{form}", *values)
 
-        return write_numbers
+        return lambda values, emit: emit(length(None) if values is None else numbers(tuple(values)))
     write = _entity(element) if kind is None else _primitive(kind, flexible)
 
     def write_all(values: Iterable[Any] | None, emit: Emit) -> None:
