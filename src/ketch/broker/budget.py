@@ -83,6 +83,10 @@ class Gate:
         self._below = asyncio.Event()
         self._below.set()
 
+    @property
+    def open(self) -> bool:
+        return self._below.is_set()
+
     async def passed(self) -> None:
         """Waits until there is room. The caller takes it before it awaits anything else."""
         while not self._below.is_set():

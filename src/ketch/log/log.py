@@ -69,6 +69,11 @@ class Log:
         """Whether Redis can be written to and read from now."""
         return self._writes.up and self._reads.up
 
+    @property
+    def behind(self) -> bool:
+        """Whether `writable` would wait."""
+        return self._writes.pipe.behind
+
     async def writable(self) -> None:
         """Waits while Redis is behind with what it was sent."""
         await self._writes.pipe.drained()

@@ -129,6 +129,11 @@ class Pipe(asyncio.BufferedProtocol):
         self._transport.write(payload)
         return future
 
+    @property
+    def behind(self) -> bool:
+        """Whether `drained` would wait."""
+        return not self._writable.is_set()
+
     async def drained(self) -> None:
         """Waits while more than a few MB of commands have not been taken by Redis."""
         await self._writable.wait()

@@ -90,6 +90,8 @@ async def _store(request: Request, key: _TopicKey, index: int, records: bytes | 
 
 async def _turn(request: Request, deadline: float) -> None:
     """Waits while Redis is behind with what it was sent already."""
+    if request.broker.inflated.open and not request.broker.log.behind:
+        return
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             await request.broker.log.writable()
