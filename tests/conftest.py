@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,13 +44,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("storage", given.split(",") if given else mark.args, indirect=True, scope="session")
 
 
+SPARK_SESSION = tuple(f"tests/spark/test_{name}.py" for name in ("stream", "batch", "values", "archive"))
+
 # Files whose tests take longest, mostly waiting for a JVM: they begin first, that no worker is left alone with them.
 SLOW = (
     "tests/spark/test_pipeline.py",
     "tests/lake/test_archive_kills.py",
+    *SPARK_SESSION,
     "tests/log/test_tier_seam.py",
     "tests/spark/",
 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A process takes a file at a time, but one takes all that use the Spark session: a second one costs a JVM more."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "spark" if file in SPARK_SESSION else file
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
