@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import random
 import re
@@ -19,21 +18,12 @@ from typing import Any
 
 from bench.contestants import Ketch
 from bench.model import BenchError, Unavailable, home
-from tests.support.apache_kafka import cache_directory, locked, maven
+from tests.support.cache import jars, missing
 
 CLIENTS = Path(__file__).parent / "clients"
 TIMEOUT = 120.0
 # Kafka's own performance tools; 4.2 is the first whose ProducerPerformance knows --warmup-records (KIP-1052).
 KAFKA_TOOLS = "4.2.0"
-
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>ketch.bench</groupId><artifactId>kafka-tools</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_TOOLS}</version></dependency>
-  </dependencies>
-</project>
-"""
 
 
 def run(command: list[str], output: int = subprocess.PIPE, timeout: float = TIMEOUT) -> str:
@@ -152,18 +142,12 @@ def kcat_consumers(bootstrap: str, topic: str, count: int, consumers: int) -> fl
 @functools.cache
 def java_tools() -> Path:
     """The directory of the jars of Kafka's own tools, fetched through Maven once."""
-    if missing := [tool for tool in ("java", "mvn") if not shutil.which(tool)]:
-        raise Unavailable(f"{' and '.join(missing)} missing: Kafka's performance tools come through Maven")
-    directory = cache_directory() / f"kafka-tools-{KAFKA_TOOLS}-{hashlib.sha256(_POM.encode()).hexdigest()[:12]}"
-    with locked(directory):
-        if not (directory / ".complete").exists():
-            (directory / "pom.xml").write_text(_POM)
-            try:
-                maven(directory, "dependency:copy-dependencies", f"-DoutputDirectory={directory / 'libs'}")
-            except RuntimeError as error:
-                raise Unavailable(str(error)) from None
-            (directory / ".complete").touch()
-    return directory / "libs"
+    if reason := missing("java", "mvn", why="Kafka's performance tools come through Maven"):
+        raise Unavailable(reason)
+    try:
+        return jars(f"kafka-tools-{KAFKA_TOOLS}", (f"org.apache.kafka:kafka-tools:{KAFKA_TOOLS}",))
+    except RuntimeError as error:
+        raise Unavailable(str(error)) from None
 
 
 def java_command(tool: str, *arguments: object) -> list[str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import members, programs
+from tests.support import cache, members, programs
 from tests.support.ketch import KetchServer
 
-MISSING = programs.missing("go")
+MISSING = cache.missing("go")
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 

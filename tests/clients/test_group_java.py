@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import members, programs
+from tests.support import cache, members, programs
 from tests.support.ketch import KetchServer
 
-MISSING = programs.missing("java", "javac", "mvn")
+MISSING = cache.missing("java", "javac", "mvn")
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import libraries, missing_tools
+from tests.support.apache_kafka import LOG4J, libraries, missing_tools
 from tests.support.ketch import KetchServer
 
 MISSING = missing_tools()
@@ -22,13 +23,14 @@ Tool = Callable[..., list[str]]
 
 
 @pytest.fixture
-def tool(broker: KetchServer) -> Tool:
+def tool(broker: KetchServer, tmp_path: Path) -> Tool:
     """Runs a tool by its class's name behind org.apache.kafka.tools; the lines it printed."""
-    jars = libraries()
+    jars, log4j = libraries(), tmp_path / "log4j2.properties"
+    log4j.write_text(LOG4J)
 
     def run(name: str, *arguments: str, bootstrap: bool = True) -> list[str]:
         options = ["-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        options += [f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.properties'}", "-Dkafka.log=/dev/null"]
+        options += [f"-Dlog4j2.configurationFile={log4j}", "-Dkafka.log=/dev/null"]
         where = ["--bootstrap-server", broker.bootstrap] if bootstrap else []
         command = ["java", *options, "-cp", f"{jars}/*", f"{TOOLS}.{name}", *where, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)

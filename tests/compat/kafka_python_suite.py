@@ -20,7 +20,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
-from tests.support.apache_kafka import cache_directory, locked
+from tests.support import cache
 from tests.support.ketch import KetchServer
 
 KAFKA_VERSION = "4.1.0"  # which of its tests apply, and the API versions it takes for granted
@@ -72,19 +72,12 @@ def suite() -> Path:
         RuntimeError: pip could not fetch it.
     """
     version = importlib.metadata.version("kafka-python")
-    home = cache_directory() / f"kafka-python-{version}"
-    with locked(home):
-        if not (home / ".complete").exists():
-            _fetch(home, version)
-            (home / ".complete").touch()
-    return home
+    return cache.kept(f"kafka-python-{version}", lambda home: _fetch(home, version), SERVICE.encode())
 
 
 def _fetch(home: Path, version: str) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-    done = subprocess.run([*command, "--dest", str(home), f"kafka-python=={version}"], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"pip download of kafka-python {version} failed:\n{done.stderr[-2000:]}")
+    cache.run(home, *command, f"kafka-python=={version}")
     (archive,) = home.glob("kafka_python-*.tar.gz")
     with tarfile.open(archive) as tar:
         members = [member for member in tar.getmembers() if "/test/" in member.name]

@@ -1,18 +1,14 @@
 """Apache Kafka itself, one KRaft node, for comparison: in the tests and in the benchmark.
 
-The jars come through Maven once and stay in a cache outside the repository (`KETCH_TEST_CACHE`, by default
-`~/.cache/ketch-tests`). Run as a script it starts a broker and stops it at Ctrl-C:
+The jars come through Maven once and stay in the cache. Run as a program it starts a broker and stops it at Ctrl-C:
 
-    python tests/support/apache_kafka.py --port 9092 --set auto.create.topics.enable=false
+    python -m tests.support.apache_kafka --port 9092 --set auto.create.topics.enable=false
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import fcntl
-import hashlib
-import os
 import shutil
 import signal
 import socket
@@ -21,28 +17,23 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.cache import jars, missing
+
 VERSION = "4.1.0"
 START_SECONDS = 60
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>ketch.tests</groupId><artifactId>apache-kafka</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version></dependency>
-    <dependency>
-      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.24.3</version>
-    </dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId><version>2.24.3</version></dependency>
-  </dependencies>
-</project>
-"""
+_DEPENDENCIES = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    f"org.apache.kafka:kafka-tools:{VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
+    "org.apache.logging.log4j:log4j-core:2.24.3",
+)
 
 LOG4J = """\
 appender.file.type = File
@@ -57,46 +48,12 @@ rootLogger.appenderRef.file.ref = file
 
 def missing_tools() -> str | None:
     """Why Apache Kafka can't be had here, for a test's skip reason; None where it can."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    return f"{' and '.join(missing)} missing: Apache Kafka {VERSION} comes through Maven" if missing else None
-
-
-def cache_directory() -> Path:
-    return Path(os.environ.get("KETCH_TEST_CACHE", "~/.cache/ketch-tests")).expanduser()
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """One process at a time fills a cache directory."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def maven(directory: Path, *arguments: str) -> None:
-    """Runs Maven in `directory`; its output is shown only where it fails.
-
-    Raises:
-        RuntimeError: with the end of what Maven said.
-    """
-    command = ["mvn", "--batch-mode", "--quiet", *arguments]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-4000:]}")
+    return missing("java", "mvn", why=f"Apache Kafka {VERSION} comes through Maven")
 
 
 def libraries() -> Path:
     """The directory of Apache Kafka's jars, fetched where they are not there yet."""
-    home = cache_directory() / f"kafka-{VERSION}-{hashlib.sha256(POM.encode()).hexdigest()[:12]}"
-    jars = home / "libs"
-    with locked(home):
-        if not (home / ".complete").exists():
-            (home / "pom.xml").write_text(POM)
-            maven(home, "dependency:copy-dependencies", f"-DoutputDirectory={jars}")
-            (home / "log4j2.properties").write_text(LOG4J)
-            (home / ".complete").touch()
-    return jars
+    return jars(f"kafka-{VERSION}", _DEPENDENCIES)
 
 
 def free_ports(count: int) -> list[int]:
@@ -139,19 +96,20 @@ class ApacheKafka:
         Raises:
             RuntimeError: the broker ended or did not get ready; with the end of its log.
         """
-        jars = libraries()
+        libs = libraries()
         self.directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        (self.directory / "log4j2.properties").write_text(LOG4J)
         own_port, controller = free_ports(2)
         self.port = self.port or own_port
         properties = self.directory / "server.properties"
         lines = (f"{key}={value}\n" for key, value in {**self._defaults(controller), **self.settings}.items())
         properties.write_text("".join(lines))
         cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")  # "-…" were an option
-        storage = [*self._java(jars, "256M"), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        storage = [*self._java(libs, "256M"), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         subprocess.run(storage, check=True, stdout=subprocess.DEVNULL)
         output = (self.directory / "output").open("wb")
         with output:
-            command = [*self._java(jars, self.heap), "kafka.Kafka", str(properties)]
+            command = [*self._java(libs, self.heap), "kafka.Kafka", str(properties)]
             self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         self._wait_until_ready()
 
@@ -186,10 +144,10 @@ class ApacheKafka:
     ) -> None:
         self.stop()
 
-    def _java(self, jars: Path, heap: str) -> list[str]:
-        log4j, log = jars.parent / "log4j2.properties", self.directory / "kafka.log"
+    def _java(self, libs: Path, heap: str) -> list[str]:
+        log4j, log = self.directory / "log4j2.properties", self.directory / "kafka.log"
         options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        return ["java", *options, f"-Dlog4j2.configurationFile={log4j}", f"-Dkafka.log={log}", "-cp", f"{jars}/*"]
+        return ["java", *options, f"-Dlog4j2.configurationFile={log4j}", f"-Dkafka.log={log}", "-cp", f"{libs}/*"]
 
     def _defaults(self, controller: int) -> dict[str, str]:
         return {

@@ -1,13 +1,11 @@
 """Apache Iceberg's own Java: its runtime for Spark 4.0, and the server of a REST catalog that its tests use.
 
-The jars come through Maven once and stay beside those of `apache_kafka`.
+The jars come through Maven once and stay in the cache.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
 import urllib.error
 import urllib.request
@@ -15,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.apache_kafka import cache_directory, free_ports, locked, maven
+from tests.support import cache
+from tests.support.apache_kafka import free_ports
+from tests.support.cache import missing
 from tests.support.ketch import eventually
 
 VERSION = "1.10.0"
@@ -40,33 +40,13 @@ _DEPENDENCIES = {
 
 def missing_tools() -> str | None:
     """Why they can't be had here, for a test's skip reason; None where they can."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    return f"{' and '.join(missing)} missing: Apache Iceberg's Java comes through Maven" if missing else None
+    return missing("java", "mvn", why="Apache Iceberg's Java comes through Maven")
 
 
 def jars(kind: str) -> list[Path]:
     """What Spark ("spark") or the REST catalog ("rest") needs, fetched where it is not there yet."""
-    pom = _pom(_DEPENDENCIES[kind])
-    home = cache_directory() / f"iceberg-{kind}-{VERSION}-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
-    with locked(home):
-        if not (home / ".complete").exists():
-            (home / "pom.xml").write_text(pom)
-            maven(home, "dependency:copy-dependencies", f"-DoutputDirectory={home / 'libs'}", "-DincludeScope=runtime")
-            (home / ".complete").touch()
-    return sorted((home / "libs").glob("*.jar"))
-
-
-def _pom(dependencies: tuple[str, ...]) -> str:
-    wanted = ""
-    for dependency in dependencies:
-        group, name, version, *classifier = dependency.split(":")
-        parts = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        wanted += f"<dependency>{parts}{''.join(f'<classifier>{c}</classifier>' for c in classifier)}</dependency>\n"
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>ketch.tests</groupId><artifactId>iceberg</artifactId><version>1</version><packaging>pom</packaging>\n"
-        f"<dependencies>\n{wanted}</dependencies></project>\n"
-    )
+    libraries = cache.jars(f"iceberg-{kind}-{VERSION}", _DEPENDENCIES[kind], "-DincludeScope=runtime")
+    return sorted(libraries.glob("*.jar"))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.apache_kafka import cache_directory, locked, maven
+from tests.support.cache import kept, maven, missing
 
 SOURCE = Path(__file__).parent.parent / "java"
 
@@ -25,22 +24,18 @@ class JavaError(Exception):
 
 def missing_tools() -> str | None:
     """Why the Java clients can't be had here, for a test's skip reason; None where they can."""
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    return f"{', '.join(missing)} missing: the Java clients come through Maven" if missing else None
+    return missing("java", "javac", "mvn", why="the Java clients come through Maven")
 
 
 def compiled() -> Path:
     """The project's directory in the cache, with `target/classes` and `target/libs`."""
     files = sorted(path for path in SOURCE.rglob("*") if path.is_file() and "target" not in path.parts)
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    home = cache_directory() / f"java-{digest}"
-    with locked(home):
-        if not (home / ".complete").exists():
-            shutil.copytree(SOURCE, home, dirs_exist_ok=True)
-            libraries = f"-DoutputDirectory={home / 'target' / 'libs'}"
-            maven(home, "compile", "dependency:copy-dependencies", libraries)
-            (home / ".complete").touch()
-    return home
+
+    def build(home: Path) -> None:
+        shutil.copytree(SOURCE, home, dirs_exist_ok=True)
+        maven(home, "compile", "dependency:copy-dependencies", f"-DoutputDirectory={home / 'target' / 'libs'}")
+
+    return kept("java", build, *(path.read_bytes() for path in files))
 
 
 class JavaDriver:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import subprocess
 from pathlib import Path
 
 from tests.support import java
-from tests.support.apache_kafka import cache_directory, locked
+from tests.support.cache import kept, run
 
 TESTS = Path(__file__).parent.parent
-
-
-def missing(*tools: str) -> str | None:
-    """Why a program can't be built here, for a test's skip reason; None where it can."""
-    absent = [tool for tool in tools if shutil.which(tool) is None]
-    return f"{', '.join(absent)} missing" if absent else None
 
 
 def java_member() -> list[str]:
@@ -42,14 +34,10 @@ def _built(source: Path, command: list[str]) -> Path:
         RuntimeError: with the end of what the command said.
     """
     files = sorted(path for path in source.iterdir() if path.is_file())
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    home = cache_directory() / f"{source.name}-{digest}"
-    with locked(home):
-        if not (home / ".complete").exists():
-            for file in files:
-                shutil.copy(file, home)
-            done = subprocess.run(command, cwd=home, capture_output=True, text=True)
-            if done.returncode:
-                raise RuntimeError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-4000:]}")
-            (home / ".complete").touch()
-    return home
+
+    def build(home: Path) -> None:
+        for file in files:
+            shutil.copy(file, home)
+        run(home, *command)
+
+    return kept(source.name, build, *(path.read_bytes() for path in files))

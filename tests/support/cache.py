@@ -1,0 +1,84 @@
+"""What tests and benchmarks fetch or build is made once, and kept in a cache outside the repository.
+
+That is `KETCH_TEST_CACHE`, by default `~/.cache/ketch-tests`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+
+def missing(*tools: str, why: str = "") -> str | None:
+    """Which programs can't be had here, for a test's skip reason; None where all can."""
+    absent = [tool for tool in tools if shutil.which(tool) is None]
+    return f"{' and '.join(absent)} missing{why and ': '}{why}" if absent else None
+
+
+def kept(name: str, make: Callable[[Path], None], *contents: bytes) -> Path:
+    """A directory of the cache, filled by `make` where that has not been done yet, by one process at a time.
+
+    Args:
+        contents: what it is made of; a change of that makes another directory.
+    """
+    digest = hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
+    home = Path(os.environ.get("KETCH_TEST_CACHE", "~/.cache/ketch-tests")).expanduser() / f"{name}-{digest}"
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / ".complete").exists():
+            make(home)
+            (home / ".complete").touch()
+    return home
+
+
+def run(directory: Path, *command: str) -> None:
+    """Runs a program in a directory; its output is shown only where it fails.
+
+    Raises:
+        RuntimeError: with the end of what it said.
+    """
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-4000:]}")
+
+
+def maven(directory: Path, *arguments: str) -> None:
+    """Runs Maven in a directory; raises as `run`."""
+    run(directory, "mvn", "--batch-mode", "--quiet", *arguments)
+
+
+def jars(name: str, dependencies: tuple[str, ...], *options: str) -> Path:
+    """A directory of the cache with the jars of `group:artifact:version[:classifier]` and all they need.
+
+    Args:
+        options: of Maven's dependency:copy-dependencies.
+
+    Raises:
+        RuntimeError: Maven failed.
+    """
+    pom = _pom(dependencies)
+
+    def fetch(home: Path) -> None:
+        (home / "pom.xml").write_text(pom)
+        maven(home, "dependency:copy-dependencies", f"-DoutputDirectory={home / 'libs'}", *options)
+
+    return kept(name, fetch, pom.encode(), *map(str.encode, options)) / "libs"
+
+
+def _pom(dependencies: tuple[str, ...]) -> str:
+    wanted = ""
+    for dependency in dependencies:
+        group, name, version, *classifier = dependency.split(":")
+        parts = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        wanted += f"<dependency>{parts}{''.join(f'<classifier>{c}</classifier>' for c in classifier)}</dependency>\n"
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>ketch.tests</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>\n"
+        f"<dependencies>\n{wanted}</dependencies></project>\n"
+    )
