@@ -26,7 +26,7 @@ def run(redis: str, home: Path, log: Path) -> None:
     """
     program = Path(sys.executable).parent / "spark-pipelines"
     if not program.exists() or not _has_connect():
-        raise Failure('Declarative pipelines need pip install "pyspark[pipelines]".')
+        raise Failure('Declarative pipelines need pip install "ketch[pipelines]".')
     shutil.copytree(_SOURCE, home)
     spec = home / "spark-pipeline.yml"
     spec.write_text(Template(spec.read_text()).substitute(storage=(home / "storage").as_uri()))

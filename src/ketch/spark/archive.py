@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ketch.clock import now_ms
 from ketch.spark.archive_options import Ends, Job, from_options
+from ketch.spark.compat import DataSourceStreamArrowWriter, ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from ketch.spark.connection import Server, ask
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = ask(self._job.server, self._planner.now)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         ends = ask(self._job.server, lambda connection: self._planner.ends(connection, self._target))
         return {"run": self._run, "ends": ends}
 

@@ -17,7 +17,7 @@ Ends: TypeAlias = dict[str, dict[str, int]]  # topic -> partition -> offset; as 
 class Job:
     """One archive job.
 
-    `topics` are names, none for every topic; `tasks` is how many run at a time.
+    `topics` are names, none for every topic; `tasks` is how many run at a time; `whole`: a batch takes all there is.
     """
 
     server: Server
@@ -26,6 +26,7 @@ class Job:
     data_dir: str
     topics: tuple[str, ...] = ()
     tasks: int = 1
+    whole: bool = False
 
     @property
     def wanted(self) -> Topics:

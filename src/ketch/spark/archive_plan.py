@@ -97,7 +97,7 @@ class Planner:
         for (topic, index), partition in sorted(self._look(connection).items()):
             end = partition.end if target is None else target.get(topic, {}).get(str(index), 0)
             low = self._low(connection, partition, end)
-            if low is not None and low < end and partition.about(low, end) > BATCH_RECORDS:
+            if not self._job.whole and low is not None and low < end and partition.about(low, end) > BATCH_RECORDS:
                 end = min(end, boundary(connection, partition, low, BATCH_RECORDS))
             ends.setdefault(topic, {})[str(index)] = end
         return ends

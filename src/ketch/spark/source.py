@@ -7,6 +7,7 @@ need is imported where it is used.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +22,10 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ketch.errors import ConfigError
+from ketch.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from ketch.spark.options import Offsets, ReadOptions, TopicPartition, include_headers, read_options, write_options
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ketch.store.streams import StreamInfo
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 _DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
@@ -137,9 +139,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._seen: View = {}  # as the last end was decided
         self._marks: dict[tuple[TopicPartition, int], StreamInfo] = {}  # an end -> the stream as that was its end
         self._held_since: float | None = None  # minOffsetsPerTrigger: when records began to wait
+        self._at: Offsets | None = None  # where the stream is, as far as this reader took it
 
     def initialOffset(self) -> dict[str, Any]:
-        return _encode(self._ask(self._initial))
+        self._at = self._ask(self._initial)
+        return _encode(self._at)
 
     def _initial(self, connection: Connection) -> Offsets:
         view = self._planner.view(connection)
@@ -159,12 +163,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def reportLatestOffset(self) -> dict[str, Any]:
         return _encode({key: partition.end for key, partition in self._seen.items()})
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return _encode(self._ask(lambda connection: self._latest(connection, _decode(start), limit)))
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        begin = self._at if start is None else _decode(start)
+        limit = self.getDefaultReadLimit() if limit is None else limit
+        self._at = self._ask(lambda connection: self._latest(connection, begin, limit))
+        return _encode(self._at)
 
-    def _latest(self, connection: Connection, begin: Offsets, limit: ReadLimit) -> Offsets:
+    def _latest(self, connection: Connection, begin: Offsets | None, limit: ReadLimit) -> Offsets:
         view = self._seen = self._planner.view(connection)
-        self._mark(view, begin)
+        self._mark(view, begin or {})
+        if begin is None:  # Spark has not said it, see `compat`
+            if isinstance(limit, ReadMaxRows):
+                log.warning(
+                    "maxOffsetsPerTrigger: before PySpark 4.2 the first micro-batch of a run takes all there is"
+                )
+            return {key: partition.end for key, partition in view.items()}
         # New partitions are read from their start, however the others began (as Spark's Kafka source).
         start = {key: begin.get(key, partition.start) for key, partition in view.items()}
         end = {key: partition.end for key, partition in view.items()}
