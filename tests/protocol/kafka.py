@@ -7,7 +7,7 @@ Durations are given in milliseconds.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -245,37 +245,9 @@ def _batch(data: bytes) -> Batch:
     assert crc == batches.crc32c.crc32c(data[21:])
     plain = batches.decompress(attributes & 7, data[batches.HEADER.size :])
     append_ts = batches.HEADER.unpack_from(data)[8] if attributes & 8 else None
-    records = tuple(_records(plain, base, first_ts, append_ts))
+    records = tuple(
+        Record(base + r.offset_delta, first_ts + r.timestamp_delta if append_ts is None else append_ts, *r[2:])
+        for r in batches.read_records(plain)
+    )
     assert len(records) == count
     return Batch(base, base + last, attributes & 7, bool(attributes & 8), count, records)
-
-
-def _records(plain: bytes, base: int, first_ts: int, append_ts: int | None) -> Iterator[Record]:
-    pos = 0
-    while pos < len(plain):
-        _, pos = _varint(plain, pos)
-        delta, pos = _varint(plain, pos + 1)
-        offset, pos = _varint(plain, pos)
-        key, pos = _bytes(plain, pos)
-        value, pos = _bytes(plain, pos)
-        count, pos = _varint(plain, pos)
-        headers = []
-        for _ in range(count):
-            name, pos = _bytes(plain, pos)
-            content, pos = _bytes(plain, pos)
-            headers.append((name or b"", content))
-        yield Record(base + offset, first_ts + delta if append_ts is None else append_ts, key, value, tuple(headers))
-
-
-def _varint(data: bytes, pos: int) -> tuple[int, int]:
-    raw = shift = 0
-    while True:
-        raw |= (data[pos] & 0x7F) << shift
-        pos, shift = pos + 1, shift + 7
-        if data[pos - 1] < 0x80:
-            return raw >> 1 ^ -(raw & 1), pos
-
-
-def _bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
-    size, pos = _varint(data, pos)
-    return (None, pos) if size < 0 else (data[pos : pos + size], pos + size)

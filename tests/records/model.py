@@ -7,6 +7,9 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from tests.support.batches import read_records as decoded
+from tests.support.batches import record as encoded
+
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -22,24 +25,8 @@ class Row:
 # ---- the wire format of records
 
 
-def varint(n: int) -> bytes:
-    raw = 2 * n if n >= 0 else -2 * n - 1
-    out = b""
-    while raw > 127:
-        out += bytes([raw % 128 + 128])
-        raw //= 128
-    return out + bytes([raw])
-
-
-def nullable(data: bytes | None) -> bytes:
-    return varint(-1) if data is None else varint(len(data)) + data
-
-
 def record(row: Row, offset_delta: int, base_timestamp: int) -> bytes:
-    body = b"\0" + varint(wrap(row.timestamp - base_timestamp)) + varint(offset_delta)
-    body += nullable(row.key) + nullable(row.value) + varint(len(row.headers))
-    body += b"".join(nullable(name) + nullable(value) for name, value in row.headers)
-    return varint(len(body)) + body
+    return encoded(row.value, row.key, row.headers, offset_delta, wrap(row.timestamp - base_timestamp))
 
 
 def records(rows: list[Row], base_timestamp: int = 0) -> bytes:
@@ -50,40 +37,8 @@ def wrap(n: int) -> int:
     return (n - INT64_MIN) % 2**64 + INT64_MIN
 
 
-def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    raw = shift = 0
-    while True:
-        byte = data[pos]
-        pos += 1
-        raw |= (byte % 128) << shift
-        shift += 7
-        if byte < 128:
-            return (raw // 2 if raw % 2 == 0 else -(raw + 1) // 2), pos
-
-
-def read_nullable(data: bytes, pos: int) -> tuple[bytes | None, int]:
-    size, pos = read_varint(data, pos)
-    return (None, pos) if size < 0 else (data[pos : pos + size], pos + size)
-
-
 def read_records(data: bytes, base_offset: int, base_timestamp: int) -> list[tuple[int, Row]]:
-    rows, pos = [], 0
-    while pos < len(data):
-        size, pos = read_varint(data, pos)
-        end = pos + size
-        timestamp_delta, pos = read_varint(data, pos + 1)
-        offset_delta, pos = read_varint(data, pos)
-        key, pos = read_nullable(data, pos)
-        value, pos = read_nullable(data, pos)
-        count, pos = read_varint(data, pos)
-        headers = []
-        for _ in range(count):
-            name, pos = read_nullable(data, pos)
-            header, pos = read_nullable(data, pos)
-            headers.append((name, header))
-        assert pos == end
-        rows.append((base_offset + offset_delta, Row(base_timestamp + timestamp_delta, key, value, tuple(headers))))
-    return rows
+    return [(base_offset + r.offset_delta, Row(base_timestamp + r.timestamp_delta, *r[2:])) for r in decoded(data)]
 
 
 # ---- entries

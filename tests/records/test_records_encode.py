@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketch.errors import InvalidRecord
-from tests.records.model import INT64_MAX, INT64_MIN, Row, batches, fields, int64s, record, records, varint
+from tests.records.model import INT64_MAX, INT64_MIN, Row, batches, fields, int64s, record, records
+from tests.support.batches import varint
 
 KEY = b"korvet:stream:orders:0"
 

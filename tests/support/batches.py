@@ -6,7 +6,8 @@ Layout: Kafka's DefaultRecordBatch and DefaultRecord. Written plainly on purpose
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import cramjam
 import crc32c
@@ -47,6 +48,50 @@ def record(
 
 def records(values: Iterable[bytes | None]) -> list[bytes]:
     return [record(value, offset_delta=n) for n, value in enumerate(values)]
+
+
+class Read(NamedTuple):
+    """A record as `read_records` gives it; a header's name is None where it was null."""
+
+    offset_delta: int
+    timestamp_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[Any, bytes | None], ...]
+
+
+def read_records(data: bytes) -> Iterator[Read]:
+    """The uncompressed records of a batch; each is as long as it says."""
+    pos = 0
+    while pos < len(data):
+        size, pos = _read_varint(data, pos)
+        end = pos + size
+        timestamp_delta, pos = _read_varint(data, pos + 1)
+        offset_delta, pos = _read_varint(data, pos)
+        key, pos = _read_nullable(data, pos)
+        value, pos = _read_nullable(data, pos)
+        count, pos = _read_varint(data, pos)
+        headers = []
+        for _ in range(count):
+            name, pos = _read_nullable(data, pos)
+            content, pos = _read_nullable(data, pos)
+            headers.append((name, content))
+        assert pos == end
+        yield Read(offset_delta, timestamp_delta, key, value, tuple(headers))
+
+
+def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        raw |= (data[pos] & 0x7F) << shift
+        pos, shift = pos + 1, shift + 7
+        if data[pos - 1] < 0x80:
+            return raw >> 1 ^ -(raw & 1), pos
+
+
+def _read_nullable(data: bytes, pos: int) -> tuple[bytes | None, int]:
+    size, pos = _read_varint(data, pos)
+    return (None, pos) if size < 0 else (data[pos : pos + size], pos + size)
 
 
 def compress(codec: int, data: bytes) -> bytes:
