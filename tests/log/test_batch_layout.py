@@ -198,6 +198,8 @@ def test_delete_records_to_the_middle_of_a_batch(log: Log) -> None:
     assert [entry for entry, _ in log.entries] == [log.entry(second + 4)]
     assert [log.code(offset) for offset in (first, second, second + 1, second + 2)] == [1, 1, 1, 0]
     assert log.offsets() == [second + 2, second + 3, second + 4]
+    assert log.kafka.list_offsets(log.topic, 0).offset == second + 2
+    assert log.kafka.list_offsets(log.topic, -3).offset >= second + 2
     assert log.delete_before(-1) == second + 5
     assert log.bounds() == (second + 5, second + 5)
 

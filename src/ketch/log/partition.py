@@ -349,7 +349,7 @@ class Partition:
     async def local_first_at_or_after(self, timestamp: int) -> Found | None:
         """As `first_at_or_after`, among the records that Redis holds."""
         info = await self._info()
-        return await search.first_at_or_after(self._search, self.topic, info, timestamp)
+        return await search.first_at_or_after(self._search, self.topic, info, self._local(info)[0], timestamp)
 
     async def latest_timestamp(self) -> Found | None:
         """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""
@@ -357,7 +357,7 @@ class Partition:
         archived = None
         if bounds.log_start < bounds.local_start:
             archived = await self.tier.latest_timestamp(bounds.log_start, bounds.local_start)
-        local = await search.latest_timestamp(self._search, self.topic, info)
+        local = await search.latest_timestamp(self._search, self.topic, info, self._local(info)[0])
         if archived is None or local is None:
             return archived or local
         return archived if archived.timestamp >= local.timestamp else local

@@ -28,24 +28,23 @@ class Found:
     timestamp: int
 
 
-async def first_at_or_after(read: Read, topic: Topic, info: StreamInfo, timestamp: int) -> Found | None:
-    """The first record in offset order whose timestamp is `timestamp` or later."""
-    start = topic.layout.start(info, topic.codec)
-    if start is None:
+async def first_at_or_after(read: Read, topic: Topic, info: StreamInfo, least: int, timestamp: int) -> Found | None:
+    """The first record from offset `least` on whose timestamp is `timestamp` or later."""
+    if info.first is None:
         return None
     if not topic.codec.dense:
-        start = max(start, (timestamp - topic.timestamp_lead) << topic.codec.bits)
+        start = max(least, (timestamp - topic.timestamp_lead) << topic.codec.bits)
         return await _scan(read, start, timestamp)
+    start = least
     chunk = await read(start, _STEP)
     if info.length > _SHORT * chunk.entries and chunk.max_timestamp < timestamp:
         start = await _bisect(read, chunk.end, topic.codec.to_offset(*info.last), timestamp)
     return await _scan(read, start, timestamp)
 
 
-async def latest_timestamp(read: Read, topic: Topic, info: StreamInfo) -> Found | None:
-    """The first record that bears the latest timestamp."""
-    first = topic.layout.start(info, topic.codec)
-    if first is None:
+async def latest_timestamp(read: Read, topic: Topic, info: StreamInfo, first: int) -> Found | None:
+    """The first record from offset `first` on that bears the latest timestamp."""
+    if info.first is None:
         return None
     end = topic.codec.to_offset(*info.last) + 1
     best: Found | None = None
@@ -68,10 +67,18 @@ async def _latest_from(read: Read, start: int, end: int) -> Found | None:
         chunk = await read(start, _STEP)
         if not chunk:
             break
-        start = chunk.end
         if best is None or chunk.max_timestamp > best.timestamp:
-            best = _first(chunk, chunk.max_timestamp) or best
+            best = _latest_of(chunk, start) or best
+        start = chunk.end
     return best
+
+
+def _latest_of(chunk: Chunk, start: int) -> Found | None:
+    """The first record from `start` on, where a batch may begin before it, that bears the latest timestamp of these."""
+    if chunk.base >= start:
+        return _first(chunk, chunk.max_timestamp, start)
+    rest = [Found(offset, timestamp) for offset, timestamp in chunk.timestamps(-1) if offset >= start]
+    return max(rest, key=lambda found: found.timestamp, default=None)
 
 
 async def _scan(read: Read, start: int, timestamp: int) -> Found | None:
@@ -80,15 +87,16 @@ async def _scan(read: Read, start: int, timestamp: int) -> Found | None:
         chunk = await read(start, _STEP)
         if not chunk:
             return None
-        found = _first(chunk, timestamp)
+        found = _first(chunk, timestamp, start)
         if found is not None:
             return found
         start = chunk.end
 
 
-def _first(chunk: Chunk, timestamp: int) -> Found | None:
-    for found in chunk.timestamps(timestamp):
-        return Found(*found)
+def _first(chunk: Chunk, timestamp: int, start: int) -> Found | None:
+    for offset, found in chunk.timestamps(timestamp):
+        if offset >= start:
+            return Found(offset, found)
     return None
 
 
