@@ -26,6 +26,7 @@ def server(start_ketch: Callable[..., KetchServer]) -> KetchServer:
     return start_ketch("--retention-check-interval-ms", "100", "--producer-id-expiration-ms", "300")
 
 
+@pytest.mark.only_storage("record")
 def test_by_time(server: KetchServer, topic: str) -> None:
     stream = create(server, topic, **{"retention.ms": "3600000"})
     redis = server.redis()
@@ -49,6 +50,7 @@ def test_by_time_with_dense_ids(server: KetchServer, topic: str) -> None:
     assert redis.xrevrange(stream, count=1)[0][0] == b"0-1001"
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_by_size(server: KetchServer, topic: str) -> None:
     stream = create(server, topic, **{"retention.bytes": "100000"})
     producer = Producer({"bootstrap.servers": server.bootstrap})
@@ -74,6 +76,7 @@ def test_by_size_all_at_once(server: KetchServer, topic: str) -> None:
     assert redis.xlen(stream) >= 650
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_by_size_whatever_the_sizes_of_batches(server: KetchServer, topic: str) -> None:
     """A large batch behind many small ones does not make these go before the limit is reached."""
     stream = create(server, topic, **{"retention.bytes": "2000000", "storage.layout": "batch"})
@@ -96,6 +99,7 @@ def test_by_size_whatever_the_sizes_of_batches(server: KetchServer, topic: str) 
     assert redis.memory_usage(stream, samples=0) >= 1_800_000
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_kept_forever(server: KetchServer, topic: str) -> None:
     other = f"{topic}-other"
     kept = create(server, topic, **{"retention.ms": "-1"})
@@ -108,6 +112,18 @@ def test_kept_forever(server: KetchServer, topic: str) -> None:
     assert redis.xlen(kept) == 300
 
 
+def test_dense_records_without_a_timestamp_have_no_age(server: KetchServer, topic: str) -> None:
+    dense = {"retention.ms": "3600000", "offset.ids": "dense"}
+    by_hand, gone = create(server, topic, **dense), create(server, f"{topic}-gone", **dense)
+    redis = server.redis()
+    for n in range(1, 301):
+        redis.xadd(by_hand, {"value": n}, id=f"0-{n}")
+        redis.xadd(gone, {"value": n, "timestamp": OLD_MS}, id=f"0-{n}")
+    eventually(lambda: redis.xlen(gone) <= 100)
+    assert redis.xlen(by_hand) == 300
+
+
+@pytest.mark.only_storage("record")
 def test_producer_states_expire(server: KetchServer, topic: str) -> None:
     stream = create(server, topic)
     producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})

@@ -353,14 +353,19 @@ class Partition:
 
     async def latest_timestamp(self) -> Found | None:
         """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""
-        bounds, info = await self.bounds(), await self._info()
+        bounds = await self.bounds()
         archived = None
         if bounds.log_start < bounds.local_start:
             archived = await self.tier.latest_timestamp(bounds.log_start, bounds.local_start)
-        local = await search.latest_timestamp(self._search, self.topic, info, self._local(info)[0])
+        local = await self.local_latest_timestamp()
         if archived is None or local is None:
             return archived or local
         return archived if archived.timestamp >= local.timestamp else local
+
+    async def local_latest_timestamp(self) -> Found | None:
+        """As `latest_timestamp`, among the records that Redis holds."""
+        info = await self._info()
+        return await search.latest_timestamp(self._search, self.topic, info, self._local(info)[0])
 
     async def _search(self, offset: int, most: int) -> Chunk:
         count = min(most, self._count_for(_SEARCH_BYTES))

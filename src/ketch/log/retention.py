@@ -97,7 +97,11 @@ async def _cutoff(partition: Partition, topic: Topic, retention: int) -> int:
         return max(oldest, 0) << topic.codec.bits
     # The clock is not in the ids: records go by their timestamps, up to the first that is to stay.
     found = await partition.local_first_at_or_after(oldest)
-    return found.offset if found else (await partition.bounds()).high_watermark
+    if found is not None:
+        return found.offset
+    latest = await partition.local_latest_timestamp()
+    # What was written by hand has no timestamp and so no age. As in Kafka, a log that has none at all is not old.
+    return (await partition.bounds()).high_watermark if latest is not None and latest.timestamp >= 0 else 0
 
 
 async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: int, archived: int | None) -> int:
