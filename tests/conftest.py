@@ -24,7 +24,9 @@ os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(o
 _names = itertools.count(1)
 
 
-# How new topics are stored, by `--storage`: what the mark `storage` of a test or module says, or the ones given there.
+# How new topics are stored. With `--storage record,batch,record-dense,batch-dense` every test that has a broker runs
+# over these; else over what its mark `storage` says, which those have where the layout matters most. The mark
+# `only_storage` is for tests that speak of the entries of one layout, or of offsets of one kind.
 STORAGE = {
     "record": (),
     "batch": ("--default-storage-layout", "batch"),
@@ -39,9 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("storage")
-    if mark and "storage" in metafunc.fixturenames:
-        given = metafunc.config.getoption("--storage")
-        metafunc.parametrize("storage", given.split(",") if given else mark.args, indirect=True, scope="session")
+    given = metafunc.config.getoption("--storage")
+    if "storage" in metafunc.fixturenames and (mark or given):
+        kinds = given.split(",") if given else mark.args
+        for only in metafunc.definition.iter_markers("only_storage"):
+            kinds = [kind for kind in kinds if kind in only.args]
+        metafunc.parametrize("storage", kinds, indirect=True, scope="session")
 
 
 SPARK_SESSION = tuple(f"tests/spark/test_{name}.py" for name in ("stream", "batch", "values", "archive"))

@@ -88,6 +88,7 @@ def check(server: KetchServer, writer: FullSpeed) -> None:
 
 
 @pytest.mark.storage("record", "batch")
+@pytest.mark.only_storage("record", "batch")
 def test_broker_killed(start_ketch: Callable[..., KetchServer], topic: str) -> None:
     server = start_ketch("--default-partitions", str(PARTITIONS))
 
@@ -98,11 +99,13 @@ def test_broker_killed(start_ketch: Callable[..., KetchServer], topic: str) -> N
     check(server, crash_repeatedly(server, topic, crash))
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_valkey_killed(start_ketch: Callable[..., KetchServer], topic: str) -> None:
     server = start_ketch("--default-partitions", str(PARTITIONS), "--fsync", "always")
     check(server, crash_repeatedly(server, topic, server.kill_valkey))
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_redis_hangs(start_ketch: Callable[..., KetchServer], topic: str) -> None:
     """A Redis that is stopped, not gone: producers get a retriable error in time and go on when it moves again."""
     server = start_ketch("--default-partitions", str(PARTITIONS), "--redis-timeout-ms", "500")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -39,6 +40,7 @@ class Produced:
         self.offsets[message.value()] = message.offset()
 
 
+@pytest.mark.only_storage("record")
 def test_behind_a_stream_that_is_ahead_of_the_clock(broker: KetchServer, topic: str) -> None:
     stream = create(broker, topic)
     ahead = int(time.time() * 1000) + HOUR_MS
@@ -61,6 +63,7 @@ def test_more_records_than_a_millisecond_has_sequences(broker: KetchServer, topi
     assert offsets == list(range(offsets[0], offsets[0] + 3000))
 
 
+@pytest.mark.only_storage("record")
 def test_a_record_too_wide_for_lua_among_other_writers(broker: KetchServer, topic: str) -> None:
     """10,000 headers, while a native client writes: no script can choose its id, and it lands all the same."""
     stream = create(broker, topic)

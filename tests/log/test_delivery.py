@@ -267,6 +267,7 @@ def test_entries_deleted_in_the_middle(reader: Reader) -> None:
     assert reader.read(offsets[1]) == offsets[3:]
 
 
+@pytest.mark.only_storage("record")
 def test_nothing_is_tracked(start_ketch: Callable[..., KetchServer], topic: str) -> None:
     server = start_ketch("--group-pending-max", "0")
     with Reader(server, topic) as reader:
@@ -278,6 +279,7 @@ def test_nothing_is_tracked(start_ketch: Callable[..., KetchServer], topic: str)
         assert reader.lags(0)
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_metrics_say_which_of_the_two(start_ketch: Callable[..., KetchServer], topic: str) -> None:
     server = start_ketch("--group-pending-max", "5", "--http-port", "0")
     port = server.log.split(", http 127.0.0.1:")[1].split(",")[0]

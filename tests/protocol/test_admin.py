@@ -52,6 +52,7 @@ def offsets(kafka: Kafka, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("version", versions(DELETE_RECORDS))
+@pytest.mark.only_storage("record", "record-dense")
 def test_records_deleted(kafka: Kafka, broker: KetchServer, either: str, version: int) -> None:
     written = ten(kafka, either)
     assert delete(kafka, either, written[7], version=version) == (0, written[7])
@@ -72,6 +73,7 @@ def test_all_records_deleted(kafka: Kafka, broker: KetchServer, either: str) -> 
     assert offsets(kafka, either) == written
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_the_log_starts_where_it_was_asked_to(kafka: Kafka, broker: KetchServer, either: str) -> None:
     """No record lies there: the next one is later, or there is none."""
     written = ten(kafka, either)
@@ -85,6 +87,7 @@ def test_the_log_starts_where_it_was_asked_to(kafka: Kafka, broker: KetchServer,
     assert delete(kafka, either, written[9]) == (0, written[9] + 1), "it was trimmed up to the end by someone else"
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_nothing_lies_below(kafka: Kafka, topic: str) -> None:
     """With time ids the log starts when the topic was made, before its first record."""
     kafka.create(topic)

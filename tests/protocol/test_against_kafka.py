@@ -90,6 +90,7 @@ def compare(both: tuple[Kafka, Kafka], topic: str) -> Callable[[Callable[[Kafka,
 
 # Kafka dies of null records and of a record count of a billion without an answer.
 @pytest.mark.parametrize("case", [name for name in REFUSED if name not in ("null", "a billion records")])
+@pytest.mark.only_storage("record", "record-dense")
 def test_what_produce_refuses(both: tuple[Kafka, Kafka], topic: str, case: str) -> None:
     codes = []
     for client in both:

@@ -65,6 +65,7 @@ def test_the_log_starts_where_the_topic_began_until_it_is_trimmed(log: Log) -> N
     assert log.offsets(start) == [base + n for n in range(5)]
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_trimmed_partly(log: Log) -> None:
     base = log.write()
     log.redis.xtrim(log.stream, maxlen=2, approximate=False)
@@ -73,6 +74,7 @@ def test_trimmed_partly(log: Log) -> None:
     assert log.offsets() == [base + 3, base + 4]
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_trimmed_by_id(log: Log) -> None:
     base = log.write()
     log.redis.xtrim(log.stream, minid=log.entry(base + 1), approximate=False)
@@ -110,6 +112,7 @@ def test_emptied_behind_a_consumer_that_had_read_everything(
     assert log.offsets(end) == [base + n for n in range(5)]
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_the_tail_deleted(log: Log) -> None:
     base = log.write()
     log.redis.xdel(log.stream, log.entry(base + 3), log.entry(base + 4))
@@ -122,6 +125,7 @@ def test_the_tail_deleted(log: Log) -> None:
     assert log.write() >= base + 5
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_a_hole_in_the_middle(log: Log) -> None:
     base = log.write()
     log.redis.xdel(log.stream, log.entry(base + 1), log.entry(base + 2))
@@ -129,6 +133,7 @@ def test_a_hole_in_the_middle(log: Log) -> None:
     assert log.offsets(base) == [base, base + 3, base + 4]
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_the_head_deleted(log: Log) -> None:
     base = log.write()
     log.redis.xdel(log.stream, log.entry(base))
