@@ -85,7 +85,7 @@ class Session:
             if place in self.targets:
                 self._due.setdefault(place, self.targets[place])
             else:
-                self.waiter.discard(stream)
+                self._places.pop(stream, None)
         return list(self._due.values())
 
     def watch(self, target: Target, stream: bytes) -> None:

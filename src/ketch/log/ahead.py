@@ -19,7 +19,7 @@ from ketch.store.streams import StreamInfo
 _SLOTS = 16  # of the whole broker: each may hold a fetch's worth of entries
 _STALE_S = 1.0  # a reader that has not come by then has gone elsewhere
 
-_TAILS = 256  # partitions whose newest records are kept for the next reader
+_TAILS = 256  # places whose newest records are kept for the next reader
 _TAIL_BYTES = 1 << 16  # of one of them
 
 _Place = tuple[bytes, int]  # stream and offset
@@ -47,35 +47,38 @@ class ReadAhead:
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    offset: int
     info: StreamInfo  # the stream's state that it was read in, the very object: a change makes another
     max_bytes: int  # that its reader took
     chunk: asyncio.Future[Chunk]
 
 
 class Tails:
-    """What was read last of each partition, for whoever asks the same while the stream has not changed."""
+    """What was read last from each place, for whoever asks the same while the stream has not changed.
+
+    Readers that are behind by one write and those that are not take turns: so a partition may have several places.
+    """
 
     def __init__(self) -> None:
-        self._tails: OrderedDict[bytes, _Tail] = OrderedDict()  # by stream, the latest last
+        self._tails: OrderedDict[_Place, _Tail] = OrderedDict()  # the latest last
 
     async def read(
         self, stream: bytes, offset: int, info: StreamInfo, max_bytes: int, read: Callable[[], Awaitable[Chunk]]
     ) -> Chunk:
         """The chunk from `offset` on, by calling `read` unless somebody who takes as much has just done so."""
-        tail = self._tails.get(stream)
-        if tail is not None and tail.offset == offset and tail.info is info and tail.max_bytes >= max_bytes:
+        place = stream, offset
+        tail = self._tails.get(place)
+        if tail is not None and tail.info is info and tail.max_bytes >= max_bytes:
             chunk = await asyncio.shield(tail.chunk)
             return chunk if chunk.size <= max_bytes else await read()
-        tail = _Tail(offset, info, max_bytes, asyncio.ensure_future(read()))
-        self._tails[stream] = tail
-        self._tails.move_to_end(stream)
+        tail = _Tail(info, max_bytes, asyncio.ensure_future(read()))
+        self._tails[place] = tail
+        self._tails.move_to_end(place)
         if len(self._tails) > _TAILS:
             self._tails.popitem(last=False)
-        tail.chunk.add_done_callback(lambda chunk: self._done(stream, tail, chunk))
+        tail.chunk.add_done_callback(lambda chunk: self._done(place, tail, chunk))
         return await asyncio.shield(tail.chunk)
 
-    def _done(self, stream: bytes, tail: _Tail, chunk: asyncio.Future[Any]) -> None:
+    def _done(self, place: _Place, tail: _Tail, chunk: asyncio.Future[Any]) -> None:
         failed = chunk.cancelled() or chunk.exception() is not None
-        if (failed or chunk.result().size > _TAIL_BYTES) and self._tails.get(stream) is tail:
-            del self._tails[stream]
+        if (failed or chunk.result().size > _TAIL_BYTES) and self._tails.get(place) is tail:
+            del self._tails[place]

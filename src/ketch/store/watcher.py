@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from functools import partial
 from typing import Any
 
 from ketch.errors import KetchError, StorageUnavailable
@@ -23,9 +24,10 @@ _PING = pack("PING")
 
 
 class Waiter:
-    """Somebody's interest in some streams, until it is closed.
+    """Somebody's interest in the next change of some streams.
 
-    Whoever adds a stream before reading its `info` misses no change.
+    Whoever adds a stream before reading its `info` misses no change. One that has changed is to be added again: so
+    whoever has gone without a word costs nothing more.
     """
 
     __slots__ = ("_fired", "_streams", "_waiters", "changed")
@@ -41,17 +43,13 @@ class Waiter:
             self._streams.add(stream)
             self._waiters.setdefault(stream, set()).add(self)
 
-    def discard(self, stream: bytes) -> None:
-        self._streams.discard(stream)
-        waiting = self._waiters.get(stream)
-        if waiting is not None:
+    def close(self) -> None:
+        for stream in self._streams:
+            waiting = self._waiters.get(stream, set())
             waiting.discard(self)
             if not waiting:
-                del self._waiters[stream]
-
-    def close(self) -> None:
-        for stream in tuple(self._streams):
-            self.discard(stream)
+                self._waiters.pop(stream, None)
+        self._streams.clear()
 
     def take(self) -> set[bytes]:
         """The streams that have changed since the last call."""
@@ -64,6 +62,7 @@ class Waiter:
         await self._fired.wait()
 
     def fire(self, stream: bytes) -> None:
+        self._streams.discard(stream)
         self.changed.add(stream)
         self._fired.set()
 
@@ -80,7 +79,8 @@ class Watcher:
         self._link = Link("watch", address, timeout, self._track, self._drop_all, self._pushed)
         self._max_age = max_age
         self._known: dict[bytes, tuple[float, StreamInfo]] = {}
-        self._asked: dict[bytes, asyncio.Future[bytes]] = {}
+        self._before: dict[bytes, StreamInfo] = {}  # the last that was known of those that have changed
+        self._asked: dict[bytes, asyncio.Future[StreamInfo]] = {}
         self._verified = 0.0  # when the last PING was sent that was answered
         self._verifying: asyncio.Future[bytes] | None = None
         self._waiters: dict[bytes, set[Waiter]] = {}
@@ -108,8 +108,7 @@ class Watcher:
             known = self._known.get(stream)
         if known is not None:
             return known[1]
-        self._ask(stream, command)
-        return parse_info(parse(await asyncio.shield(self._asked[stream])))
+        return await asyncio.shield(self._ask(stream, command))
 
     def prefetch(self, stream: bytes, command: bytes) -> None:
         """Has `info` asked already what it will have to ask, so that many streams take one round trip."""
@@ -117,10 +116,13 @@ class Watcher:
             with contextlib.suppress(StorageUnavailable):  # `info` will say it
                 self._ask(stream, command)
 
-    def _ask(self, stream: bytes, command: bytes) -> None:
-        if stream not in self._asked:
-            asked = self._asked[stream] = self._link.pipe.send(command)
-            asked.add_done_callback(lambda answer: self._answered(stream, answer))
+    def _ask(self, stream: bytes, command: bytes) -> asyncio.Future[StreamInfo]:
+        asked = self._asked.get(stream)
+        if asked is None:
+            answer = self._link.pipe.send(command)
+            asked = self._asked[stream] = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(partial(self._answered, stream, asked))
+        return asked
 
     async def _verify(self) -> None:
         if self._verifying is None:
@@ -139,12 +141,19 @@ class Watcher:
         """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
         return parse_info(parse(await self._link.pipe.send(command)))
 
-    def _answered(self, stream: bytes, answer: asyncio.Future[bytes]) -> None:
-        self._asked.pop(stream, None)
-        if answer.cancelled() or answer.exception() is not None:
+    def _answered(self, stream: bytes, asked: asyncio.Future[StreamInfo], answer: asyncio.Future[bytes]) -> None:
+        del self._asked[stream]
+        try:
+            info = parse_info(parse(answer.result()))
+        except KetchError as error:
+            asked.set_exception(error)
+            asked.exception()  # nobody may have waited for it
             return
-        with contextlib.suppress(KetchError):  # who asked sees it
-            self._known[stream] = (time.monotonic(), parse_info(parse(answer.result())))
+        before = self._before.pop(stream, info)
+        # Our own write is heard of twice, and nothing has changed since. It is the same object then: see `log.ahead`.
+        info = before if before == info else info
+        self._known[stream] = (time.monotonic(), info)
+        asked.set_result(info)
 
     def waiter(self) -> Waiter:
         """One that waits for nothing yet."""
@@ -152,8 +161,10 @@ class Watcher:
 
     def changed(self, stream: bytes) -> None:
         """Something was written: what is known of the stream is no longer true."""
-        self._known.pop(stream, None)
-        for waiter in self._waiters.get(stream, ()):
+        known = self._known.pop(stream, None)
+        if known is not None:
+            self._before[stream] = known[1]
+        for waiter in self._waiters.pop(stream, ()):
             waiter.fire(stream)
 
     def close(self) -> None:

@@ -127,9 +127,10 @@ async def _look(request: Request, session: Session, results: dict[Place, _Result
         await _find(request, session, result)
     for result in looked:
         await _locate(request, result)
-    broker = request.broker
-    async with broker.fetching_cold if any(map(_is_cold, looked)) else broker.fetching:
-        await _fill(request, looked)
+    if any(map(_has_data, looked)):
+        broker = request.broker
+        async with broker.fetching_cold if any(map(_is_cold, looked)) else broker.fetching:
+            await _fill(request, looked)
     for result in looked:
         results[result.target.place] = result
         if not (result.error or _has_data(result)):
@@ -151,7 +152,10 @@ async def _fill_room(request: Request, results: list[_Result], room: int) -> Non
     first = True
     while ready and (room > 0 or first):
         reads = _next(ready, room, first)
-        await asyncio.gather(*(_read(request, result, limit) for result, limit in reads))
+        if len(reads) == 1:
+            await _read(request, *reads[0])
+        else:
+            await asyncio.gather(*(_read(request, result, limit) for result, limit in reads))
         read = sum(len(result.records) for result, _ in reads)
         room -= read
         first = first and not read
