@@ -161,15 +161,15 @@ class Appender:
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         if self._mode is _Mode.FAST:
             base = max(self._now_offset(), self._codec.to_offset(*self._last) + 1)
-            expected: streams.Id | None = self._last
-            if entry.wide and entry.attempts and self._last != streams.ZERO and not self._codec.dense:
-                expected, base = None, base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._codec.bits)
-            payload, replies = streams.encode_transaction(
-                self._keys, self._codec, expected, base, entry.batch, producer
-            )
-            reply = self._link.pipe.send(payload, replies)
+            single = None
+            if entry.batch.entries == 1:
+                single = streams.encode_single(self._keys, self._codec, self._last, base, entry.batch, producer)
+            if single is not None:
+                reply = self._link.pipe.send(single)
+                reply.add_done_callback(partial(self._landed_at, entry, base, streams.read_single))
+            else:
+                base = self._send_transaction(entry, base, producer)
             self._last = self._codec.to_id(base + entry.batch.count - 1)
-            reply.add_done_callback(partial(self._transacted, entry, base))
         else:
             payload = streams.encode_append(self._keys, self._codec, self._now_offset(), entry.batch, producer)
             reply = self._link.pipe.send(payload)
@@ -181,6 +181,15 @@ class Appender:
             state.advance(epoch, first, entry.batch.count, entry.future)
             self._producers[pid] = state  # the latest comes last
 
+    def _send_transaction(self, entry: _Append, base: int, producer: Producer | None) -> int:
+        expected: streams.Id | None = self._last
+        if entry.wide and entry.attempts and self._last != streams.ZERO and not self._codec.dense:
+            expected, base = None, base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._codec.bits)
+        payload, replies = streams.encode_transaction(self._keys, self._codec, expected, base, entry.batch, producer)
+        reply = self._link.pipe.send(payload, replies)
+        reply.add_done_callback(partial(self._landed_at, entry, base, streams.read_transaction))
+        return base
+
     def _now_offset(self) -> int:
         if self._codec.dense:
             return 0
@@ -188,9 +197,11 @@ class Appender:
 
     # -- answers
 
-    def _transacted(self, entry: _Append, base: int, reply: asyncio.Future[bytes]) -> None:
+    def _landed_at(
+        self, entry: _Append, base: int, read: Callable[[bytes], bool], reply: asyncio.Future[bytes]
+    ) -> None:
         try:
-            if streams.read_transaction(reply.result()):
+            if read(reply.result()):
                 self._stored(entry, base)
             else:
                 self._refuse(entry)

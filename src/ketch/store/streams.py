@@ -137,6 +137,34 @@ def encode_transaction(
     return b"".join((_MULTI, guard, adds, release, _EXEC)), batch.entries + 4
 
 
+def encode_single(
+    keys: tuple[bytes, bytes, bytes],
+    codec: OffsetCodec,
+    expected: Id,
+    base: int,
+    batch: Payload,
+    producer: Producer | None,
+) -> bytes | None:
+    """As `encode_transaction`, of a batch that is one entry; one reply, for `read_single`.
+
+    None for an entry too wide for Lua.
+    """
+    arguments, count = batch.arguments()
+    if count > scripts.WIDEST:
+        return None
+    words = _producer_words(producer)
+    if words:
+        words = (*words, codec.format_id(*codec.to_id(base)))
+    end = codec.format_id(*codec.to_id(base + batch.count - 1))
+    head = ("EVAL", scripts.SINGLE, 3, *keys, codec.format_id(*expected), end, len(words), *words)
+    return _call(head, *_without_count(arguments, count))
+
+
+def read_single(reply: bytes) -> bool:
+    """Whether the batch landed; raises as `read_transaction`."""
+    return bool(checked(parse(reply)))
+
+
 def read_transaction(reply: bytes) -> bool:
     """Whether the batch landed; False when another writer came in between and nothing of it was stored.
 
@@ -164,8 +192,19 @@ def encode_append(
         "EVAL", scripts.APPEND, 2, stream, producers,
         codec.bits, *codec.to_id(floor), batch.count // batch.entries, len(words), *words,
     )  # fmt: skip
+    return _call(head, arguments, count)
+
+
+def _call(head: tuple[bytes | str | int, ...], arguments: bytes | memoryview, count: int) -> bytes:
+    """A command whose last `count` arguments are encoded already."""
     packed = pack(*head)
-    return b"*%d" % (len(head) + count) + packed[packed.index(b"\r") :] + arguments
+    return b"".join((b"*%d" % (len(head) + count), packed[packed.index(b"\r") :], arguments))
+
+
+def _without_count(arguments: bytes, count: int) -> tuple[memoryview, int]:
+    """`Payload.arguments` of one entry, less the number of its fields and values."""
+    begin = arguments.index(b"\r\n", arguments.index(b"\r\n") + 2) + 2
+    return memoryview(arguments)[begin:], count - 1
 
 
 def read_append(reply: bytes, codec: OffsetCodec) -> int | Refusal:
