@@ -27,6 +27,8 @@ system; the Valkey under Ketch acknowledges what is in its append-only file's bu
 (`appendfsync everysec`). Producers ask for `acks=all`, one replica.
 """
 
+_LIMITS = Path(__file__).with_name("limits.md")  # by hand: what stands in the way of a target, and how that was seen
+
 
 def write(result: Result, page: Path, drawings: Path) -> None:
     """BENCHMARKS.md and its plots."""
@@ -38,6 +40,7 @@ def write(result: Result, page: Path, drawings: Path) -> None:
             shown = [path for path in drawn if path.stem.startswith(scenario.name)]
             parts += [f"![{path.stem}]({path.relative_to(page.parent)})\n" for path in shown]
     parts += _left_out(result)
+    parts.append(_LIMITS.read_text())
     page.write_text("\n".join(parts))
 
 
