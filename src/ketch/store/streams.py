@@ -152,7 +152,7 @@ def encode_single(
     arguments, count = batch.arguments()
     if count > scripts.WIDEST:
         return None
-    words = _producer_words(producer)
+    words: tuple[bytes | str | int, ...] = _producer_words(producer)
     if words:
         words = (*words, codec.format_id(*codec.to_id(base)))
     end = codec.format_id(*codec.to_id(base + batch.count - 1))
