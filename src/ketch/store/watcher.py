@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import Any
 
-from ketch.errors import KetchError, StorageUnavailable
+from ketch.errors import StorageUnavailable
 from ketch.store.link import Link
 from ketch.store.pipe import Pipe, pack, parse
 from ketch.store.streams import StreamInfo, parse_info
@@ -145,7 +145,7 @@ class Watcher:
         del self._asked[stream]
         try:
             info = parse_info(parse(answer.result()))
-        except KetchError as error:
+        except Exception as error:  # a reply that cannot be read, too: who asked must not wait for ever
             asked.set_exception(error)
             asked.exception()  # nobody may have waited for it
             return
