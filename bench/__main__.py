@@ -1,13 +1,15 @@
 """`python -m bench [run|compare A B|render [FILE]]`.
 
-run measures, keeps the numbers in bench/results and, when all of it ran, writes BENCHMARKS.md and bench/plots; compare
-shows what changed from one kept run to another; render writes the page again from a kept run, by default the newest.
+run measures, keeps the numbers in bench/results behind every round and, when all of it ran, writes BENCHMARKS.md and
+bench/plots; compare shows what changed from one kept run to another; render writes the page from a kept run, by default
+the newest, and of one that was stopped from the rounds that it has.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from rich.console import Console
 from bench import compare, report, results
 from bench.contestants import CONTESTANTS
 from bench.model import ROUNDS, BenchError
+from bench.results import Result
 from bench.runner import QUICK, Plan, carry_out
 
 _HERE = Path(__file__).parent
@@ -63,13 +66,32 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.factor * (QUICK if arguments.quick else 1),
         arguments.quick,
     )
-    result = carry_out(plan)
-    print(f"kept in {result.save(arguments.results)}")
+    result = _measured(plan, arguments.results)
     report.summary(result, Console())
     if not (plan.only or plan.contestants or plan.factor != 1):
         report.write(result, _PAGE, _HERE / "plots")
         print(f"wrote {_PAGE.name} and {_HERE.name}/plots")
     return 1 if result.failed else 0
+
+
+def _measured(plan: Plan, directory: Path) -> Result:
+    # As Ctrl-C: the servers are stopped, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    kept, path = Result({}), Path()
+    try:
+        for kept in carry_out(plan):
+            path = kept.save(directory)
+    except KeyboardInterrupt:
+        raise BenchError(_stopped(len(kept.seconds), path)) from None
+    print(f"kept in {path}")
+    return kept
+
+
+def _stopped(rounds: int, path: Path) -> str:
+    if not rounds:
+        return "stopped in the first round, of which nothing is kept"
+    whole = "the whole round" if rounds == 1 else f"the {rounds} whole rounds"
+    return f"stopped; {whole} before that can be had with: python -m bench render {path}"
 
 
 def _parts(words: str) -> tuple[str, ...]:

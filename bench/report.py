@@ -18,9 +18,10 @@ from bench.scenarios import SCENARIOS
 _INTRO = """# Benchmarks
 
 Made by `make bench`; do not edit. Ketch in both of its layouts beside Apache Kafka 4.1 and raw Redis commands, in one
-run on one machine. Every round starts each server afresh and puts all scenarios on it, contestants in turn; a number is
-the median of the rounds with the smallest and the largest, a ratio the median of the rounds' own ratios. Client,
-broker and store share the machine's cores, so only ratios carry over to another machine.
+run on one machine. Every round starts each server afresh and puts the scenarios on it, contestants in turn; a number is
+the median of the rounds with the smallest and the largest, a ratio the median of the rounds' own ratios with theirs.
+The slower scenarios run in the first rounds only: each table says in how many. Client, broker and store share the
+machine's cores, so only ratios carry over to another machine.
 
 Durability is the same on both sides: Kafka acknowledges what is in the page cache and leaves the flush to the operating
 system; the Valkey under Ketch acknowledges what is in its append-only file's buffer and flushes once a second
@@ -52,15 +53,24 @@ def _facts(result: Result) -> str:
             f" Other work took {median(result.busy):.0%} of the machine before the contestants' turns (median; at most "
         )
         other += f"{max(result.busy):.0%}): the less, the more a number means."
-    return f"Measured at {result.at} on: {told}.{other}\n"
+    return f"Measured at {result.at}{_length(result)} on: {told}.{other}\n"
+
+
+def _length(result: Result) -> str:
+    if not result.seconds:
+        return ""
+    whole = len(result.seconds)
+    stopped = f" (of {result.asked}: the run was stopped)" if whole < result.asked else ""
+    return f" in {rounds([whole])}{stopped}, which took {sum(result.seconds) / 60:.0f} min,"
 
 
 def _targets(result: Result) -> str:
-    lines = ["| scenario | target | measured | met |", "|---|---|---|---|"]
+    lines = ["| scenario | target | measured | rounds | met |", "|---|---|---|---|---|"]
     for scenario in SCENARIOS:
         for target in scenario.targets:
             if found := verdicts(result, scenario.name, [target]):
-                lines.append(f"| {scenario.title} | {describe(target)} | {_worst(found)} | {_met(found)} |")
+                cells = (scenario.title, describe(target), _worst(found), _several(_counts(found)), _met(found))
+                lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -96,6 +106,21 @@ def _worst(found: list[Verdict]) -> str:
     return f"{spread(worst.measured)}{where}"
 
 
+def _counts(found: list[Verdict]) -> list[int]:
+    return [len(verdict.measured) for verdict in found]
+
+
+def rounds(counts: Iterable[int]) -> str:
+    """ "5 rounds", and the fewest and the most where rows differ."""
+    told = _several(counts)
+    return f"{told} round{'' if told == '1' else 's'}"
+
+
+def _several(counts: Iterable[int]) -> str:
+    found = sorted(set(counts))
+    return f"{found[0]}-{found[-1]}" if found[1:] else f"{found[0]}"
+
+
 def _met(found: list[Verdict]) -> str:
     if found[0].target.reported:
         return "reported"
@@ -115,10 +140,11 @@ def _section(result: Result, scenario: Scenario) -> list[str]:
 
 
 def _table(rows: dict[Row, dict[int, float]], metric: str, judged: list[Verdict]) -> str:
-    mine = {row: rounds for row, rounds in rows.items() if row.metric == metric}
+    mine = {row: values for row, values in rows.items() if row.metric == metric}
     contestants = [name for name in SHOWN if any(row.contestant == name for row in mine)]
     last = ["against the target"] if judged else []
-    heads = [METRICS[metric].unit, "client", *(SHOWN[name] for name in contestants), *last]
+    unit = f"{METRICS[metric].unit}, {rounds(len(values) for values in mine.values())}"
+    heads = [unit, "client", *(SHOWN[name] for name in contestants), *last]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for load, client in _rows(mine):
         cells = [_cell(mine, contestant, load, client, metric) for contestant in contestants]
@@ -142,7 +168,7 @@ def _words(load: str, part: slice) -> str:
 
 def _cell(rows: dict[Row, dict[int, float]], contestant: str, load: str, client: str, metric: str) -> str:
     where = (contestant, load, client)
-    values = next((rounds for row, rounds in rows.items() if (row.contestant, row.load, row.client) == where), {})
+    values = next((found for row, found in rows.items() if (row.contestant, row.load, row.client) == where), {})
     return spread([value * METRICS[metric].scale for value in values.values()]) if values else ""
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from bench.model import METRICS, BenchError, Sample, Target
 
+_REST = ("at", "machine", "quick", "asked", "seconds", "busy", "skipped", "failed")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -30,12 +32,15 @@ class Result:
     """One run of the harness.
 
     `values` holds a number a round for each row, `skipped` and `failed` one sentence for what gave none, and `busy` the
-    share of the machine, 0 to 1, that others had before each contestant's turn.
+    share of the machine, 0 to 1, that others had before each contestant's turn. `seconds` is what each whole round
+    took; a run that was stopped has fewer of them than were `asked` for.
     """
 
     machine: dict[str, str]
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     quick: bool = False
+    asked: int = 0
+    seconds: list[float] = field(default_factory=list)
     values: dict[Row, dict[int, float]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -46,12 +51,13 @@ class Result:
         self.values.setdefault(row, {})[turn] = sample.value
 
     def save(self, directory: Path) -> Path:
+        """Over what the same run has saved before; whoever stops it meanwhile still has that."""
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+        path = directory / f"{datetime.fromisoformat(self.at):%Y%m%d-%H%M%S}.json"
         rows = [{**asdict(row), "rounds": rounds} for row, rounds in self.values.items()]
-        rest = {name: getattr(self, name) for name in ("at", "machine", "quick", "busy", "skipped", "failed")}
-        path.write_text(json.dumps({**rest, "rows": rows}, indent=1))
-        return path
+        rest = {name: getattr(self, name) for name in _REST}
+        path.with_suffix(".part").write_text(json.dumps({**rest, "rows": rows}, indent=1))
+        return path.with_suffix(".part").replace(path)
 
     def of(self, scenario: str) -> dict[Row, dict[int, float]]:
         return {row: rounds for row, rounds in self.values.items() if row.scenario == scenario}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,21 +67,25 @@ class Plan:
         return CONTESTANTS if turn % 2 == 0 else CONTESTANTS[::-1]
 
 
-def carry_out(plan: Plan) -> Result:
-    """Runs the plan with a progress bar.
+def carry_out(plan: Plan) -> Iterator[Result]:
+    """Runs the plan with a progress bar; gives the same result, fuller each time, behind every round.
 
     Raises:
         BenchError: nothing is to be done.
     """
-    result = Result(machine.facts(), quick=plan.quick)
+    result = Result(machine.facts(), quick=plan.quick, asked=plan.rounds)
     total = sum(len(plan.work(turn, made.name)) for turn in range(plan.rounds) for made in CONTESTANTS)
     if not total:
         raise BenchError(f"nothing is named by --only {','.join(plan.only)}")
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(file=sys.stdout)
     with Progress(TextColumn("{task.description:40}"), *columns, console=console) as progress:
-        _Rounds(plan, result, progress, progress.add_task("", total=total)).run()
-    return result
+        rounds = _Rounds(plan, result, progress, progress.add_task("", total=total))
+        for turn in range(plan.rounds):
+            begin = time.monotonic()
+            rounds.run(turn)
+            result.seconds.append(time.monotonic() - begin)
+            yield result
 
 
 class _Rounds:
@@ -92,15 +97,14 @@ class _Rounds:
         self._progress = progress
         self._task = task
 
-    def run(self) -> None:
-        for turn in range(self._plan.rounds):
-            for made in self._plan.turn(turn):
-                work = self._plan.work(turn, made.name)
-                if work and made.name not in self._result.skipped:
-                    self._describe(turn, made.name, "starting")
-                    self._guard(made.name, partial(self._contest, made, turn, work))
-                elif work:
-                    self._advance(len(work))
+    def run(self, turn: int) -> None:
+        for made in self._plan.turn(turn):
+            work = self._plan.work(turn, made.name)
+            if work and made.name not in self._result.skipped:
+                self._describe(turn, made.name, "starting")
+                self._guard(made.name, partial(self._contest, made, turn, work))
+            elif work:
+                self._advance(len(work))
 
     def _contest(self, made: type[Server], turn: int, work: list[Scenario]) -> None:
         self._result.busy.append(machine.busy())

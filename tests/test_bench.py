@@ -40,6 +40,33 @@ def test_a_part_runs_and_is_kept(tmp_path: Path) -> None:
     assert "1.00" in compared.stdout
 
 
+def test_a_run_that_is_stopped_keeps_its_whole_rounds(tmp_path: Path) -> None:
+    """By SIGTERM, since a shell may have its background jobs ignore SIGINT."""
+    part = ["--only", "throughput+100 B/raw", "--contestants", "valkey", "--factor", "0.0005", "--rounds", "1000"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "bench", *part, "--results", str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=_ROOT, stdout=pipe, stderr=pipe, text=True, env=env) as run:
+        assert run.stdout is not None
+        next(line for line in run.stdout if line.startswith("2 "))  # so that the first round is whole
+        run.terminate()
+        _, said = run.communicate()
+    (kept,) = tmp_path.iterdir()
+    result = results.load(kept)
+    whole = len(result.seconds)
+    assert (whole >= 1, result.asked) == (True, 1000)
+    assert said.startswith("bench: stopped; the ")
+    assert said.endswith(f": python -m bench render {kept}\n")
+    assert said.count("\n") == 1
+    assert result.values
+    assert all(list(values) == list(range(whole)) for values in result.values.values())
+
+    report.write(result, tmp_path / "page.md", tmp_path / "plots")
+    text = (tmp_path / "page.md").read_text()
+    assert f" in {report.rounds([whole])} (of 1000: the run was stopped), which took " in text
+    assert f"| thousand records/s, {report.rounds([whole])} | client |" in text
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
