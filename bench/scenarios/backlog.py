@@ -9,15 +9,16 @@ from typing import ClassVar
 from confluent_kafka import Consumer, TopicPartition
 
 from bench import tools
-from bench.contestants import Server
+from bench.contestants import Ketch, Server
 from bench.model import BenchError, Run, Sample, Scenario, Target
 from bench.processes import settle
 from bench.scenarios.throughput import timed
 
 BACKLOGS = (0, 1_000_000, 10_000_000)
-_RECORDS = 300_000
-_REPEATS = 3
+_RECORDS = {"ketch": 300_000, "ketch-batch": 500_000}
+_TURNS = 5
 _CHUNK = 1_000_000
+_REWRITE_SECONDS = 60.0
 
 
 def behind(verb: str, backlog: int) -> str:
@@ -30,8 +31,9 @@ class Backlog(Scenario):
     name: ClassVar[str] = "backlog"
     title: ClassVar[str] = "Backlog"
     note: ClassVar[str] = (
-        f"{_RECORDS:,} records of 100 bytes through kcat onto streams that hold none, 1 million and 10 million; then "
-        f"confluent-kafka reads what was added. The streams take turns, the median of {_REPEATS} is one round's number."
+        f"{_RECORDS['ketch']:,} records of 100 bytes (batch layout: {_RECORDS['ketch-batch']:,}) through kcat onto "
+        "streams that hold none, 1 million and 10 million; then confluent-kafka reads what was added. The streams are "
+        f"filled once and take turns, {_TURNS} each, with a new empty one every time; the median is one round's number."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
     rounds: ClassVar[int] = 1
@@ -49,24 +51,29 @@ class Backlog(Scenario):
         for backlog in BACKLOGS:
             server.create(f"backlog-{backlog}")
             _fill(server, f"backlog-{backlog}", run.count(backlog), run)
+        settle(server.pid, _REWRITE_SECONDS)
         rates: dict[str, list[float]] = {label.rpartition("/")[0]: [] for label in self.labels(server.name)}
-        for repeat in range(_REPEATS):
-            for backlog in BACKLOGS if repeat % 2 == 0 else BACKLOGS[::-1]:
-                topic = f"backlog-{backlog}" if backlog else f"empty-{repeat}"
+        for turn in range(_TURNS):
+            for backlog in BACKLOGS if turn % 2 == 0 else BACKLOGS[::-1]:
+                topic = f"backlog-{backlog}" if backlog else f"empty-{turn}"
                 if not backlog:
                     server.create(topic)
-                produced, consumed = _once(server, topic, run.count(_RECORDS))
+                produced, consumed = _once(server, topic, run.count(_RECORDS[server.name]))
                 rates[behind("produce", backlog)].append(produced)
                 rates[behind("consume", backlog)].append(consumed)
         for load, several in rates.items():
             yield Sample(load, "kcat", "rate", median(several))
-        server.delete(*(f"backlog-{backlog}" for backlog in BACKLOGS), *(f"empty-{i}" for i in range(_REPEATS)))
+        server.delete(*(f"backlog-{backlog}" for backlog in BACKLOGS), *(f"empty-{turn}" for turn in range(_TURNS)))
 
 
 def _fill(server: Server, topic: str, count: int, run: Run) -> None:
     chunk = run.count(_CHUNK)
-    for _ in range(count // chunk if count else 0):
-        tools.kcat_produce(server.kafka, topic, 100, chunk)
+    for _ in range(count // chunk):
+        if isinstance(server, Ketch) and not server.topic_configs:
+            # The record layout's entries, without a broker and so much sooner.
+            tools.raw(server, "produce", f"korvet:stream:{topic}:0", chunk, 100)
+        else:
+            tools.kcat_produce(server.kafka, topic, 100, chunk)
 
 
 def _once(server: Server, topic: str, count: int) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from bench.model import BenchError, Run, Sample, Scenario, Target
 from bench.processes import settle
 
 _RECORDS = 1_000_000
-_COMMITS = 3000
+_COMMITS = 1500
 _SESSION, _HEARTBEAT = 6000, 500  # ms
 _PATIENCE = 60.0
 _ASSIGNED, _GROUP = "consume 100 B, assigned", "consume 100 B, group and auto-commit"
@@ -44,6 +44,7 @@ class Groups(Scenario):
         Target("ketch-batch", "rate", least=0.9, loads=_GROUP, to_load=_ASSIGNED),
         Target("ketch", "seconds", most=1.05, loads=_DEATH, to="kafka"),
     )
+    rounds: ClassVar[int] = 3
 
     def labels(self, contestant: str) -> list[str]:
         # A group's members do not depend on the layout.

@@ -13,8 +13,8 @@ from bench.contestants import Server
 from bench.model import Run, Sample, Scenario, Target
 from bench.processes import settle, watch
 
-PARTITIONS = (1, 100, 1000)
-_RECORDS = 300_000
+_RECORDS = {1: 300_000, 100: 300_000, 1000: 150_000}
+PARTITIONS = tuple(_RECORDS)
 _ASKED = 20
 _POLL = 100  # ms
 _POLL_SECONDS = 3.0
@@ -60,7 +60,7 @@ class Partitions(Scenario):
             topic = f"wide-{partitions}"
             server.create(topic, partitions=partitions)
             if any(run.wants(f"{partitioned(verb, partitions)}/confluent") for verb in ("produce", "consume")):
-                yield from _through(server, topic, partitions, run.count(_RECORDS))
+                yield from _through(server, topic, partitions, run.count(_RECORDS[partitions]))
             if run.wants(f"{partitioned('metadata', partitions)}/confluent"):
                 yield Sample(partitioned("metadata", partitions), "confluent", "metadata", _metadata(server, topic))
             if partitions == PARTITIONS[-1] and run.wants(f"{partitioned('waiting', partitions)}/java"):

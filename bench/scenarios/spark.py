@@ -41,7 +41,7 @@ class Spark(Scenario):
         "Fetches: confluent-kafka reading one partition, before and after its records went to the archive."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
-    rounds: ClassVar[int] = 2
+    rounds: ClassVar[int] = 1
     quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
         target
