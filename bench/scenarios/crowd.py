@@ -138,5 +138,5 @@ class Slow(Scenario):
 
 
 def _busy_pair(server: Server, run: Run, load: str) -> Iterator[Sample]:
-    found = tools.end_to_end(server.kafka, "busy", run.count(2000, 500), 100)
+    found = tools.end_to_end(server.kafka, "busy", run.count(1500, 500), 100)
     yield from (Sample(load, "java", name, value) for name, value in found.items())

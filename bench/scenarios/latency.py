@@ -49,6 +49,6 @@ class Latency(Scenario):
             yield from (Sample(STEADY, "java", name, found[name]) for name in _PERCENTILES)
         if run.wants(f"{ALONE}/java"):
             settle(server.pid)
-            found = tools.end_to_end(server.kafka, "latency-alone", run.count(4000, 1000), 100)
+            found = tools.end_to_end(server.kafka, "latency-alone", run.count(2500, 1000), 100)
             yield from (Sample(ALONE, "java", name, found[name]) for name in _PERCENTILES)
         server.delete("latency-steady", "latency-alone")

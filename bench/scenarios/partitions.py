@@ -17,8 +17,8 @@ _RECORDS = {1: 300_000, 100: 300_000, 1000: 150_000}
 PARTITIONS = tuple(_RECORDS)
 _ASKED = 20
 _POLL = 100  # ms
-_POLL_SECONDS = 3.0
-_SETTLE_SECONDS = 6.0
+_POLL_SECONDS = 2.0
+_SETTLE_SECONDS = 5.0
 
 
 def partitioned(what: str, partitions: int) -> str:
@@ -36,7 +36,7 @@ class Partitions(Scenario):
         f"with nothing to read, fetch.max.wait.ms={_POLL}: the server's CPU per fetch, less what it takes without it."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
-    rounds: ClassVar[int] = 3
+    rounds: ClassVar[int] = 2
     quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
         target
