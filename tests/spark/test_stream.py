@@ -17,6 +17,7 @@ from tests.support.ketch import KetchServer, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.streaming import StreamingQuery
 
 Stream = Callable[..., "DataFrame"]
@@ -116,6 +117,32 @@ def test_what_comes_and_goes_while_it_runs(
         produce(broker, first, 10, start=30)
         eventually(lambda: rows_read(query) == 40, 60)
     assert numbers(spark, tmp_path) == list(range(40))
+
+
+@pytest.mark.parametrize("end_first", [False, True])  # PySpark before 4.2 asks for the end first
+def test_a_stream_from_latest_starts_while_records_come(
+    spark: SparkSession, broker: KetchServer, make_topic: MakeTopic, end_first: bool
+) -> None:
+    from ketch.spark.source import KetchDataSource
+
+    name = make_topic(1)
+
+    def reader() -> DataSourceStreamReader:
+        given = {"redis.url": broker.redis_url, "subscribe": name, "startingOffsets": "latest"}
+        return KetchDataSource(given).streamReader(KetchDataSource(given).schema())
+
+    first = reader()
+    begin = None if end_first else first.initialOffset()
+    produce(broker, name, 10)
+    end = first.latestOffset(begin, first.getDefaultReadLimit())
+    produce(broker, name, 10)
+    again = first.initialOffset()
+    assert again == (end if end_first else begin)
+    assert len(first.partitions(again, end)) == (0 if end_first else 1)
+    # A run that ended before its first micro-batch did has left the end of it alone.
+    second = reader()
+    assert not second.partitions(second.initialOffset(), end)
+    assert len(second.partitions(end, second.latestOffset(end, second.getDefaultReadLimit()))) == 1
 
 
 def test_loss_is_told(

@@ -26,7 +26,15 @@ from pyspark.sql.types import StructType
 
 from ketch.errors import ConfigError
 from ketch.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from ketch.spark.options import Offsets, ReadOptions, TopicPartition, include_headers, read_options, write_options
+from ketch.spark.options import (
+    LATEST,
+    Offsets,
+    ReadOptions,
+    TopicPartition,
+    include_headers,
+    read_options,
+    write_options,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,10 +148,15 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._marks: dict[tuple[TopicPartition, int], StreamInfo] = {}  # an end -> the stream as that was its end
         self._held_since: float | None = None  # minOffsetsPerTrigger: when records began to wait
         self._at: Offsets | None = None  # where the stream is, as far as this reader took it
+        self._first: Offsets | None = None  # where it begins, if this run is its first
 
     def initialOffset(self) -> dict[str, Any]:
-        self._at = self._ask(self._initial)
-        return _encode(self._at)
+        """Spark asks for it again as it plans the first micro-batch: "latest" has moved on by then."""
+        if self._first is None:
+            first, at = self._ask(self._initial), self._at or {}  # before PySpark 4.2 the end is asked for first
+            self._first = {key: min(offset, at.get(key, offset)) for key, offset in first.items()}
+            self._at = self._at or self._first
+        return _encode(self._first)
 
     def _initial(self, connection: Connection) -> Offsets:
         view = self._planner.view(connection)
@@ -214,9 +227,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[Range]:
         view = self._planner.view(connection)
         start = {key: start.get(key, view[key].start if key in view else 0) for key in end | start}
+        if start == self._first:
+            start = self._begun_before(start, end)
         self._check_loss(view, start, end)
         end = {key: offset for key, offset in end.items() if key in view}
         return self._planner.ranges(connection, view, start, end, again=True)
+
+    def _begun_before(self, start: Offsets, end: Offsets) -> Offsets:
+        """The start of a first micro-batch, which an earlier run may have planned and not finished.
+
+        Spark keeps its end alone. "latest" is any moment while a query starts, so then it was that end.
+        """
+        position = self._options.start
+        given = {} if position.offsets is None else position.offsets
+        latest = [key for key in end if given.get(key, position.everywhere) == LATEST]
+        return start | {key: min(start[key], end[key]) for key in latest}
 
     def _check_loss(self, view: View, start: Offsets, end: Offsets) -> None:
         gone = sorted(key for key in start if key not in view)
