@@ -42,6 +42,7 @@ METRICS = {
         Metric("commits", "commits/s", higher=True),
         Metric("seconds", "s"),
         Metric("p50", "p50 ms", floor=1.0),  # ProducerPerformance counts whole milliseconds
+        Metric("p90", "p90 ms", floor=1.0),
         Metric("p99", "p99 ms", floor=1.0),
         Metric("p99.9", "p99.9 ms", floor=1.0),
         Metric("reads", "reads of Redis per batch"),

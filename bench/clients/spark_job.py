@@ -1,9 +1,12 @@
-"""Reads and writes topics with Spark and prints {"load": seconds, ...}; runs under Ketch's PySpark and the connector's.
+"""Reads and writes topics with Spark and prints {"seconds": {load: s, ...}, "latency": {load: [ms, ...], ...}}.
+
+Runs under Ketch's PySpark and the connector's.
 
 Argument: JSON with
     `format` (ketch, kafka) and the `options` that name the server,
     `source` and `count`, a topic and its records; `warm` and `warm_count`, a smaller one,
     `sink`, a topic, and `rows`, how many to write to it,
+    `paced`: where set, a topic that gets records all the time, whose values are the time they were sent (ns),
     `jars` of the connector, `directory` for checkpoints and files,
     `archive`: where set, the Redis URL and data directory of a job that archives `source`
 """
@@ -18,8 +21,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
+
+_EARLY, _PACED = 200, 400  # records that are passed over, for a query starts slowly, and that count
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
+# docs/spark.md, "Latency". Set while a session runs, the second wants its own names and no cache.
+_FAST_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
 
 
 class Job:
@@ -80,6 +92,35 @@ class Job:
         writer = frame.write.format(self.options["format"]).options(**self.options["options"])
         return writer.mode("append").option("topic", self.options["sink"]).save
 
+    def latency(self, topic: str, name: str) -> list[float]:
+        """ms from the sending of each record to the moment that a foreachBatch function has it."""
+        found: list[float] = []
+
+        def sink(frame: DataFrame, _: int) -> None:
+            rows, now = frame.select("value").collect(), time.time_ns()
+            found.extend((now - int(row.value)) / 1e6 for row in rows)
+
+        source = self.session.readStream.format(self.options["format"]).options(**self.options["options"])
+        stream = source.option("subscribe", topic).option("startingOffsets", "latest").load()
+        writer = stream.writeStream.option("checkpointLocation", str(self.directory / f"{name}.checkpoint"))
+        query = writer.foreachBatch(sink).start()
+        while len(found) < _EARLY + _PACED and not query.awaitTermination(0.1):
+            pass  # it raises what the query did
+        query.stop()
+        return found[_EARLY:]
+
+    def latencies(self) -> dict[str, list[float]]:
+        """With default settings, and with a checkpoint that starts no programs."""
+        if "paced" not in self.options:
+            return {}
+        topic = self.options["paced"]
+        found = {"latency": self.latency(topic, "latency")}
+        if self.options["format"] == "ketch":
+            for name, value in _FAST_CHECKPOINTS.items():
+                self.session.conf.set(name, value)
+            found["fast-latency"] = self.latency(topic, "fast-latency")
+        return found
+
     def archive(self, topic: str) -> Callable[[], None]:
         """What `ketch archive run --once` does once its session is there."""
         from ketch.spark.archive_job import Plan, start
@@ -111,8 +152,9 @@ def main() -> None:
         begin = time.monotonic()
         measured()
         seconds[name] = time.monotonic() - begin
+    latency = job.latencies()
     job.session.stop()
-    print(json.dumps(seconds))
+    print(json.dumps({"seconds": seconds, "latency": latency}))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import itertools
 import json
 import shutil
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from statistics import quantiles
 from typing import Any, ClassVar
+
+from confluent_kafka import Producer
 
 from bench import tools
 from bench.contestants import Ketch, Server
@@ -23,7 +29,10 @@ _PARTITIONS = 2
 _SOURCE, _SINK = "stream into noop", "batch write"
 _PARQUET, _ARCHIVE = "stream into Spark's Parquet sink", "stream into the archive"
 _HOT, _COLD = "fetch from Redis", "fetch from the archive"
+_LATENCY, _FAST_LATENCY = "record to foreachBatch", "record to foreachBatch, checkpoint without programs"
+_OF_LATENCY = {"latency": _LATENCY, "fast-latency": _FAST_LATENCY}
 _OF = {"source": _SOURCE, "sink": _SINK, "parquet": _PARQUET, "archive": _ARCHIVE}
+_PACE = 20  # records a second, for latency
 _TRIM_SECONDS = 60.0
 _PATIENCE = 300.0
 
@@ -38,7 +47,10 @@ class Spark(Scenario):
         f"under PySpark 4.3, Spark's own Kafka source and sink {VERSION} under PySpark {VERSION}. Every load runs once "
         "with fewer records in the same session before it counts; Trigger.AvailableNow, from start to termination. The "
         "archive is `ketch archive`'s stream; Spark's Parquet sink gets the same records through Ketch's source. "
-        "Fetches: confluent-kafka reading one partition, before and after its records went to the archive."
+        "Fetches: confluent-kafka reading one partition, before and after its records went to the archive. "
+        f"Record to foreachBatch: {_PACE} records/s, one at a time, by XADD (redis-py) or by a Kafka producer without "
+        "linger, until a query without trigger interval has collected them, in the session of the loads before; once "
+        "with Spark's defaults and once with the settings under Latency in docs/spark.md."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     rounds: ClassVar[int] = 1
@@ -52,12 +64,13 @@ class Spark(Scenario):
             Target(contestant, "rate", loads=_ARCHIVE, to_load=_PARQUET),
             Target(contestant, "rate", loads=_COLD, to_load=_HOT, clients="confluent"),
         )
-    )
+    ) + tuple(Target("ketch", "p50", most=300.0, loads=load) for load in _OF_LATENCY.values())
 
     def labels(self, contestant: str) -> list[str]:
         if contestant == "kafka":
-            return [f"{_SOURCE}/spark", f"{_SINK}/spark"]
-        return [*(f"{load}/spark" for load in _OF.values()), f"{_HOT}/confluent", f"{_COLD}/confluent"]
+            return [f"{load}/spark" for load in (_SOURCE, _SINK, _LATENCY)]
+        latency = _OF_LATENCY.values() if contestant == "ketch" else ()  # XADD knows no batches
+        return [*(f"{load}/spark" for load in (*_OF.values(), *latency)), f"{_HOT}/confluent", f"{_COLD}/confluent"]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         if not isinstance(server, Ketch):
@@ -74,8 +87,10 @@ class Spark(Scenario):
 def _with_connector(server: Server, run: Run, connector: SparkKafka) -> Iterator[Sample]:
     _fill(server, run)
     where = {"kafka.bootstrap.servers": server.kafka}
-    yield from _spark(connector.python, run, format="kafka", options=where, jars=connector.jars)
-    server.delete("warm", "source", "sink")
+    producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 0})
+    with _paced(lambda partition, value: producer.produce("paced", value, partition=partition)):
+        yield from _spark(connector.python, run, format="kafka", options=where, jars=connector.jars, paced="paced")
+    server.delete("warm", "source", "sink", "paced")
 
 
 def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
@@ -85,18 +100,44 @@ def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
     yield Sample(_HOT, "confluent", "rate", hot())
     settle(server.pid)
     archive = {"redis": url, "data_dir": str(server.data)}
-    yield from _spark(sys.executable, run, format="ketch", options={"redis.url": url}, jars=[], archive=archive)
+    told = {"format": "ketch", "options": {"redis.url": url}, "jars": [], "archive": archive}
+    if server.name == "ketch":
+        store = server.store()
+        with _paced(lambda partition, value: store.xadd(f"korvet:stream:paced:{partition}", {"value": value})):
+            yield from _spark(sys.executable, run, **told, paced="paced")
+    else:
+        yield from _spark(sys.executable, run, **told)
     _await_trimmed(server)
     yield Sample(_COLD, "confluent", "rate", hot())
 
 
 def _fill(server: Server, run: Run, configs: dict[str, str] | None = None) -> None:
     server.create("warm", "source", partitions=_PARTITIONS, configs=configs)
-    server.create("sink", partitions=_PARTITIONS)
+    server.create("sink", "paced", partitions=_PARTITIONS)
     for topic, full in (("warm", _WARM), ("source", _RECORDS)):
         for partition in range(_PARTITIONS):
             tools.kcat_produce(server.kafka, topic, 100, run.count(full) // _PARTITIONS, partition=partition)
     settle(server.pid)
+
+
+@contextlib.contextmanager
+def _paced(send: Callable[[int, bytes], object]) -> Iterator[None]:
+    """Sends records whose values are the time, ns, to one partition after the other."""
+    ended = threading.Event()
+
+    def run() -> None:
+        for number in itertools.count():
+            send(number % _PARTITIONS, b"%d" % time.time_ns())
+            if ended.wait(1 / _PACE):
+                return
+
+    sender = threading.Thread(target=run)
+    sender.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        sender.join()
 
 
 def _spark(python: str, run: Run, **options: Any) -> Iterator[Sample]:
@@ -104,8 +145,13 @@ def _spark(python: str, run: Run, **options: Any) -> Iterator[Sample]:
     with tempfile.TemporaryDirectory(prefix="ketch-bench-") as directory:
         told = {**options, **counts, "warm": "warm", "source": "source", "sink": "sink", "directory": directory}
         said = tools.run([python, str(tools.CLIENTS / "spark_job.py"), json.dumps(told)], timeout=_PATIENCE)
-    for name, seconds in json.loads(said.splitlines()[-1]).items():
+    found = json.loads(said.splitlines()[-1])
+    for name, seconds in found["seconds"].items():
         yield Sample(_OF[name], "spark", "rate", counts["rows" if name == "sink" else "count"] / seconds)
+    for name, times in found["latency"].items():
+        tenths = quantiles(times, n=10)
+        yield Sample(_OF_LATENCY[name], "spark", "p50", tenths[4])
+        yield Sample(_OF_LATENCY[name], "spark", "p90", tenths[8])
 
 
 def _fetch(server: Server, count: int) -> float:
