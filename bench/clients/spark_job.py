@@ -24,7 +24,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-_EARLY, _PACED = 200, 400  # records that are passed over, for a query starts slowly, and that count
+_EARLY, _PACED = 100, 300  # records that are passed over, for a query starts slowly, and that count
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
 # docs/spark.md, "Latency". Set while a session runs, the second wants its own names and no cache.
 _FAST_CHECKPOINTS = {
@@ -114,6 +114,7 @@ class Job:
         if "paced" not in self.options:
             return {}
         topic = self.options["paced"]
+        self.latency(topic, "warm-latency")
         found = {"latency": self.latency(topic, "latency")}
         if self.options["format"] == "ketch":
             for name, value in _FAST_CHECKPOINTS.items():
