@@ -36,7 +36,6 @@ replies = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4).map(array)
         | st.lists(inner, max_size=4).map(lambda items: b"~%d\r\n" % len(items) + b"".join(items))
-        | st.lists(inner, max_size=4).map(lambda items: b">%d\r\n" % len(items) + b"".join(items))
         | st.lists(st.tuples(inner, inner), max_size=3).map(
             lambda pairs: b"%%%d\r\n" % len(pairs) + b"".join(a + b for a, b in pairs)
         )
@@ -59,6 +58,14 @@ class TestWhole:
         assert kernel.scan_reply(data, 2, 7, 1) == (7, 0)
         assert kernel.scan_reply(data, 2, 6, 1) == (2, 1)
         assert kernel.scan_reply(memoryview(data), 2, len(data), 2) == (12, 0)
+
+    @given(several=st.lists(replies, min_size=1, max_size=3))
+    def test_stops_before_a_push(self, kernel: ModuleType, several: list[bytes]) -> None:
+        push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\ns\r\n"
+        data = b"".join(several)
+        whole = data + push + b"+OK\r\n"
+        assert kernel.scan_reply(whole, 0, len(whole), len(several) + 1) == (len(data), 1)
+        assert kernel.scan_reply(whole, len(data), len(whole), 1) == (len(data + push), 0)
 
     @given(rows=batches)
     def test_a_range(self, kernel: ModuleType, rows: list) -> None:

@@ -1,19 +1,20 @@
-"""Reads of Redis that are made before they are asked for, or once for many.
+"""Reads of Redis that are made before they are asked for, once for many, or not at all.
 
 `ReadAhead`: what sequential readers will want next is asked of Redis while their last answer is on its way to them.
 `Tails`: all who wait at the end of a partition are woken by one write and want the same.
+`Newest`: what has just been appended through this broker need not come back from Redis.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ketch.store.layout import Chunk
+from ketch.store.layout import Chunk, Chunks, Payload
 from ketch.store.streams import StreamInfo
 
 _SLOTS = 16  # of the whole broker: each may hold a fetch's worth of entries
@@ -21,6 +22,9 @@ _STALE_S = 1.0  # a reader that has not come by then has gone elsewhere
 
 _TAILS = 256  # places whose newest records are kept for the next reader
 _TAIL_BYTES = 1 << 16  # of one of them
+
+_NEWEST_BYTES = 16 << 20  # of the batches kept since they were appended
+_NEWEST_BATCHES = 512  # of one stream
 
 _Place = tuple[bytes, int]  # stream and offset
 
@@ -62,23 +66,109 @@ class Tails:
         self._tails: OrderedDict[_Place, _Tail] = OrderedDict()  # the latest last
 
     async def read(
-        self, stream: bytes, offset: int, info: StreamInfo, max_bytes: int, read: Callable[[], Awaitable[Chunk]]
+        self,
+        stream: bytes,
+        offset: int,
+        info: StreamInfo,
+        max_bytes: int,
+        at_hand: Callable[[], Chunk | None],
+        read: Callable[[], Awaitable[Chunk]],
     ) -> Chunk:
-        """The chunk from `offset` on, by calling `read` unless somebody who takes as much has just done so."""
+        """The chunk from `offset` on: what somebody who takes as much has just had, or is at hand, or `read` gives."""
         place = stream, offset
         tail = self._tails.get(place)
         if tail is not None and tail.info is info and tail.max_bytes >= max_bytes:
-            chunk = await asyncio.shield(tail.chunk)
+            chunk = tail.chunk.result() if tail.chunk.done() else await asyncio.shield(tail.chunk)
             return chunk if chunk.size <= max_bytes else await read()
+        newest = at_hand()
+        if newest is not None:
+            if newest.size <= _TAIL_BYTES:
+                answer = asyncio.get_running_loop().create_future()
+                answer.set_result(newest)
+                self._keep(place, _Tail(info, max_bytes, answer))
+            return newest
         tail = _Tail(info, max_bytes, asyncio.ensure_future(read()))
+        self._keep(place, tail)
+        tail.chunk.add_done_callback(lambda chunk: self._done(place, tail, chunk))
+        return await asyncio.shield(tail.chunk)
+
+    def _keep(self, place: _Place, tail: _Tail) -> None:
         self._tails[place] = tail
         self._tails.move_to_end(place)
         if len(self._tails) > _TAILS:
             self._tails.popitem(last=False)
-        tail.chunk.add_done_callback(lambda chunk: self._done(place, tail, chunk))
-        return await asyncio.shield(tail.chunk)
 
     def _done(self, place: _Place, tail: _Tail, chunk: asyncio.Future[Any]) -> None:
         failed = chunk.cancelled() or chunk.exception() is not None
         if (failed or chunk.result().size > _TAIL_BYTES) and self._tails.get(place) is tail:
             del self._tails[place]
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """Batches of one stream, one behind the other up to its end."""
+
+    stream: bytes
+    lineage: object  # of the stream's state that they are a part of
+    appended: int = 0  # how many there ever were; the oldest ones are gone
+    batches: deque[tuple[int, int, Payload]] = field(default_factory=deque)  # offset behind the one before, base, batch
+
+
+class Newest:
+    """The batches that this broker appended last. The oldest of all go first; a change by anybody else lets them go."""
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, _Row] = {}
+        self._order: deque[tuple[_Row, int, int]] = deque()  # row, place in it, bytes; the oldest first
+        self._bytes = 0
+
+    def put(self, stream: bytes, lineage: object, batch: tuple[int, int, Payload]) -> None:
+        """Keeps a batch that has just landed behind what `lineage` stands for, see `StreamInfo`.
+
+        Args:
+            batch: the offset behind the batch before, its base offset, and the batch.
+        """
+        row = self._rows.get(stream)
+        if row is None or row.lineage is not lineage:
+            row = self._rows[stream] = _Row(stream, lineage)
+        row.batches.append(batch)
+        self._order.append((row, row.appended, batch[2].size))
+        row.appended += 1
+        self._bytes += batch[2].size
+        if len(row.batches) > _NEWEST_BATCHES:
+            row.batches.popleft()
+        while self._bytes > _NEWEST_BYTES:
+            self._let_go()
+
+    def read(self, stream: bytes, lineage: object, offset: int, max_bytes: int) -> Chunk | None:
+        """The batches from `offset` on, to the stream's end or about `max_bytes` of them; None where one is missing."""
+        row = self._rows.get(stream)
+        if row is None or row.lineage is not lineage:
+            return None
+        found: list[tuple[int, Payload]] = []
+        for begin, base, batch in reversed(row.batches):
+            found.append((base, batch))
+            if begin <= offset:
+                return _joined(found, max_bytes)
+        return None
+
+    def _let_go(self) -> None:
+        row, place, size = self._order.popleft()
+        self._bytes -= size
+        if row.batches and row.appended - len(row.batches) <= place:
+            row.batches.popleft()
+        if not row.batches and self._rows.get(row.stream) is row:
+            del self._rows[row.stream]
+
+
+def _joined(found: list[tuple[int, Payload]], max_bytes: int) -> Chunk | None:
+    """As many of the batches, the last one first, as fit; None if that is none."""
+    chunks: list[Chunk] = []
+    for base, batch in reversed(found):
+        max_bytes -= batch.size
+        if max_bytes < 0:
+            break
+        chunks.append(batch.chunk(base))
+    if len(chunks) <= 1:
+        return chunks[0] if chunks else None
+    return Chunks(chunks)

@@ -64,7 +64,9 @@ class Appender:
     Args:
         keys: stream, producers and fence key.
         floor: the partition's first offset; no record comes before it.
-        landed: called with (entries, their bytes) of every batch stored.
+        landed: called with every batch stored, its base offset, and the last-generated-id that it landed behind, None
+            where that is not known.
+        disturbed: called when the stream may be another than it was left, or than the watcher knows.
         alive: whether the topic still exists; asked when the stream was not as it had been left.
     """
 
@@ -74,11 +76,12 @@ class Appender:
         keys: tuple[bytes, bytes, bytes],
         codec: OffsetCodec,
         floor: int,
-        landed: Callable[[int, int], None],
+        landed: Callable[[Payload, int, streams.Id | None], None],
+        disturbed: Callable[[], None],
         alive: Callable[[], Awaitable[bool]],
     ) -> None:
         self._link, self._keys, self._codec, self._floor = link, keys, codec, floor
-        self._landed, self._alive = landed, alive
+        self._landed, self._disturbed, self._alive = landed, disturbed, alive
         self._mode = _Mode.COLD
         self._last = streams.ZERO
         self._contended_until = 0.0
@@ -160,15 +163,19 @@ class Appender:
 
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         if self._mode is _Mode.FAST:
+            behind: streams.Id | None = self._last
             base = max(self._now_offset(), self._codec.to_offset(*self._last) + 1)
             single = None
             if entry.batch.entries == 1:
                 single = streams.encode_single(self._keys, self._codec, self._last, base, entry.batch, producer)
             if single is not None:
                 reply = self._link.pipe.send(single)
-                reply.add_done_callback(partial(self._landed_at, entry, base, streams.read_single))
+                reply.add_done_callback(partial(self._landed_at, entry, base, behind, streams.read_single))
             else:
-                base = self._send_transaction(entry, base, producer)
+                base, behind = self._ids_ahead(entry, base)
+                arguments = (self._keys, self._codec, behind, base, entry.batch, producer)
+                reply = self._link.pipe.send(*streams.encode_transaction(*arguments))
+                reply.add_done_callback(partial(self._landed_at, entry, base, behind, streams.read_transaction))
             self._last = self._codec.to_id(base + entry.batch.count - 1)
         else:
             payload = streams.encode_append(self._keys, self._codec, self._now_offset(), entry.batch, producer)
@@ -181,14 +188,11 @@ class Appender:
             state.advance(epoch, first, entry.batch.count, entry.future)
             self._producers[pid] = state  # the latest comes last
 
-    def _send_transaction(self, entry: _Append, base: int, producer: Producer | None) -> int:
-        expected: streams.Id | None = self._last
+    def _ids_ahead(self, entry: _Append, base: int) -> tuple[int, streams.Id | None]:
+        """The base offset, and the last-generated-id that it is chosen behind, None for any below."""
         if entry.wide and entry.attempts and self._last != streams.ZERO and not self._codec.dense:
-            expected, base = None, base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._codec.bits)
-        payload, replies = streams.encode_transaction(self._keys, self._codec, expected, base, entry.batch, producer)
-        reply = self._link.pipe.send(payload, replies)
-        reply.add_done_callback(partial(self._landed_at, entry, base, streams.read_transaction))
-        return base
+            return base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._codec.bits), None
+        return base, self._last
 
     def _now_offset(self) -> int:
         if self._codec.dense:
@@ -198,11 +202,16 @@ class Appender:
     # -- answers
 
     def _landed_at(
-        self, entry: _Append, base: int, read: Callable[[bytes], bool], reply: asyncio.Future[bytes]
+        self,
+        entry: _Append,
+        base: int,
+        behind: streams.Id | None,
+        read: Callable[[bytes], bool],
+        reply: asyncio.Future[bytes],
     ) -> None:
         try:
             if read(reply.result()):
-                self._stored(entry, base)
+                self._stored(entry, base, behind)
             else:
                 self._refuse(entry)
         except KetchError as error:
@@ -213,7 +222,7 @@ class Appender:
         try:
             base = streams.read_append(reply.result(), self._codec)
             if isinstance(base, int):
-                self._stored(entry, base)
+                self._stored(entry, base, None)
             else:
                 entry.wide = base is Refusal.WIDE
                 self._refuse(entry)
@@ -221,13 +230,14 @@ class Appender:
             self._failed(entry, error)
         self._answered()
 
-    def _stored(self, entry: _Append, base: int) -> None:
+    def _stored(self, entry: _Append, base: int, behind: streams.Id | None) -> None:
         if not entry.future.done():
             entry.future.set_result(base)
-        self._landed(entry.batch.entries, entry.batch.size)
+        self._landed(entry.batch, base, behind)
 
     def _refuse(self, entry: _Append) -> None:
         self._mode = _Mode.DRAINING
+        self._disturbed()
         entry.attempts += 1
         metrics.appends_refused.inc()
         log.debug("%s: another writer came in between", self._keys[0].decode())
@@ -238,6 +248,7 @@ class Appender:
 
     def _failed(self, entry: _Append, error: KetchError) -> None:
         entry.fail(error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error)))
+        self._disturbed()
         self._mode = _Mode.DRAINING  # what was pipelined behind it expects an end that will not come
 
     def _answered(self) -> None:

@@ -10,7 +10,7 @@ import uuid
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import retention
-from ketch.log.ahead import ReadAhead, Tails
+from ketch.log.ahead import Newest, ReadAhead, Tails
 from ketch.log.partition import Partition
 from ketch.log.tier import Archives
 from ketch.store.groups import GroupStore
@@ -35,15 +35,15 @@ class Log:
         max_age = settings.metadata_max_age_ms / 1000
         self.keys = Keyspace(settings.keyspace)
         self.defaults = defaults(settings)
-        self._writes = Link("write", address, timeout)
         self._reads = Link("read", address, timeout)
         self._watcher = Watcher(address, timeout, max_age)
+        self._writes = self._watcher.link
         self.catalog = Catalog(self.keys, self._reads, max_age, self.defaults)
         self.groups = GroupStore(self.keys, self._reads)
         session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
         self.registry = Registry(self.keys, self._reads, session, settings.broker_session_timeout_ms)
         self._session = session.encode()
-        self._ahead = ReadAhead(), Tails()
+        self._ahead = ReadAhead(), Tails(), Newest()
         self._archives = Archives(self.keys, self._reads, settings.archive_catalog, settings.archive_stall_ms / 1000)
         self._pending_max = settings.group_pending_max
         self._producer_expiration_ms = settings.producer_id_expiration_ms
@@ -55,13 +55,12 @@ class Log:
 
     async def start(self) -> None:
         """Connects; StorageUnavailable if Redis cannot be reached."""
-        await self._writes.start()
-        await self._reads.start()
         await self._watcher.start()
+        await self._reads.start()
 
     async def stop(self) -> None:
         self._archives.stop()
-        for part in (self._watcher, self._reads, self._writes):
+        for part in (self._reads, self._watcher):
             await part.stop()
 
     @property
@@ -109,9 +108,8 @@ class Log:
             now = await self.catalog.get(topic.name)
             return now is not None and now.id == topic.id
 
-        links = (self._writes, self._reads)
         shared = (self._pending_max, self._ahead, self._archives)
-        return Partition(topic, index, self.keys, self._session, links, self._watcher, alive, *shared)
+        return Partition(topic, index, self.keys, self._session, self._reads, self._watcher, alive, *shared)
 
     async def delete(self, topic: Topic) -> None:
         """Deletes the topic; what waits on its partitions fails."""

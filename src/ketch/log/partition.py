@@ -10,7 +10,7 @@ from functools import partial
 
 from ketch.errors import OffsetOutOfRange, RedisError, StorageUnavailable
 from ketch.log import search
-from ketch.log.ahead import ReadAhead, Tails
+from ketch.log.ahead import Newest, ReadAhead, Tails
 from ketch.log.appender import Appender
 from ketch.log.delivery import Delivery
 from ketch.log.notes import fetch_codec
@@ -22,7 +22,7 @@ from ketch.store.keys import Keyspace
 from ketch.store.layout import Chunk, DecodedChunk, Payload
 from ketch.store.link import Link
 from ketch.store.offsets import MAX_OFFSET
-from ketch.store.streams import StreamInfo
+from ketch.store.streams import Id, StreamInfo
 from ketch.store.topics import Topic
 from ketch.store.watcher import Watcher
 
@@ -66,11 +66,11 @@ class Partition:
         index: int,
         keys: Keyspace,
         session: bytes,
-        links: tuple[Link, Link],
+        reads: Link,
         watcher: Watcher,
         alive: Callable[[], Awaitable[bool]],
         pending_max: int,
-        ahead: tuple[ReadAhead, Tails],
+        ahead: tuple[ReadAhead, Tails, Newest],
         archives: Archives,
     ) -> None:
         self.topic, self.index = topic, index
@@ -78,17 +78,18 @@ class Partition:
         self.tier = Tier(archives, lambda: self.topic, index)
         self._codec, self._layout = topic.codec, topic.layout
         self._info_command = self._layout.info_command(self.stream)
-        self._writes, self._reads = links
+        self._reads = reads
         self._watcher = watcher
         self._pending_max = pending_max
-        self._ahead, self._tails = ahead
+        self._ahead, self._tails, self._newest = ahead
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
         self._deliveries: dict[str, Delivery] = {}
         self._entry_bytes = float(topic.message_bytes)
         self.log_start = topic.first_offset  # as last seen
         self.producers_key = keys.producers(self.stream)
         append_keys = (self.stream, self.producers_key, keys.fence(self.stream, session))
-        self._appender = Appender(self._writes, append_keys, self._codec, topic.first_offset, self._landed, alive)
+        told = (self._landed, lambda: watcher.changed(self.stream), alive)
+        self._appender = Appender(watcher.link, append_keys, self._codec, topic.first_offset, *told)
 
     # -- writing
 
@@ -106,9 +107,15 @@ class Partition:
         self._appender.close()
         self._watcher.changed(self.stream)
 
-    def _landed(self, count: int, size: int) -> None:
-        self._learn_size(size / count)
-        self._watcher.changed(self.stream)
+    def _landed(self, batch: Payload, base: int, behind: Id | None) -> None:
+        self._learn_size(batch.size / batch.entries)
+        if behind is None:
+            self._watcher.changed(self.stream)
+            return
+        last = self._codec.to_id(base + batch.count - 1)
+        info = self._watcher.appended(self.stream, behind, last, batch.entries)
+        if info is not None:
+            self._newest.put(self.stream, info.lineage, (self._codec.to_offset(*behind) + 1, base, batch))
 
     # -- bounds
 
@@ -180,7 +187,7 @@ class Partition:
         if offset <= bounds.local_start:
             return (await self.bounds()).log_start
         least = self._codec.format_id(*self._codec.to_id(offset))
-        await self._writes.pipe.call("XTRIM", self.stream, "MINID", "=", least)
+        await self._reads.pipe.call("XTRIM", self.stream, "MINID", "=", least)
         self._watcher.changed(self.stream)
         info = await self._watcher.fresh_info(self._info_command)
         if info.removed is not None:
@@ -214,8 +221,9 @@ class Partition:
             chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
             info = await self._info()
+            at_hand = partial(self._newest.read, self.stream, info.lineage, offset, max_bytes)
             ranged = partial(self._range, offset, max_bytes, bounds.high_watermark)
-            chunk = await self._tails.read(self.stream, offset, info, max_bytes, ranged)
+            chunk = await self._tails.read(self.stream, offset, info, max_bytes, at_hand, ranged)
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
             archived = await self._archived(offset, max_bytes, zstd)
             if archived:

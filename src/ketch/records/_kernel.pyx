@@ -237,6 +237,8 @@ def scan_reply(buf, Py_ssize_t pos, Py_ssize_t end, int64_t pending):
         with nogil:
             while pending > 0 and p < stop and status == OK:
                 status = pass_token(&p, stop, &pending)
+                if p < stop and p[0] == b'>':
+                    break
         if status == MALFORMED:
             raise ValueError(MESSAGES[MALFORMED])
         return p - <const uint8_t*>view.buf, pending

@@ -81,4 +81,6 @@ def scan_reply(buf: BytesLike, pos: int, end: int, pending: int) -> tuple[int, i
         if pending > _INT64_MAX - opened:
             raise ValueError("malformed reply")
         pending += opened - 1
+        if pos < end and buf[pos] == ord(">"):
+            break
     return pos, pending

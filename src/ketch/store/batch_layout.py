@@ -73,6 +73,9 @@ class WholeBatch:
     def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
         return pack("XADD", stream, codec.format_id(*codec.to_id(base + self.count - 1)), _FIELD, self.data)
 
+    def chunk(self, base: int) -> Chunk:
+        return BatchChunk([_Stored(base, peek_header(self.data), self.data)])
+
     def arguments(self) -> tuple[bytes, int]:
         return b"$1\r\n2\r\n$5\r\n%b\r\n$%d\r\n%b\r\n" % (_FIELD, len(self.data), self.data), 3
 

@@ -53,6 +53,9 @@ class Payload(Protocol):
     def arguments(self) -> tuple[bytes, int]:
         """The entries as arguments of `scripts.APPEND`, and the number of these; raises as `appends`."""
 
+    def chunk(self, base: int) -> Chunk:
+        """The batch as it is read back once it has been stored at offset `base`."""
+
 
 class Chunk(ABC):
     """Whole batches from one reply of XRANGE or XREADGROUP; false when there is none.
@@ -97,6 +100,24 @@ class Chunk(ABC):
         """(offset, timestamp in ms) of each record that is as late as `at_least`, in offset order."""
         for batch in self.decoded(at_least):
             yield from ((offset, timestamp) for offset, timestamp in row_timestamps(batch) if timestamp >= at_least)
+
+
+class Chunks(Chunk):
+    """Chunks in a row."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self._chunks = chunks
+        self.base, self.end = chunks[0].base, chunks[-1].end
+        self.records = sum(chunk.records for chunk in chunks)
+        self.entries = sum(chunk.entries for chunk in chunks)
+        self.size = sum(chunk.size for chunk in chunks)
+        self.max_timestamp = max(chunk.max_timestamp for chunk in chunks)
+
+    def wire(self, codec: int, zstd: bool) -> bytes:
+        return b"".join(chunk.wire(codec, zstd) for chunk in self._chunks)
+
+    def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
+        return [batch for chunk in self._chunks for batch in chunk.decoded(at_least)]
 
 
 class DecodedChunk(Chunk):

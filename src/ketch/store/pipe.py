@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _START = 1 << 16  # first size of the receive buffer; it doubles up to what the largest reply needs
 _WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before `drained` waits
 _KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
+_PUSH = ord(">")
 
 
 def pack(*args: bytes | str | int) -> bytes:
@@ -58,6 +59,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._end = 0  # how far the buffer is filled
         self._pending = 1  # RESP values still missing of it
         self._passing = False  # it is the replies that nobody wants, all in one, before the one that a future does
+        self._interrupted: tuple[int, bool] | None = None  # what was pending, and whether passing, before a push
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -86,13 +88,17 @@ class Pipe(asyncio.BufferedProtocol):
         self._end += nbytes
         try:
             while self._scanned < self._end:
-                self._scanned, self._pending = scan_reply(self._buffer, self._scanned, self._end, self._pending)
+                before = self._scanned
+                if self._buffer[before] == _PUSH and self._interrupted is None:
+                    self._interrupt()
+                # Stops before a push, which may come between any two replies.
+                self._scanned, self._pending = scan_reply(self._buffer, before, self._end, self._pending)
                 whole = not self._pending
                 if self._passing:
                     self._pass()
                 elif whole:
                     self._take()
-                if not whole:
+                if not whole and self._scanned in (before, self._end):
                     return
         except ValueError as error:
             log.error("Redis sent what is not RESP (%s); connection closed", error)
@@ -175,8 +181,16 @@ class Pipe(asyncio.BufferedProtocol):
 
     def _expect(self, replies: int) -> None:
         """What comes next: the +QUEUED of a transaction are framed by the kernel in one go, not one by one here."""
-        self._passing = replies > 1
-        self._pending = replies - 1 if self._passing else 1
+        expected = (replies - 1, True) if replies > 1 else (1, False)
+        if self._interrupted is not None:
+            self._interrupted = expected
+        else:
+            self._pending, self._passing = expected
+
+    def _interrupt(self) -> None:
+        """What comes next is no reply but a push."""
+        self._interrupted = self._pending, self._passing
+        self._pending, self._passing = 1, False
 
     def _pass(self) -> None:
         """Gives up the room of replies that nobody wants, as far as they have come in."""
@@ -192,8 +206,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._progress += 1
         reply = bytes(memoryview(self._buffer)[self._start : self._scanned])
         self._start = self._scanned
-        if reply.startswith(b">"):
-            self._expect(1)
+        if self._interrupted is not None:
+            (self._pending, self._passing), self._interrupted = self._interrupted, None
             if self._on_push is not None:
                 self._on_push(parse(reply))
         elif self._waiting:

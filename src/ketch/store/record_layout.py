@@ -16,6 +16,7 @@ from ketch.records import (
     encode_arguments,
     largest_record,
 )
+from ketch.records.columns import restamped
 from ketch.store.layout import Chunk, DecodedChunk, Layout, Payload
 from ketch.store.offsets import OffsetCodec
 from ketch.store.pipe import checked, parse
@@ -32,6 +33,7 @@ class RecordSet:
     records: BytesLike
     count: int
     base_timestamp: int
+    max_timestamp: int
     timestamp: int | None  # ms, for LogAppendTime; None keeps each record's own
 
     @property
@@ -58,6 +60,12 @@ class RecordSet:
 
     def arguments(self) -> tuple[bytes, int]:
         return encode_arguments(self.records, self.count, self.base_timestamp, self.timestamp)
+
+    def chunk(self, base: int) -> Chunk:
+        records = bytes(self.records)
+        batch = (base, self.count - 1, self.base_timestamp, self.max_timestamp, self.count, records)
+        batch = batch if self.timestamp is None else restamped(batch, self.timestamp)
+        return DecodedChunk([batch], log_append_time=self.timestamp is not None)
 
 
 class RecordLayout(Layout):
@@ -86,8 +94,8 @@ class RecordLayout(Layout):
         self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int
     ) -> Payload:
         records = decompress(header.codec, memoryview(data)[HEADER_SIZE:], inflated_max)
-        return RecordSet(records, header.count, header.base_timestamp, append_time)
+        return RecordSet(records, header.count, header.base_timestamp, header.max_timestamp, append_time)
 
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
-        _, _, base_timestamp, _, count, records = batch
-        return RecordSet(records, count, base_timestamp, append_time)
+        _, _, base_timestamp, max_timestamp, count, records = batch
+        return RecordSet(records, count, base_timestamp, max_timestamp, append_time)

@@ -85,13 +85,16 @@ if type(added)=='table' and added.err then
  return string.find(added.err,'equal or smaller') and refuse() or added
 end
 if p>4 then record(4,ARGV[9]) end
+redis.call('XLEN',KEYS[1])
 return 1"""
 )
 
-# KEYS stream, fence. Undoes the poison when GUARD has just refused; the fence stays.
+# KEYS stream, fence. Undoes the poison when GUARD has just refused; the fence stays. Else the connection goes on being
+# told of changes, see `watcher`, for which it has to read.
 RELEASE = """
 local last=redis.call('GET',KEYS[2])
-if last and last~='up' then
+if not last then return redis.call('XLEN',KEYS[1]) end
+if last~='up' then
  if redis.call('TYPE',KEYS[1]).ok=='string' then redis.call('DEL',KEYS[1])
  else redis.call('XSETID',KEYS[1],last) end
  redis.call('SET',KEYS[2],'up','PX',60000)

@@ -7,7 +7,7 @@ entries hold.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import hiredis
@@ -46,11 +46,19 @@ class StreamInfo:
     added: int | None = None  # entries-added; None before Redis 7
     first_batch: bytes = b""  # the head of the batch in the first entry, where it holds one
     entry_bytes: int = 0  # the larger of the first and the last entry's payload, a first guess at the size of one
+    lineage: object = field(default_factory=object, compare=False)  # the same while nothing but our appends changed it
 
     @property
     def removed(self) -> int | None:
         """How many entries were ever trimmed or deleted; None before Redis 7."""
         return None if self.added is None else self.added - self.length
+
+    def behind(self, last: Id, entries: int) -> StreamInfo:
+        """What it says when `entries` more have been appended, the last one with id `last`."""
+        added = None if self.added is None else self.added + entries
+        return StreamInfo(
+            self.length + entries, last, self.first, added, self.first_batch, self.entry_bytes, self.lineage
+        )
 
 
 @dataclass(frozen=True, slots=True)

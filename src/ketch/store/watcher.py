@@ -1,9 +1,13 @@
 """Knows the ends of every stream someone reads, and wakes who waits when anyone writes.
 
 One connection with client tracking on (Redis 6): a stream whose XINFO was read over it is watched, and its first
-change, by whomever, is pushed. So what is cached is true until the push, waiting costs Redis nothing however many wait,
-and a plain redis-cli XADD wakes a consumer as fast as our own producer does. XREAD BLOCK would need one command that
-names all streams, sent anew at every change of the set, and its keys would span the slots of a cluster.
+change by anybody else is pushed. So what is cached is true until the push, waiting costs Redis nothing however many
+wait, and a plain redis-cli XADD wakes a consumer as fast as our own producer does. XREAD BLOCK would need one command
+that names all streams, sent anew at every change of the set, and its keys would span the slots of a cluster.
+
+Batches are appended over the same connection. It is told nothing of these (NOLOOP), but it has their replies, in order
+with the pushes; so behind our own append the ends are known without a question. As any write ends the tracking of its
+key, each append ends with a read of it.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 from ketch.errors import StorageUnavailable
 from ketch.store.link import Link
 from ketch.store.pipe import Pipe, pack, parse
-from ketch.store.streams import StreamInfo, parse_info
+from ketch.store.streams import Id, StreamInfo, parse_info
 from ketch.store.url import RedisAddress
 
 _PING = pack("PING")
@@ -70,16 +74,18 @@ class Waiter:
 class Watcher:
     """Stream ends, cached until they change.
 
+    Attributes:
+        link: the connection; appends go over it.
+
     Args:
         max_age: seconds after which Redis must show that its pushes still come through. A reply to PING does, for all
             streams at once: the pushes made before it have come in before it.
     """
 
     def __init__(self, address: RedisAddress, timeout: float, max_age: float) -> None:
-        self._link = Link("watch", address, timeout, self._track, self._drop_all, self._pushed)
+        self.link = Link("write", address, timeout, self._track, self._drop_all, self._pushed)
         self._max_age = max_age
         self._known: dict[bytes, tuple[float, StreamInfo]] = {}
-        self._before: dict[bytes, StreamInfo] = {}  # the last that was known of those that have changed
         self._asked: dict[bytes, asyncio.Future[StreamInfo]] = {}
         self._verified = 0.0  # when the last PING was sent that was answered
         self._verifying: asyncio.Future[bytes] | None = None
@@ -87,10 +93,10 @@ class Watcher:
         self.closing = False  # nobody shall wait any more
 
     async def start(self) -> None:
-        await self._link.start()
+        await self.link.start()
 
     async def stop(self) -> None:
-        await self._link.stop()
+        await self.link.stop()
 
     async def info(self, stream: bytes, command: bytes) -> StreamInfo:
         """The stream's ends as they are now.
@@ -119,7 +125,7 @@ class Watcher:
     def _ask(self, stream: bytes, command: bytes) -> asyncio.Future[StreamInfo]:
         asked = self._asked.get(stream)
         if asked is None:
-            answer = self._link.pipe.send(command)
+            answer = self.link.pipe.send(command)
             asked = self._asked[stream] = asyncio.get_running_loop().create_future()
             answer.add_done_callback(partial(self._answered, stream, asked))
         return asked
@@ -133,13 +139,13 @@ class Watcher:
                 if not answer.cancelled() and answer.exception() is None:
                     self._verified = sent
 
-            self._verifying = self._link.pipe.send(_PING)
+            self._verifying = self.link.pipe.send(_PING)
             self._verifying.add_done_callback(answered)
         await asyncio.shield(self._verifying)
 
     async def fresh_info(self, command: bytes) -> StreamInfo:
         """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
-        return parse_info(parse(await self._link.pipe.send(command)))
+        return parse_info(parse(await self.link.pipe.send(command)))
 
     def _answered(self, stream: bytes, asked: asyncio.Future[StreamInfo], answer: asyncio.Future[bytes]) -> None:
         del self._asked[stream]
@@ -149,9 +155,6 @@ class Watcher:
             asked.set_exception(error)
             asked.exception()  # nobody may have waited for it
             return
-        before = self._before.pop(stream, info)
-        # Our own write is heard of twice, and nothing has changed since. It is the same object then: see `log.ahead`.
-        info = before if before == info else info
         self._known[stream] = (time.monotonic(), info)
         asked.set_result(info)
 
@@ -159,11 +162,28 @@ class Watcher:
         """One that waits for nothing yet."""
         return Waiter(self._waiters)
 
+    def appended(self, stream: bytes, behind: Id, last: Id, entries: int) -> StreamInfo | None:
+        """Our own append has landed: what is known of the stream now, if anything is.
+
+        Args:
+            behind: last-generated-id before it, as Redis has verified.
+            last: the last entry's id.
+        """
+        known = self._known.get(stream)
+        if known is None or known[1].last != behind or known[1].first is None:
+            self.changed(stream)
+            return None
+        info = known[1].behind(last, entries)
+        self._known[stream] = (known[0], info)
+        self._fire(stream)
+        return info
+
     def changed(self, stream: bytes) -> None:
         """Something was written: what is known of the stream is no longer true."""
-        known = self._known.pop(stream, None)
-        if known is not None:
-            self._before[stream] = known[1]
+        self._known.pop(stream, None)
+        self._fire(stream)
+
+    def _fire(self, stream: bytes) -> None:
         for waiter in self._waiters.pop(stream, ()):
             waiter.fire(stream)
 
@@ -173,7 +193,7 @@ class Watcher:
         self._drop_all()
 
     async def _track(self, pipe: Pipe) -> None:
-        await pipe.call("CLIENT", "TRACKING", "ON")
+        await pipe.call("CLIENT", "TRACKING", "ON", "NOLOOP")
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":
