@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,10 +57,10 @@ class Request:
         return "; ".join([*self.notes[:_NOTES_MAX], *more])
 
 
-# A body; None for no response (acks=0); or an awaitable of either. A handler that returns an awaitable lets the next
-# request of the connection begin while its own answer is still on the way.
+# A body; None for no response (acks=0); or a future of either. A handler that returns a future lets the next request of
+# the connection begin while its own answer is still on the way.
 Answer = Body | None
-Handler = Callable[[Request], Awaitable[Answer | Awaitable[Answer]]]
+Handler = Callable[[Request], Awaitable[Answer | asyncio.Future[Answer]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
@@ -210,10 +210,10 @@ class Connection(asyncio.Protocol):
             self._producing = 0
         metrics.requested(api.handle.__module__.rpartition(".")[2])
         response = self._respond(len(frame) + 4)
-        if answer is None or isinstance(answer, Mapping):
-            self._answer(request, answer, response)
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(partial(self._later, request, response))
         else:
-            self._broker.background(asyncio.ensure_future(self._later(request, answer, response)))
+            self._answer(request, answer, response)
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
         if api.key != _API_VERSIONS:
@@ -230,9 +230,9 @@ class Connection(asyncio.Protocol):
         self._responses.append((size, response))
         return response
 
-    async def _later(self, request: Request, answer: Awaitable[Answer], response: _Response) -> None:
+    def _later(self, request: Request, response: _Response, answer: asyncio.Future[Answer]) -> None:
         try:
-            self._answer(request, await answer, response)
+            self._answer(request, answer.result(), response)
         except CloseConnection as error:
             self._report(request)
             self.drain()

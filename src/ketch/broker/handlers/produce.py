@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -55,7 +54,10 @@ class _Outcome:
     append_time: int | None = None
 
 
-async def handle(request: Request) -> Answer | Awaitable[Answer]:
+_Outcomes = list[tuple[_TopicKey, list[_Outcome]]]
+
+
+async def handle(request: Request) -> Answer | asyncio.Future[Answer]:
     deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
     topics = []
     for topic in request.body.topic_data:
@@ -63,7 +65,7 @@ async def handle(request: Request) -> Answer | Awaitable[Answer]:
         outcomes = [await _store(request, key, part.index, part.records, deadline) for part in parts]
         if outcomes:
             topics.append((key, outcomes))
-    return _answer(request, topics, deadline)
+    return _answer_when_stored(request, topics, deadline)
 
 
 def _key(request: Request, topic: Any) -> _TopicKey:
@@ -132,10 +134,33 @@ def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, code: ErrorC
     return outcome
 
 
-async def _answer(request: Request, topics: list[tuple[_TopicKey, list[_Outcome]]], deadline: float) -> Answer:
-    pending = [outcome.offset for _, outcomes in topics for outcome in outcomes if outcome.offset is not None]
-    if pending:
-        await asyncio.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
+def _answer_when_stored(request: Request, topics: _Outcomes, deadline: float) -> Answer | asyncio.Future[Answer]:
+    """The answer, or a future of it: that all is stored, or that the deadline has come."""
+    pending = {outcome.offset for _, outcomes in topics for outcome in outcomes if outcome.offset is not None}
+    if not pending:
+        return _answer(request, topics)
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Answer] = loop.create_future()
+
+    def finish() -> None:
+        try:
+            answer.set_result(_answer(request, topics))
+        except Exception as error:  # the connection knows what to make of it
+            answer.set_exception(error)
+
+    def stored(offset: asyncio.Future[int]) -> None:
+        pending.discard(offset)
+        if not (pending or answer.done()):
+            late.cancel()
+            finish()
+
+    late = loop.call_later(max(0.0, deadline - time.monotonic()), finish)
+    for offset in list(pending):
+        offset.add_done_callback(stored)
+    return answer
+
+
+def _answer(request: Request, topics: _Outcomes) -> Answer:
     body = {
         "responses": [
             {"name": key, "topic_id": key, "partition_responses": [_partition(request, key, each) for each in outcomes]}
