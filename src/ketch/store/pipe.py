@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _START = 1 << 16  # first size of the receive buffer; it doubles up to what the largest reply needs
 _WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before `drained` waits
 _KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
+_AT_ONCE = 1 << 14  # bytes of a command worth a write of its own
 _PUSH = ord(">")
 
 
@@ -61,6 +62,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._passing = False  # it is the replies that nobody wants, all in one, before the one that a future does
         self._interrupted: tuple[int, bool] | None = None  # what was pending, and whether passing, before a push
         self._transport: asyncio.Transport | None = None
+        self._outgoing: list[bytes] = []
         self._writable = asyncio.Event()
         self._writable.set()
         self._progress = 0  # replies taken so far; the watchdog sees a Redis that hangs by it
@@ -132,7 +134,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._waiting.append((replies, future))
         if len(self._waiting) == 1 and replies > 1:
             self._expect(replies)
-        self._transport.write(payload)
+        self._write(payload)
         return future
 
     @property
@@ -176,6 +178,22 @@ class Pipe(asyncio.BufferedProtocol):
             elif now - since >= timeout:
                 log.error("Redis did not answer for %.1f s; connection closed", now - since)
                 self.close()
+
+    def _write(self, payload: bytes) -> None:
+        """Now, if it is large; else at the end of this turn of the event loop, with all that have come by then."""
+        assert self._transport is not None
+        if len(payload) >= _AT_ONCE:
+            self._flush()
+            self._transport.write(payload)
+            return
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(payload)
+
+    def _flush(self) -> None:
+        if self._outgoing and self._transport is not None:
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
 
     # -- the buffer
 
