@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import inspect
 import logging
@@ -32,6 +33,8 @@ log = logging.getLogger("ketch")
 
 # Descriptors beside those of client connections: Redis, Valkey's own, files, libraries.
 _OTHER_FILES = 256
+# glibc's mallopt: parameters as malloc.h numbers them, and bytes
+_MALLOPT = {-3: 32 << 20, -1: 128 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
 _IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
 
 
@@ -80,6 +83,7 @@ class _Serve:
 
     async def _start(self) -> None:
         _raise_file_limit(self._settings.max_connections)
+        _keep_memory()
         address = await self._redis()
         for warning in require_fit(await examine(address, self._settings.redis_timeout_ms / 1000)):
             log.warning(warning.sentence())
@@ -189,6 +193,14 @@ def _raise_file_limit(connections: int) -> None:
         new = soft
     if new < wanted:
         log.warning("open files are limited to %d: raise `ulimit -n` to %d for all max_connections", new, wanted)
+
+
+def _keep_memory() -> None:
+    """glibc gives buffers of a megabyte back to the system and gets them anew, a page at a time, for every fetch."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, size in _MALLOPT.items():
+            mallopt(parameter, size)
 
 
 # -- options, one for each setting
