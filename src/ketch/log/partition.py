@@ -299,7 +299,8 @@ class Partition:
     def _count_for(self, max_bytes: int) -> int:
         if not self._entry_bytes:
             return max(1, min(_COUNT_UNKNOWN, _REPLY_MAX // self.topic.largest_record))
-        count = int(max_bytes / (self._entry_bytes + _ENTRY_OVERHEAD)) + 1
+        # Not one more than fit: where entries are batches of a megabyte, that would be as much again, for nothing.
+        count = int(max_bytes / (self._entry_bytes + _ENTRY_OVERHEAD))
         # An average says nothing of a run of large ones: the reply must stay within bounds even then.
         return max(1, min(count, _COUNT_MAX, max(max_bytes, _REPLY_MAX) // self.topic.largest_record))
 
