@@ -18,7 +18,7 @@ TopicKey = str | UUID  # a name up to Fetch v12, an id from v13 on
 Place = tuple[TopicKey, int]
 # What moves a log's start without a write to its stream is found out so: an archive that expires, a topic of which
 # nothing was ever written and that another broker deletes.
-_LOOK_AGAIN_S = 5.0
+_LOOK_AGAIN_S = 30.0
 
 
 class SessionNotFound(KetchError):
