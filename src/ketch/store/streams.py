@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _MULTI = pack("MULTI")
 _EXEC = pack("EXEC")
 
+_LARGE = 1 << 14  # bytes of an entry from which a transaction costs less than a script
+
 Id = tuple[int, int]
 
 
@@ -130,7 +132,7 @@ def encode_transaction(
     words = _producer_words(producer)
     guard = pack(
         "EVAL",
-        scripts.GUARD_PRODUCER if producer else scripts.GUARD,
+        _guard(batch.entries == 1 and expected is not None, producer is not None),
         3,
         stream,
         producers,
@@ -145,6 +147,12 @@ def encode_transaction(
     return b"".join((_MULTI, guard, adds, release, _EXEC)), batch.entries + 4
 
 
+def _guard(large: bool, producer: bool) -> str:
+    if large:
+        return scripts.GUARD_LARGE_PRODUCER if producer else scripts.GUARD_LARGE
+    return scripts.GUARD_PRODUCER if producer else scripts.GUARD
+
+
 def encode_single(
     keys: tuple[bytes, bytes, bytes],
     codec: OffsetCodec,
@@ -153,10 +161,12 @@ def encode_single(
     batch: Payload,
     producer: Producer | None,
 ) -> bytes | None:
-    """As `encode_transaction`, of a batch that is one entry; one reply, for `read_single`.
+    """As `encode_transaction`, of a batch that is one small entry; one reply, for `read_single`.
 
-    None for an entry too wide for Lua.
+    None for an entry too large for Lua, which copies it three times, or too wide.
     """
+    if batch.size > _LARGE:
+        return None
     arguments, count = batch.arguments()
     if count > scripts.WIDEST:
         return None
