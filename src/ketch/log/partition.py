@@ -30,6 +30,7 @@ _COUNT_MAX = 20_000  # entries in one XRANGE: what a 1 MB fetch of 50-byte recor
 _REPLY_MAX = 32 << 20  # bytes of one XRANGE's reply, should every entry be as large as the topic's largest
 _SEARCH_BYTES = 1 << 20  # looked through at a time in a search by timestamp
 _COUNT_UNKNOWN = 500  # entries in the first XRANGE of a stream whose entries' size is not known
+_FEW = 8  # entries in a fetch, of which each counts
 _ENTRY_OVERHEAD = 8  # bytes of a record around its key and value, about
 
 
@@ -299,8 +300,9 @@ class Partition:
     def _count_for(self, max_bytes: int) -> int:
         if not self._entry_bytes:
             return max(1, min(_COUNT_UNKNOWN, _REPLY_MAX // self.topic.largest_record))
-        # Not one more than fit: where entries are batches of a megabyte, that would be as much again, for nothing.
-        count = int(max_bytes / (self._entry_bytes + _ENTRY_OVERHEAD))
+        size = self._entry_bytes + (_ENTRY_OVERHEAD if self._layout.entry_is_record else 0)
+        # One more than fit, for sizes differ; but batches of a megabyte would be as much again, for nothing.
+        count = int(max_bytes / size) + (size < max_bytes / _FEW)
         # An average says nothing of a run of large ones: the reply must stay within bounds even then.
         return max(1, min(count, _COUNT_MAX, max(max_bytes, _REPLY_MAX) // self.topic.largest_record))
 

@@ -199,7 +199,7 @@ class Appender:
         commands, replies = streams.encode_transaction(
             self._keys, self.topic.codec, self._last, sent.base, payload, producer
         )
-        connection.send(*notes, commands)
+        connection.send(*notes, *commands)
         sent.replies = len(notes) + replies
 
     def _append(self, connection: Connection, batch: DecodedBatch) -> bool:

@@ -122,8 +122,8 @@ class Pipe(asyncio.BufferedProtocol):
     def connected(self) -> bool:
         return self._transport is not None
 
-    def send(self, payload: bytes, replies: int = 1) -> asyncio.Future[bytes]:
-        """Writes commands that make `replies` replies; the future gets the bytes of the last one.
+    def send(self, payload: bytes | tuple[bytes, ...], replies: int = 1) -> asyncio.Future[bytes]:
+        """Writes commands, in one piece or several, that make `replies` replies; the future gets the last one's bytes.
 
         Raises:
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
@@ -134,7 +134,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._waiting.append((replies, future))
         if len(self._waiting) == 1 and replies > 1:
             self._expect(replies)
-        self._write(payload)
+        for piece in payload if isinstance(payload, tuple) else (payload,):
+            self._write(piece)
         return future
 
     @property
@@ -183,8 +184,8 @@ class Pipe(asyncio.BufferedProtocol):
         """Now, if it is large; else at the end of this turn of the event loop, with all that have come by then."""
         assert self._transport is not None
         if len(payload) >= _AT_ONCE:
-            self._flush()
-            self._transport.write(payload)
+            self._transport.writelines([*self._outgoing, payload])
+            self._outgoing.clear()
             return
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)

@@ -115,8 +115,8 @@ def encode_transaction(
     base: int,
     batch: Payload,
     producer: Producer | None,
-) -> tuple[bytes, int]:
-    """The optimistic append: (commands, number of replies); the last reply is EXEC's, for `read_transaction`.
+) -> tuple[tuple[bytes, ...], int]:
+    """The optimistic append: (commands, cut anywhere; number of replies). The last reply is for `read_transaction`.
 
     Args:
         keys: stream, producers, fence.
@@ -144,7 +144,7 @@ def encode_transaction(
     )
     adds = batch.appends(stream, codec, base)
     release = pack("EVAL", scripts.RELEASE, 2, stream, fence)
-    return b"".join((_MULTI, guard, adds, release, _EXEC)), batch.entries + 4
+    return (_MULTI, guard, *adds, release, _EXEC), batch.entries + 4
 
 
 def _guard(large: bool, producer: bool) -> str:

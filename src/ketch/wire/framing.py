@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ketch.errors import KetchError
 
 _LENGTH = struct.Struct(">i")
+_LARGE = 1 << 12  # bytes of a read that are worth an object of their own
 
 
 class FrameError(KetchError):
@@ -24,17 +25,19 @@ class FrameReader:
         max_bytes: the largest frame taken (`socket.request.max.bytes`).
     """
 
-    __slots__ = ("_need", "_rest", "max_bytes")
+    __slots__ = ("_held", "_missing", "_parts", "_prefix", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._rest = bytearray()  # of a frame that is not whole yet; one piece, however small the reads
-        self._need = 0  # bytes of that frame with its prefix; 0 while the prefix is incomplete
+        self._prefix = b""  # as much of it as has come in
+        self._missing = 0  # bytes of the frame at hand
+        self._parts: list[memoryview | bytearray] = []  # of it; small ones are put together, however small the reads
+        self._held = 0  # bytes in these
 
     @property
     def buffered(self) -> int:
         """Bytes held of a frame that is not whole yet."""
-        return len(self._rest)
+        return self._held + 4 if self._missing else len(self._prefix)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Takes what a socket read returned, gives the frames it completes, in order, without their prefix.
@@ -43,22 +46,31 @@ class FrameReader:
             FrameError: behind the frames before it, a length that is negative or above `max_bytes`; nothing after it
                 can be trusted.
         """
-        whole: bytes | bytearray = data
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._need:
+        view = memoryview(self._prefix + data if self._prefix else data)
+        self._prefix = b""
+        while self._missing or len(view) >= 4:
+            if not self._missing:
+                self._missing = self._length(view)
+                view = view[4:]
+            part = view[: self._missing]
+            view = view[len(part) :]
+            self._missing -= len(part)
+            if self._missing:
+                self._keep(part, len(data))
                 return
-            whole, self._rest = self._rest, bytearray()
-        view = memoryview(whole)
-        self._need = 0
-        while len(view) >= 4:
-            size = self._length(view)
-            if len(view) - 4 < size:
-                self._need = size + 4
-                break
-            yield bytes(view[4 : 4 + size])
-            view = view[4 + size :]
-        self._rest += view
+            frame = b"".join((*self._parts, part))
+            self._parts, self._held = [], 0
+            yield frame
+        self._prefix = bytes(view)
+
+    def _keep(self, part: memoryview, read: int) -> None:
+        self._held += len(part)
+        if len(part) >= max(_LARGE, read // 2):  # for it keeps all of that read
+            self._parts.append(part)
+        elif self._parts and isinstance(self._parts[-1], bytearray):
+            self._parts[-1] += part
+        else:
+            self._parts.append(bytearray(part))
 
     def _length(self, frame: memoryview) -> int:
         size: int = _LENGTH.unpack_from(frame)[0]
