@@ -63,6 +63,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._interrupted: tuple[int, bool] | None = None  # what was pending, and whether passing, before a push
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []
+        self._gathering = False  # something was written in this turn of the event loop
         self._writable = asyncio.Event()
         self._writable.set()
         self._progress = 0  # replies taken so far; the watchdog sees a Redis that hangs by it
@@ -181,17 +182,21 @@ class Pipe(asyncio.BufferedProtocol):
                 self.close()
 
     def _write(self, payload: bytes) -> None:
-        """Now, if it is large; else at the end of this turn of the event loop, with all that have come by then."""
+        """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
         assert self._transport is not None
         if len(payload) >= _AT_ONCE:
             self._transport.writelines([*self._outgoing, payload])
             self._outgoing.clear()
             return
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(payload)
+        if self._gathering:
+            self._outgoing.append(payload)
+            return
+        self._gathering = True
+        asyncio.get_running_loop().call_soon(self._flush)
+        self._transport.write(payload)
 
     def _flush(self) -> None:
+        self._gathering = False
         if self._outgoing and self._transport is not None:
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()
