@@ -24,6 +24,7 @@ _TAILS = 256  # places whose newest records are kept for the next reader
 _TAIL_BYTES = 1 << 16  # of one of them
 
 _NEWEST_BYTES = 16 << 20  # of the batches kept since they were appended
+_BATCH_BYTES = 256  # that one of them takes beside its records, about
 _NEWEST_BATCHES = 512  # of one stream
 
 _Place = tuple[bytes, int]  # stream and offset
@@ -132,9 +133,10 @@ class Newest:
         if row is None or row.lineage is not lineage:
             row = self._rows[stream] = _Row(stream, lineage)
         row.batches.append(batch)
-        self._order.append((row, row.appended, batch[2].size))
+        size = batch[2].size + _BATCH_BYTES
+        self._order.append((row, row.appended, size))
         row.appended += 1
-        self._bytes += batch[2].size
+        self._bytes += size
         if len(row.batches) > _NEWEST_BATCHES:
             row.batches.popleft()
         while self._bytes > _NEWEST_BYTES:
