@@ -36,7 +36,7 @@ local function record(p,id)
  redis.call('HSET',KEYS[2],ARGV[p],new..' '..ARGV[p+4]..id)
 end"""
 
-_GUARD = """{quick}
+_GUARD = """
 local last=last_id()
 if type(last)=='table' then return last end
 local known=last or '0-0'
@@ -54,41 +54,12 @@ local ems,eseq=tonumber(ARGV[3]),tonumber(ARGV[4])
 if ms<ems or (ms==ems and seq<eseq) then redis.call('XSETID',KEYS[1],ARGV[3]..'-'..ARGV[4]) end
 return 0"""
 
-# For a batch that is one large entry: XINFO would hand Lua the first and the last of them. Where nothing is above the
-# expected id, the last-generated-id is set to it, which it is already unless somebody has added an entry and taken it
-# away again in the moment since the ids were chosen. So the XADD behind cannot fail.
-_QUICK = """
-local function quick()
- if redis.call('EXISTS',KEYS[3])==1 or redis.call('EXISTS',KEYS[1])==0 then return false end
- local above=redis.pcall('XRANGE',KEYS[1],'('..ARGV[1],'+','COUNT',1)
- return not above.err and #above==0 and not redis.pcall('XSETID',KEYS[1],ARGV[1]).err
-end
-if {expected}quick() then
-{record} return 1
-end"""
-
-
-def _guard(producer: bool, quick: bool) -> str:
-    expected, record = ("expected(5)", " record(5,ARGV[2])\n") if producer else ("", "")
-    return "".join(
-        (
-            "local cur" + _PRODUCER if producer else "",
-            _LAST_ID,
-            _GUARD.format(
-                quick=_QUICK.format(expected=expected and f"{expected} and ", record=record) if quick else "",
-                expected=expected and f" and {expected}",
-                record=record,
-            ),
-        )
-    )
-
-
 # KEYS stream, producers, fence. ARGV expected last id ('' for any below the base id), base id, end ms, end seq[,
 # producer]. Returns 1, or 0 for refused.
-GUARD = _guard(producer=False, quick=False)
-GUARD_PRODUCER = _guard(producer=True, quick=False)
-GUARD_LARGE = _guard(producer=False, quick=True)
-GUARD_LARGE_PRODUCER = _guard(producer=True, quick=True)
+GUARD = _LAST_ID + _GUARD.format(expected="", record="")
+GUARD_PRODUCER = (
+    "local cur" + _LAST_ID + _PRODUCER + _GUARD.format(expected=" and expected(5)", record=" record(5,ARGV[2])\n")
+)
 
 # KEYS stream, producers, fence. ARGV expected last id, id, producer's words (0|6), [producer, base id], fields and
 # values. Returns 1, or 0 for refused. The optimistic append of one entry, which XADD takes or refuses as a whole: so it

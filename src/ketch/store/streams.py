@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _MULTI = pack("MULTI")
 _EXEC = pack("EXEC")
 
-_LARGE = 1 << 14  # bytes of an entry from which a transaction costs less than a script
-
 Id = tuple[int, int]
 
 
@@ -132,7 +130,7 @@ def encode_transaction(
     words = _producer_words(producer)
     guard = pack(
         "EVAL",
-        _guard(batch.entries == 1 and expected is not None, producer is not None),
+        scripts.GUARD_PRODUCER if producer else scripts.GUARD,
         3,
         stream,
         producers,
@@ -147,12 +145,6 @@ def encode_transaction(
     return (_MULTI, guard, *adds, release, _EXEC), batch.entries + 4
 
 
-def _guard(large: bool, producer: bool) -> str:
-    if large:
-        return scripts.GUARD_LARGE_PRODUCER if producer else scripts.GUARD_LARGE
-    return scripts.GUARD_PRODUCER if producer else scripts.GUARD
-
-
 def encode_single(
     keys: tuple[bytes, bytes, bytes],
     codec: OffsetCodec,
@@ -161,12 +153,10 @@ def encode_single(
     batch: Payload,
     producer: Producer | None,
 ) -> bytes | None:
-    """As `encode_transaction`, of a batch that is one small entry; one reply, for `read_single`.
+    """As `encode_transaction`, of a batch that is one entry; one reply, for `read_single`.
 
-    None for an entry too large for Lua, which copies it three times, or too wide.
+    None for an entry too wide for Lua.
     """
-    if batch.size > _LARGE:
-        return None
     arguments, count = batch.arguments()
     if count > scripts.WIDEST:
         return None
