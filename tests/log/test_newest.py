@@ -122,6 +122,20 @@ def test_reads_the_same_from_redis(stream: Stream) -> None:
     assert theirs[:-1] == ours
 
 
+@pytest.mark.storage("record", "batch")
+@pytest.mark.only_storage("record", "batch")
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_offsets_of_entries_that_are_gone_are_not_given_again(stream: Stream, size: int) -> None:
+    """Others have written, and all of it was trimmed, since this broker appended last."""
+    large = batch(records([b"x" * size]))
+    stream.kafka.stored(stream.topic, large)
+    for _ in range(3):
+        stream.add(random.Random(0))
+    last = stream.held()[-1][0]
+    stream.redis.xtrim(stream.key, maxlen=0, approximate=False)
+    assert stream.kafka.stored(stream.topic, large) > last
+
+
 def _batch(values: list[bytes]) -> tuple[WholeBatch, BatchHeader]:
     data = batch(records(values))
     return WholeBatch(data, len(values), None), read_header(data)
