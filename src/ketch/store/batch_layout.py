@@ -70,12 +70,8 @@ class WholeBatch:
     def largest(self) -> int:
         return len(self.data)
 
-    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> tuple[bytes, ...]:
-        entry_id = codec.format_id(*codec.to_id(base + self.count - 1))
-        head = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n" % (
-            len(stream), stream, len(entry_id), entry_id, len(_FIELD), _FIELD, len(self.data)
-        )  # fmt: skip
-        return head, self.data, b"\r\n"
+    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
+        return pack("XADD", stream, codec.format_id(*codec.to_id(base + self.count - 1)), _FIELD, self.data)
 
     def chunk(self, base: int) -> Chunk:
         return BatchChunk([_Stored(base, peek_header(self.data), self.data)])

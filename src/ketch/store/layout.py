@@ -43,8 +43,8 @@ class Payload(Protocol):
     def largest(self) -> int:
         """Bytes of the largest entry, about."""
 
-    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> tuple[bytes, ...]:
-        """XADD commands, one for each entry, that put its first record at offset `base`; cut anywhere.
+    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
+        """XADD commands, one for each entry, that put its first record at offset `base`.
 
         Raises:
             InvalidRecord: what must be read of it for that is malformed.

@@ -52,10 +52,10 @@ class RecordSet:
     def largest(self) -> int:
         return largest_record(self.records, self.count)
 
-    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> tuple[bytes]:
+    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
         ms, seq = codec.to_id(base)
-        return (
-            encode_appends(self.records, self.count, stream, ms, seq, codec.bits, self.base_timestamp, self.timestamp),
+        return encode_appends(
+            self.records, self.count, stream, ms, seq, codec.bits, self.base_timestamp, self.timestamp
         )
 
     def arguments(self) -> tuple[bytes, int]:

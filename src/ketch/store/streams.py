@@ -142,7 +142,7 @@ def encode_transaction(
     )
     adds = batch.appends(stream, codec, base)
     release = pack("EVAL", scripts.RELEASE, 2, stream, fence)
-    return (_MULTI, guard, *adds, release, _EXEC), batch.entries + 4
+    return (_MULTI, guard, adds, release, _EXEC), batch.entries + 4
 
 
 def encode_single(
