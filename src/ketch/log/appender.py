@@ -163,19 +163,17 @@ class Appender:
 
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         if self._mode is _Mode.FAST:
-            behind: streams.Id | None = self._last
-            base = max(self._now_offset(), self._codec.to_offset(*self._last) + 1)
+            base, behind = self._place(entry)
+            where = self._keys, self._codec
             single = None
-            if entry.batch.entries == 1:
-                single = streams.encode_single(self._keys, self._codec, self._last, base, entry.batch, producer)
+            if entry.batch.entries == 1 and behind is not None:
+                single = streams.encode_single(*where, behind, base, entry.batch, producer)
             if single is not None:
-                reply = self._link.pipe.send(single)
-                reply.add_done_callback(partial(self._landed_at, entry, base, behind, streams.read_single))
+                reply, read = self._link.pipe.send(single), streams.read_single
             else:
-                base, behind = self._ids_ahead(entry, base)
-                arguments = (self._keys, self._codec, behind, base, entry.batch, producer)
-                reply = self._link.pipe.send(*streams.encode_transaction(*arguments))
-                reply.add_done_callback(partial(self._landed_at, entry, base, behind, streams.read_transaction))
+                commands = streams.encode_transaction(*where, behind, base, entry.batch, producer)
+                reply, read = self._link.pipe.send(*commands), streams.read_transaction
+            reply.add_done_callback(partial(self._landed_at, entry, base, behind, read))
             self._last = self._codec.to_id(base + entry.batch.count - 1)
         else:
             payload = streams.encode_append(self._keys, self._codec, self._now_offset(), entry.batch, producer)
@@ -188,8 +186,9 @@ class Appender:
             state.advance(epoch, first, entry.batch.count, entry.future)
             self._producers[pid] = state  # the latest comes last
 
-    def _ids_ahead(self, entry: _Append, base: int) -> tuple[int, streams.Id | None]:
+    def _place(self, entry: _Append) -> tuple[int, streams.Id | None]:
         """The base offset, and the last-generated-id that it is chosen behind, None for any below."""
+        base = max(self._now_offset(), self._codec.to_offset(*self._last) + 1)
         if entry.wide and entry.attempts and self._last != streams.ZERO and not self._codec.dense:
             return base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._codec.bits), None
         return base, self._last
