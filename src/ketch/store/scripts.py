@@ -63,8 +63,8 @@ GUARD_PRODUCER = (
 
 # KEYS stream, producers, fence. ARGV expected last id, id, producer's words (0|6), [producer, base id], fields and
 # values. Returns 1, or 0 for refused. The optimistic append of one entry, which XADD takes or refuses as a whole: so it
-# needs no last-generated-id, for which XINFO would hand Lua two entries of up to a megabyte. An entry that somebody has
-# added and taken away again in the moment since the id was chosen goes unseen, unless XADD minds its id.
+# needs no last-generated-id, for which XINFO would hand Lua two entries of up to a megabyte. Entries that somebody has
+# added and taken away again since this broker appended last go unseen, unless XADD minds their ids.
 SINGLE = (
     "local cur"
     + _PRODUCER
