@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -224,3 +224,21 @@ def background(program: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
         finally:
             alarm.cancel()
             process.kill()
+
+
+@contextmanager
+def meanwhile(work: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Does the work again and again, with so many seconds in between, in a thread of its own."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

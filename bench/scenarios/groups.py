@@ -104,22 +104,17 @@ def _takeover(server: Server, topic: str) -> float:
 @contextmanager
 def _feeding(server: Server, topic: str) -> Iterator[None]:
     """A record every 20 ms to each of the two partitions."""
-    stop = threading.Event()
     producer = Producer({"bootstrap.servers": server.kafka, "log_level": 3})
 
     def feed() -> None:
-        while not stop.wait(0.02):
-            for partition in (0, 1):
-                producer.produce(topic, b"record", partition=partition)
-            producer.poll(0)
+        for partition in (0, 1):
+            producer.produce(topic, b"record", partition=partition)
+        producer.poll(0)
 
-    thread = threading.Thread(target=feed)
-    thread.start()
     try:
-        yield
+        with tools.meanwhile(feed, 0.02):
+            yield
     finally:
-        stop.set()
-        thread.join()
         producer.flush(10)
 
 

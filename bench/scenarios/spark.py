@@ -10,7 +10,6 @@ import json
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from statistics import quantiles
@@ -120,24 +119,10 @@ def _fill(server: Server, run: Run, configs: dict[str, str] | None = None) -> No
     settle(server.pid)
 
 
-@contextlib.contextmanager
-def _paced(send: Callable[[int, bytes], object]) -> Iterator[None]:
+def _paced(send: Callable[[int, bytes], object]) -> contextlib.AbstractContextManager[None]:
     """Sends records whose values are the time, ns, to one partition after the other."""
-    ended = threading.Event()
-
-    def run() -> None:
-        for number in itertools.count():
-            send(number % _PARTITIONS, b"%d" % time.time_ns())
-            if ended.wait(1 / _PACE):
-                return
-
-    sender = threading.Thread(target=run)
-    sender.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        sender.join()
+    partitions = itertools.cycle(range(_PARTITIONS))
+    return tools.meanwhile(lambda: send(next(partitions), b"%d" % time.time_ns()), 1 / _PACE)
 
 
 def _spark(python: str, run: Run, **options: Any) -> Iterator[Sample]:
