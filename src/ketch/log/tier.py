@@ -13,6 +13,7 @@ KAFKA_STORAGE_ERROR (56), as a Kafka broker does whose remote storage is away: c
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import time
@@ -104,7 +105,7 @@ class Archives:
         self._tables: dict[uuid.UUID, _Table] = {}
         self._parquet: Parquet | None = None
         self._threads = ThreadPoolExecutor(_THREADS, "cold", sys.setswitchinterval, (_SWITCH_S,))
-        self._warned = False
+        self._warned = self._imported = False
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -181,7 +182,14 @@ class Archives:
             raise StorageUnavailable(f"{topic.name} has no archive any more")
 
         def in_thread() -> T:
-            return work(self._table(topic.id, archive, needs))
+            done = work(self._table(topic.id, archive, needs))
+            if not self._imported:
+                # pyiceberg, pyarrow and what they import stay: every collection that looks at them takes some 40 ms,
+                # in which no request is answered.
+                self._imported = True
+                gc.collect()
+                gc.freeze()
+            return done
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, in_thread)
