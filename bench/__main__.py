@@ -17,7 +17,7 @@ from rich.console import Console
 
 from bench import compare, report, results
 from bench.contestants import CONTESTANTS
-from bench.model import ROUNDS, BenchError
+from bench.model import BenchError
 from bench.results import Result
 from bench.runner import QUICK, Plan, carry_out
 
@@ -33,7 +33,7 @@ def _arguments() -> argparse.Namespace:
     run.add_argument("--only", default="", help="parts of scenario/load/client, with commas; + joins several")
     run.add_argument("--contestants", default="", help=", ".join(made.name for made in CONTESTANTS))
     run.add_argument("--quick", action="store_true", help="one round of a tenth of the load, no BENCHMARKS.md")
-    run.add_argument("--rounds", type=int, default=ROUNDS)
+    run.add_argument("--rounds", type=int, default=5)
     run.add_argument("--factor", type=float, default=1.0, help="part of the usual load")
     run.add_argument("--results", type=Path, default=_HERE / "results", help="directory of the JSON")
     differ = commands.add_parser("compare", help="show what changed from A to B")

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from bench.contestants import Server
 
-ROUNDS = 5
-
 
 class BenchError(Exception):
     """A load that gave no number; one sentence."""
@@ -56,12 +54,13 @@ METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one run. `load` and `client` name its row."""
+    """One number of one run. `load` and `client` name its row, `turn` another round than the harness's own."""
 
     load: str
     client: str
     metric: str  # a key of METRICS
     value: float
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +94,14 @@ class Target:
 
 @dataclass(slots=True)
 class Run:
-    """How a scenario is to run: `wants` says whether a row is asked for, `count` how much of the full load."""
+    """How a scenario is to run: `wants` says whether a row is asked for, `count` how much of the full load, `round` in
+    which of how many `rounds`, from 0."""
 
     wants: Callable[[str], bool] = field(default=lambda _: True)
     factor: float = 1.0
     quick: bool = False
     round: int = 0
+    rounds: int = 1
 
     def count(self, full: int, least: int = 100) -> int:
         """The full number, or the part that a quick run takes."""
@@ -115,7 +116,6 @@ class Scenario:
     note: ClassVar[str] = ""  # for the report: how it is measured
     contestants: ClassVar[tuple[str, ...]]
     targets: ClassVar[tuple[Target, ...]] = ()
-    rounds: ClassVar[int] = ROUNDS
     quick: ClassVar[bool] = True  # whether a quick run has it without being asked by name
 
     def labels(self, contestant: str) -> list[str]:

@@ -20,8 +20,7 @@ _INTRO = """# Benchmarks
 Made by `make bench`; do not edit. Ketch in both of its layouts beside Apache Kafka 4.1 and raw Redis commands, in one
 run on one machine. Every round starts each server afresh and puts the scenarios on it, contestants in turn; a number is
 the median of the rounds with the smallest and the largest, a ratio the median of the rounds' own ratios with theirs.
-The slower scenarios run in the first rounds only: each table says in how many. Client, broker and store share the
-machine's cores, so only ratios carry over to another machine.
+Client, broker and store share the machine's cores, so only ratios carry over to another machine.
 
 Durability is the same on both sides: Kafka acknowledges what is in the page cache and leaves the flush to the operating
 system; the Valkey under Ketch acknowledges what is in its append-only file's buffer and flushes once a second

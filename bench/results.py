@@ -48,7 +48,7 @@ class Result:
 
     def add(self, scenario: str, contestant: str, turn: int, sample: Sample) -> None:
         row = Row(scenario, contestant, sample.load, sample.client, sample.metric)
-        self.values.setdefault(row, {})[turn] = sample.value
+        self.values.setdefault(row, {})[turn if sample.turn is None else sample.turn] = sample.value
 
     def save(self, directory: Path) -> Path:
         """Over what the same run has saved before; whoever stops it meanwhile still has that."""

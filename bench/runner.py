@@ -46,18 +46,13 @@ class Plan:
         where = f"{scenario.name}/{label}"
         return not self.only or any(all(piece in where for piece in part.split("+")) for part in self.only)
 
-    def turns(self, scenario: Scenario) -> int:
-        """Rounds it runs in: a slow one leaves the later rounds out."""
-        return min(self.rounds, scenario.rounds)
-
-    def work(self, turn: int, contestant: str) -> list[Scenario]:
-        """The scenarios that are to run on a contestant in a round."""
+    def work(self, contestant: str) -> list[Scenario]:
+        """The scenarios that are to run on a contestant."""
         return [
             scenario
             for scenario in SCENARIOS
             if contestant in scenario.contestants
             and (not self.contestants or contestant in self.contestants)
-            and turn < self.turns(scenario)
             and (scenario.quick or self.only or not self.quick)
             and any(self.wants(scenario, label) for label in scenario.labels(contestant))
         ]
@@ -74,7 +69,7 @@ def carry_out(plan: Plan) -> Iterator[Result]:
         BenchError: nothing is to be done.
     """
     result = Result(machine.facts(), quick=plan.quick, asked=plan.rounds)
-    total = sum(len(plan.work(turn, made.name)) for turn in range(plan.rounds) for made in CONTESTANTS)
+    total = plan.rounds * sum(len(plan.work(made.name)) for made in CONTESTANTS)
     if not total:
         raise BenchError(f"nothing is named by --only {','.join(plan.only)}")
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -99,7 +94,7 @@ class _Rounds:
 
     def run(self, turn: int) -> None:
         for made in self._plan.turn(turn):
-            work = self._plan.work(turn, made.name)
+            work = self._plan.work(made.name)
             if work and made.name not in self._result.skipped:
                 self._describe(turn, made.name, "starting")
                 self._guard(made.name, partial(self._contest, made, turn, work))
@@ -122,7 +117,8 @@ class _Rounds:
             self._advance(len(work) - done)
 
     def _scenario(self, scenario: Scenario, server: Server, turn: int) -> None:
-        run = Run(lambda label: self._plan.wants(scenario, label), self._plan.factor, self._plan.quick, turn)
+        plan = self._plan
+        run = Run(lambda label: plan.wants(scenario, label), plan.factor, plan.quick, turn, plan.rounds)
         settle(server.pid)
         for sample in scenario.measure(server, run):
             self._result.add(scenario.name, server.name, turn, sample)

@@ -24,7 +24,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-_EARLY, _PACED = 100, 300  # records that are passed over, for a query starts slowly, and that count
+_EARLY, _PACED = 50, 150  # records that are passed over, for a query starts slowly, and that count
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
 # docs/spark.md, "Latency". Set while a session runs, the second wants its own names and no cache.
 _FAST_CHECKPOINTS = {
@@ -92,7 +92,7 @@ class Job:
         writer = frame.write.format(self.options["format"]).options(**self.options["options"])
         return writer.mode("append").option("topic", self.options["sink"]).save
 
-    def latency(self, topic: str, name: str) -> list[float]:
+    def latency(self, topic: str, name: str, count: int = _PACED) -> list[float]:
         """ms from the sending of each record to the moment that a foreachBatch function has it."""
         found: list[float] = []
 
@@ -104,7 +104,7 @@ class Job:
         stream = source.option("subscribe", topic).option("startingOffsets", "latest").load()
         writer = stream.writeStream.option("checkpointLocation", str(self.directory / f"{name}.checkpoint"))
         query = writer.foreachBatch(sink).start()
-        while len(found) < _EARLY + _PACED and not query.awaitTermination(0.1):
+        while len(found) < _EARLY + count and not query.awaitTermination(0.1):
             pass  # it raises what the query did
         query.stop()
         return found[_EARLY:]
@@ -114,7 +114,7 @@ class Job:
         if "paced" not in self.options:
             return {}
         topic = self.options["paced"]
-        self.latency(topic, "warm-latency")
+        self.latency(topic, "warm-latency", 0)
         found = {"latency": self.latency(topic, "latency")}
         if self.options["format"] == "ketch":
             for name, value in _FAST_CHECKPOINTS.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 from typing import ClassVar
 
 from confluent_kafka import Consumer, TopicPartition
@@ -16,7 +15,6 @@ from bench.scenarios.throughput import timed
 
 BACKLOGS = (0, 1_000_000, 10_000_000)
 _RECORDS = {"ketch": 300_000, "ketch-batch": 500_000}
-_TURNS = 5
 _CHUNK = 1_000_000
 _REWRITE_SECONDS = 60.0
 
@@ -26,17 +24,16 @@ def behind(verb: str, backlog: int) -> str:
 
 
 class Backlog(Scenario):
-    """A topic for each length, filled first; then they take turns."""
+    """A topic for each length, filled in the first round; then they take turns, as many as there are rounds."""
 
     name: ClassVar[str] = "backlog"
     title: ClassVar[str] = "Backlog"
     note: ClassVar[str] = (
         f"{_RECORDS['ketch']:,} records of 100 bytes (batch layout: {_RECORDS['ketch-batch']:,}) through kcat onto "
         "streams that hold none, 1 million and 10 million; then confluent-kafka reads what was added. The streams are "
-        f"filled once and take turns, {_TURNS} each, with a new empty one every time; the median is one round's number."
+        "filled once, in the first round, and take turns there with a new empty one: a turn counts as a round."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
-    rounds: ClassVar[int] = 1
     quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
         Target(contestant, "rate", least=0.9, loads=behind(verb, BACKLOGS[-1]), to_load=behind(verb, 0))
@@ -48,22 +45,22 @@ class Backlog(Scenario):
         return [f"{behind(verb, backlog)}/kcat" for verb in ("produce", "consume") for backlog in BACKLOGS]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+        if run.round:
+            return
         for backlog in BACKLOGS:
             server.create(f"backlog-{backlog}")
             _fill(server, f"backlog-{backlog}", run.count(backlog), run)
         settle(server.pid, _REWRITE_SECONDS)
-        rates: dict[str, list[float]] = {label.rpartition("/")[0]: [] for label in self.labels(server.name)}
-        for turn in range(_TURNS):
+        for turn in range(run.rounds):
             for backlog in BACKLOGS if turn % 2 == 0 else BACKLOGS[::-1]:
                 topic = f"backlog-{backlog}" if backlog else f"empty-{turn}"
                 if not backlog:
                     server.create(topic)
                 produced, consumed = _once(server, topic, run.count(_RECORDS[server.name]))
-                rates[behind("produce", backlog)].append(produced)
-                rates[behind("consume", backlog)].append(consumed)
-        for load, several in rates.items():
-            yield Sample(load, "kcat", "rate", median(several))
-        server.delete(*(f"backlog-{backlog}" for backlog in BACKLOGS), *(f"empty-{turn}" for turn in range(_TURNS)))
+                yield Sample(behind("produce", backlog), "kcat", "rate", produced, turn)
+                yield Sample(behind("consume", backlog), "kcat", "rate", consumed, turn)
+        empty = (f"empty-{turn}" for turn in range(run.rounds))
+        server.delete(*(f"backlog-{backlog}" for backlog in BACKLOGS), *empty)
 
 
 def _fill(server: Server, topic: str, count: int, run: Run) -> None:

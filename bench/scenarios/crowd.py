@@ -29,7 +29,6 @@ class Fanout(Scenario):
         "Reads are XRANGE and its like as Valkey's INFO commandstats counts them, CPU the server's."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
-    rounds: ClassVar[int] = 3
     targets: ClassVar[tuple[Target, ...]] = (
         Target("ketch", "reads", most=1.5),
         Target("ketch-batch", "reads", most=1.5),
@@ -84,7 +83,6 @@ class Idle(Scenario):
         "less that without them."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch",)
-    rounds: ClassVar[int] = 2
     targets: ClassVar[tuple[Target, ...]] = (Target("ketch", "bytes", most=25.0),)
 
     def labels(self, contestant: str) -> list[str]:
@@ -118,7 +116,6 @@ class Slow(Scenario):
         "their program shares the cores too."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
-    rounds: ClassVar[int] = 3
     quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = (
         Target("ketch", "p99", most=1.2, loads=_CROWDED, to_load=_ALONE),

@@ -44,7 +44,6 @@ class Groups(Scenario):
         Target("ketch-batch", "rate", least=0.9, loads=_GROUP, to_load=_ASSIGNED),
         Target("ketch", "seconds", most=1.05, loads=_DEATH, to="kafka"),
     )
-    rounds: ClassVar[int] = 3
 
     def labels(self, contestant: str) -> list[str]:
         # A group's members do not depend on the layout.

@@ -36,7 +36,6 @@ class Partitions(Scenario):
         f"with nothing to read, fetch.max.wait.ms={_POLL}: the server's CPU per fetch, less what it takes without it."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
-    rounds: ClassVar[int] = 2
     quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
         target

@@ -33,6 +33,12 @@ _OF_LATENCY = {"latency": _LATENCY, "fast-latency": _FAST_LATENCY}
 _OF = {"source": _SOURCE, "sink": _SINK, "parquet": _PARQUET, "archive": _ARCHIVE}
 _PACE = 20  # records a second, for latency
 _TRIM_SECONDS = 60.0
+_TAILED, _TAIL_TURNS = 700, 2
+_SLOW, _FAST = 20_000, 100_000  # records/s
+_ALONE = "tail, alone"
+_COLD_SLOW, _COLD_FAST = (f"tail, beside {rate:,} archived records/s" for rate in (_SLOW, _FAST))
+_ELSEWHERE = f"tail, beside {_FAST:,} records/s of another broker"
+_OF_TAIL = {_ALONE: 0, _COLD_SLOW: _SLOW, _COLD_FAST: _FAST, _ELSEWHERE: _FAST}
 _PATIENCE = 300.0
 
 
@@ -49,27 +55,37 @@ class Spark(Scenario):
         "Fetches: confluent-kafka reading one partition, before and after its records went to the archive. "
         f"Record to foreachBatch: {_PACE} records/s, one at a time, by XADD (redis-py) or by a Kafka producer without "
         "linger, until a query without trigger interval has collected them, in the session of the loads before; once "
-        "with Spark's defaults and once with the settings under Latency in docs/spark.md."
+        "with Spark's defaults and once with the settings under Latency in docs/spark.md. Tail: confluent-kafka sends "
+        "a record every 5 ms and waits for it, while another consumer reads one partition from the archive, or from a "
+        f"second broker and its Redis; {_TAIL_TURNS} turns of {_TAILED} records each count as one."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
-    rounds: ClassVar[int] = 1
     quick: ClassVar[bool] = False
-    targets: ClassVar[tuple[Target, ...]] = tuple(
-        target
-        for contestant in ("ketch", "ketch-batch")
-        for target in (
-            Target(contestant, "rate", least=1.0, loads=_SOURCE, to="kafka"),
-            Target(contestant, "rate", loads=_SINK, to="kafka"),
-            Target(contestant, "rate", loads=_ARCHIVE, to_load=_PARQUET),
-            Target(contestant, "rate", loads=_COLD, to_load=_HOT, clients="confluent"),
-        )
-    ) + tuple(Target("ketch", "p50", most=300.0, loads=load) for load in _OF_LATENCY.values())
+    targets: ClassVar[tuple[Target, ...]] = (
+        *(
+            target
+            for contestant in ("ketch", "ketch-batch")
+            for target in (
+                Target(contestant, "rate", least=1.0, loads=_SOURCE, to="kafka"),
+                Target(contestant, "rate", loads=_SINK, to="kafka"),
+                Target(contestant, "rate", loads=_ARCHIVE, to_load=_PARQUET),
+                Target(contestant, "rate", loads=_COLD, to_load=_HOT, clients="confluent"),
+            )
+        ),
+        *(Target("ketch", "p50", most=300.0, loads=load) for load in _OF_LATENCY.values()),
+        Target("ketch", "p99", most=1.2, loads=_COLD_SLOW, to_load=_ALONE),
+        Target("ketch", "p99", loads=_COLD_FAST, to_load=_ALONE),
+        Target("ketch", "p99", most=1.2, loads=_COLD_FAST, to_load=_ELSEWHERE),
+    )
 
     def labels(self, contestant: str) -> list[str]:
         if contestant == "kafka":
             return [f"{load}/spark" for load in (_SOURCE, _SINK, _LATENCY)]
-        latency = _OF_LATENCY.values() if contestant == "ketch" else ()  # XADD knows no batches
-        return [*(f"{load}/spark" for load in (*_OF.values(), *latency)), f"{_HOT}/confluent", f"{_COLD}/confluent"]
+        fetches, latency = [_HOT, _COLD], list(_OF.values())
+        if contestant == "ketch":
+            latency += _OF_LATENCY.values()  # XADD knows no batches
+            fetches += _OF_TAIL
+        return [*(f"{load}/spark" for load in latency), *(f"{load}/confluent" for load in fetches)]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         if not isinstance(server, Ketch):
@@ -108,6 +124,8 @@ def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
         yield from _spark(sys.executable, run, **told)
     _await_trimmed(server)
     yield Sample(_COLD, "confluent", "rate", hot())
+    if server.name == "ketch":
+        yield from _tail(server, run)
 
 
 def _fill(server: Server, run: Run, configs: dict[str, str] | None = None) -> None:
@@ -142,6 +160,31 @@ def _spark(python: str, run: Run, **options: Any) -> Iterator[Sample]:
 def _fetch(server: Server, count: int) -> float:
     options = {"server": server.kafka, "topic": "source", "count": count}
     return count / float(tools.python("confluent_client", verb="consume", **options)["seconds"])
+
+
+def _tail(server: Ketch, run: Run) -> Iterator[Sample]:
+    """A tail consumer's latency with nobody beside it, and with readers of old records."""
+    found: dict[str, list[float]] = {load: [] for load in _OF_TAIL}
+    with type(server)() as other:
+        for one in (server, other):
+            one.create("tail")
+        other.create("source")
+        count = run.count(_RECORDS) // _PARTITIONS
+        tools.kcat_produce(other.kafka, "source", 100, count)
+        for one in (server, other):
+            settle(one.pid)
+        for turn in range(_TAIL_TURNS):
+            for load in list(_OF_TAIL)[:: 1 if turn % 2 == 0 else -1]:
+                with contextlib.ExitStack() as stack:
+                    if load != _ALONE:
+                        read = {"topic": "source", "count": count, "rate": _OF_TAIL[load]}
+                        where = (other if load == _ELSEWHERE else server).kafka
+                        stack.enter_context(tools.background("steady_reader", server=where, **read))
+                    options = {"server": server.kafka, "topic": "tail", "count": run.count(_TAILED)}
+                    found[load] += tools.python("tail_latency", **options)["ms"]
+    for load, times in found.items():
+        for metric, value in zip(("p50", "p99"), (quantiles(times, n=100)[n] for n in (49, 98)), strict=True):
+            yield Sample(load, "confluent", metric, value)
 
 
 def _await_trimmed(server: Ketch) -> None:

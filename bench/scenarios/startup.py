@@ -22,7 +22,6 @@ class Startup(Scenario):
     title: ClassVar[str] = "Start"
     note: ClassVar[str] = "From the start of the process until a client has the metadata of every topic."
     contestants: ClassVar[tuple[str, ...]] = ("ketch",)
-    rounds: ClassVar[int] = 2
     targets: ClassVar[tuple[Target, ...]] = (Target("ketch", "seconds", most=2.0, loads=_WITH_TOPICS),)
 
     def labels(self, contestant: str) -> list[str]:
