@@ -6,7 +6,8 @@ Argument: JSON with
     `format` (ketch, kafka) and the `options` that name the server,
     `source` and `count`, a topic and its records; `warm` and `warm_count`, a smaller one,
     `sink`, a topic, and `rows`, how many to write to it,
-    `paced`: where set, a topic that gets records all the time, whose values are the time they were sent (ns),
+    `paced` and `spaced`: where set, topics that get records all the time, the second seldom, whose values are the time
+        they were sent (ns),
     `jars` of the connector, `directory` for checkpoints and files,
     `archive`: where set, the Redis URL and data directory of a job that archives `source`
 """
@@ -24,7 +25,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-_EARLY, _PACED = 50, 150  # records that are passed over, for a query starts slowly, and that count
+# Records that are passed over, for a query starts slowly, and that count, of either topic.
+_PACED, _SPACED = (50, 150), (10, 30)
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
 # docs/spark.md, "Latency". Set while a session runs, the second wants its own names and no cache.
 _FAST_CHECKPOINTS = {
@@ -92,7 +94,7 @@ class Job:
         writer = frame.write.format(self.options["format"]).options(**self.options["options"])
         return writer.mode("append").option("topic", self.options["sink"]).save
 
-    def latency(self, topic: str, name: str, count: int = _PACED) -> list[float]:
+    def latency(self, topic: str, name: str, early: int, count: int) -> list[float]:
         """ms from the sending of each record to the moment that a foreachBatch function has it."""
         found: list[float] = []
 
@@ -104,22 +106,24 @@ class Job:
         stream = source.option("subscribe", topic).option("startingOffsets", "latest").load()
         writer = stream.writeStream.option("checkpointLocation", str(self.directory / f"{name}.checkpoint"))
         query = writer.foreachBatch(sink).start()
-        while len(found) < _EARLY + count and not query.awaitTermination(0.1):
+        while len(found) < early + count and not query.awaitTermination(0.1):
             pass  # it raises what the query did
         query.stop()
-        return found[_EARLY:]
+        return found[early:]
 
     def latencies(self) -> dict[str, list[float]]:
         """With default settings, and with a checkpoint that starts no programs."""
         if "paced" not in self.options:
             return {}
         topic = self.options["paced"]
-        self.latency(topic, "warm-latency", 0)
-        found = {"latency": self.latency(topic, "latency")}
+        self.latency(topic, "warm-latency", *_PACED)
+        found = {"latency": self.latency(topic, "latency", *_PACED)}
+        if "spaced" in self.options:
+            found["spaced-latency"] = self.latency(self.options["spaced"], "spaced-latency", *_SPACED)
         if self.options["format"] == "ketch":
             for name, value in _FAST_CHECKPOINTS.items():
                 self.session.conf.set(name, value)
-            found["fast-latency"] = self.latency(topic, "fast-latency")
+            found["fast-latency"] = self.latency(topic, "fast-latency", *_PACED)
         return found
 
     def archive(self, topic: str) -> Callable[[], None]:

@@ -28,10 +28,11 @@ _PARTITIONS = 2
 _SOURCE, _SINK = "stream into noop", "batch write"
 _PARQUET, _ARCHIVE = "stream into Spark's Parquet sink", "stream into the archive"
 _HOT, _COLD = "fetch from Redis", "fetch from the archive"
+_PACE, _SELDOM = 20, 2  # records a second, for latency
 _LATENCY, _FAST_LATENCY = "record to foreachBatch", "record to foreachBatch, checkpoint without programs"
-_OF_LATENCY = {"latency": _LATENCY, "fast-latency": _FAST_LATENCY}
+_SPACED_LATENCY = f"record to foreachBatch, {_SELDOM} a second"
+_OF_LATENCY = {"latency": _LATENCY, "fast-latency": _FAST_LATENCY, "spaced-latency": _SPACED_LATENCY}
 _OF = {"source": _SOURCE, "sink": _SINK, "parquet": _PARQUET, "archive": _ARCHIVE}
-_PACE = 20  # records a second, for latency
 _TRIM_SECONDS = 60.0
 _TAILED, _TAIL_TURNS = 700, 2
 _SLOW, _FAST = 20_000, 100_000  # records/s
@@ -54,10 +55,11 @@ class Spark(Scenario):
         "archive is `ketch archive`'s stream; Spark's Parquet sink gets the same records through Ketch's source. "
         "Fetches: confluent-kafka reading one partition, before and after its records went to the archive. "
         f"Record to foreachBatch: {_PACE} records/s, one at a time, by XADD (redis-py) or by a Kafka producer without "
-        "linger, until a query without trigger interval has collected them, in the session of the loads before; once "
-        "with Spark's defaults and once with the settings under Latency in docs/spark.md. Tail: confluent-kafka sends "
-        "a record every 5 ms and waits for it, while another consumer reads one partition from the archive, or from a "
-        f"second broker and its Redis; {_TAIL_TURNS} turns of {_TAILED} records each count as one."
+        "linger, until a query without trigger interval has collected them, in the session of the loads before; with "
+        f"Spark's defaults, so too for {_SELDOM} records/s, each of which finds the query idle, and with the settings "
+        "under Latency in docs/spark.md. Tail: confluent-kafka sends a record every 5 ms and waits for it, while "
+        "another consumer reads one partition from the archive, or from a second broker and its Redis; "
+        f"{_TAIL_TURNS} turns of {_TAILED} records each count as one."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     quick: ClassVar[bool] = False
@@ -103,9 +105,9 @@ def _with_connector(server: Server, run: Run, connector: SparkKafka) -> Iterator
     _fill(server, run)
     where = {"kafka.bootstrap.servers": server.kafka}
     producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 0})
-    with _paced(lambda partition, value: producer.produce("paced", value, partition=partition)):
+    with _paced(lambda partition, value: producer.produce("paced", value, partition=partition), _PACE):
         yield from _spark(connector.python, run, format="kafka", options=where, jars=connector.jars, paced="paced")
-    server.delete("warm", "source", "sink", "paced")
+    server.delete("warm", "source", "sink", "paced", "spaced")
 
 
 def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
@@ -117,9 +119,8 @@ def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
     archive = {"redis": url, "data_dir": str(server.data)}
     told = {"format": "ketch", "options": {"redis.url": url}, "jars": [], "archive": archive}
     if server.name == "ketch":
-        store = server.store()
-        with _paced(lambda partition, value: store.xadd(f"korvet:stream:paced:{partition}", {"value": value})):
-            yield from _spark(sys.executable, run, **told, paced="paced")
+        with _xadds(server, "paced", _PACE), _xadds(server, "spaced", _SELDOM):
+            yield from _spark(sys.executable, run, **told, paced="paced", spaced="spaced")
     else:
         yield from _spark(sys.executable, run, **told)
     _await_trimmed(server)
@@ -130,17 +131,22 @@ def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
 
 def _fill(server: Server, run: Run, configs: dict[str, str] | None = None) -> None:
     server.create("warm", "source", partitions=_PARTITIONS, configs=configs)
-    server.create("sink", "paced", partitions=_PARTITIONS)
+    server.create("sink", "paced", "spaced", partitions=_PARTITIONS)
     for topic, full in (("warm", _WARM), ("source", _RECORDS)):
         for partition in range(_PARTITIONS):
             tools.kcat_produce(server.kafka, topic, 100, run.count(full) // _PARTITIONS, partition=partition)
     settle(server.pid)
 
 
-def _paced(send: Callable[[int, bytes], object]) -> contextlib.AbstractContextManager[None]:
+def _xadds(server: Ketch, topic: str, pace: int) -> contextlib.AbstractContextManager[None]:
+    store = server.store()
+    return _paced(lambda partition, value: store.xadd(f"korvet:stream:{topic}:{partition}", {"value": value}), pace)
+
+
+def _paced(send: Callable[[int, bytes], object], pace: int) -> contextlib.AbstractContextManager[None]:
     """Sends records whose values are the time, ns, to one partition after the other."""
     partitions = itertools.cycle(range(_PARTITIONS))
-    return tools.meanwhile(lambda: send(next(partitions), b"%d" % time.time_ns()), 1 / _PACE)
+    return tools.meanwhile(lambda: send(next(partitions), b"%d" % time.time_ns()), 1 / pace)
 
 
 def _spark(python: str, run: Run, **options: Any) -> Iterator[Sample]:
