@@ -50,6 +50,20 @@ def test_by_time_with_dense_ids(server: KetchServer, topic: str) -> None:
     assert redis.xrevrange(stream, count=1)[0][0] == b"0-1001"
 
 
+def test_by_time_with_dense_ids_and_timestamps_that_do_not_rise(server: KetchServer, topic: str) -> None:
+    """Somebody fills in what is old, before and behind what is new."""
+    now = time.time_ns() // 1_000_000
+    stream = create(server, topic, **{"retention.ms": "3600000", "offset.ids": "dense"})
+    redis = server.redis()
+    with redis.pipeline(transaction=True) as writes:
+        for n in range(1, 25_001):
+            timestamp = now if 2_000 < n <= 5_000 else OLD_MS
+            writes.xadd(stream, {"value": n, "timestamp": timestamp}, id=f"{n >> 10}-{n & 1023}")
+        writes.execute()
+    eventually(lambda: redis.xlen(stream) <= 23_100)
+    assert redis.xlen(stream) >= 23_000
+
+
 @pytest.mark.only_storage("record", "record-dense")
 def test_by_size(server: KetchServer, topic: str) -> None:
     stream = create(server, topic, **{"retention.bytes": "100000"})

@@ -357,10 +357,15 @@ class Partition:
             if (await self.bounds()).local_start == bounds.local_start:  # else entries went from here to the archive
                 return found
 
-    async def local_first_at_or_after(self, timestamp: int) -> Found | None:
-        """As `first_at_or_after`, among the records that Redis holds."""
+    async def local_first_at_or_after(self, timestamp: int, rising: bool = True) -> Found | None:
+        """As `first_at_or_after`, among the records that Redis holds.
+
+        Args:
+            rising: see `search.first_at_or_after`.
+        """
         info = await self._info()
-        return await search.first_at_or_after(self._search, self.topic, info, self._local(info)[0], timestamp)
+        start = self._local(info)[0]
+        return await search.first_at_or_after(self._search, self.topic, info, start, timestamp, rising)
 
     async def latest_timestamp(self) -> Found | None:
         """The first of the records that bear the latest timestamp (KIP-734); None if the partition is empty."""

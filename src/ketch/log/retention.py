@@ -95,8 +95,9 @@ async def _cutoff(partition: Partition, topic: Topic, retention: int) -> int:
     oldest = now_ms() - retention
     if not topic.codec.dense:
         return max(oldest, 0) << topic.codec.bits
-    # The clock is not in the ids: records go by their timestamps, up to the first that is to stay.
-    found = await partition.local_first_at_or_after(oldest)
+    # The clock is not in the ids: records go by their timestamps, up to the first that is to stay. Timestamps that do
+    # not rise must not take it along, so what goes is read: once, for it is gone then.
+    found = await partition.local_first_at_or_after(oldest, rising=False)
     if found is not None:
         return found.offset
     latest = await partition.local_latest_timestamp()

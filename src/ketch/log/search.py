@@ -28,14 +28,22 @@ class Found:
     timestamp: int
 
 
-async def first_at_or_after(read: Read, topic: Topic, info: StreamInfo, least: int, timestamp: int) -> Found | None:
-    """The first record from offset `least` on whose timestamp is `timestamp` or later."""
+async def first_at_or_after(
+    read: Read, topic: Topic, info: StreamInfo, least: int, timestamp: int, rising: bool = True
+) -> Found | None:
+    """The first record from offset `least` on whose timestamp is `timestamp` or later.
+
+    Args:
+        rising: timestamps may be taken to rise; else, with dense ids, all records up to there are read.
+    """
     if info.first is None:
         return None
     if not topic.codec.dense:
         start = max(least, (timestamp - topic.timestamp_lead) << topic.codec.bits)
         return await _scan(read, start, timestamp)
     start = least
+    if not rising:
+        return await _scan(read, start, timestamp)
     chunk = await read(start, _STEP)
     if info.length > _SHORT * chunk.entries and chunk.max_timestamp < timestamp:
         start = await _bisect(read, chunk.end, topic.codec.to_offset(*info.last), timestamp)
