@@ -64,6 +64,34 @@ def test_by_time_with_dense_ids_and_timestamps_that_do_not_rise(server: KetchSer
     assert redis.xlen(stream) >= 23_000
 
 
+@pytest.mark.only_storage("record")
+def test_a_topic_made_anew_does_not_go_by_the_limits_of_the_old_one(
+    start_ketch: Callable[..., KetchServer], topic: str
+) -> None:
+    """The other broker, which does the trimming, has not heard of it yet."""
+    first = start_ketch("--retention-check-interval-ms", "1000000", name="first")
+    start_ketch("--redis", first.redis_url, "--node-id", "2", "--retention-check-interval-ms", "20", name="second")
+    redis = first.redis()
+    stream, other = create(first, topic, **{"retention.ms": "1"}), create(first, f"{topic}-z", **{"retention.ms": "1"})
+
+    def write(key: str) -> None:
+        with redis.pipeline() as writes:
+            for n in range(1_000):
+                writes.xadd(key, {"value": n})
+            writes.execute()
+
+    write(stream)
+    eventually(lambda: redis.xlen(stream) <= 100)
+    admin = AdminClient({"bootstrap.servers": first.bootstrap})
+    admin.delete_topics([topic])[topic].result(10)
+    create(first, topic, **{"retention.ms": "-1"})
+    write(stream)
+    for _ in range(2):  # a whole round lies between
+        write(other)
+        eventually(lambda: redis.xlen(other) <= 100)
+    assert redis.xlen(stream) == 1_000
+
+
 @pytest.mark.only_storage("record", "record-dense")
 def test_by_size(server: KetchServer, topic: str) -> None:
     stream = create(server, topic, **{"retention.bytes": "100000"})

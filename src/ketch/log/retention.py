@@ -36,13 +36,27 @@ async def sweep(logs: Log, link: Link, producer_expiration_ms: int) -> None:
     for topic in await logs.catalog.all():
         for index in range(topic.partitions):
             try:
-                partition = logs.partition(topic, index)
-                removed = await trim(partition, topic, link)
+                now = await _as_it_is(logs, topic)
+                if now is None:
+                    break
+                partition = logs.partition(now, index)
+                removed = await trim(partition, now, link)
                 if removed:
                     log.info("%s-%d: retention removed %d records", topic.name, index, removed)
                 await expire_producers(partition.producers_key, link, producer_expiration_ms)
             except KetchError as error:
                 log.warning("%s-%d: retention: %s", topic.name, index, error)
+
+
+async def _as_it_is(logs: Log, topic: Topic) -> Topic | None:
+    """The topic with its limits of now; None where it is gone.
+
+    A round takes its time. Another broker may have made a topic of that name anew meanwhile, whose records are not to
+    go by the limits of the old one.
+    """
+    logs.catalog.forget(topic.name)
+    now = await logs.catalog.get(topic.name)
+    return now if now is not None and now.id == topic.id else None
 
 
 async def trim(partition: Partition, topic: Topic, link: Link) -> int:
