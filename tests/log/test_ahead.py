@@ -8,6 +8,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from ketch.log.ahead import ReadAhead
+from tests.protocol.kafka import DELETE_TOPICS, Kafka, split
+from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer
 
 pytestmark = pytest.mark.storage("record", "batch")
@@ -53,3 +55,16 @@ def test_every_record_once_while_more_are_written(broker: KetchServer, topic: st
             values += [message.value() for message in messages]
         reader.close()
     assert all(values == [b"%d" % n for n in range(written)] for values in read)
+
+
+def test_nothing_of_a_topic_is_for_readers_of_the_next_one_of_its_name(broker: KetchServer, topic: str) -> None:
+    with Kafka(broker.port) as kafka:
+        for value in (b"old", b"new"):
+            kafka.create(topic, offset_ids="dense")
+            for _ in range(3):
+                kafka.stored(topic, batch(records([value + b"." * 10_000] * 40)))
+            found = split(kafka.fetch(topic, 40, partition_max_bytes=400_000).records)
+            assert {record.value[:3] for one in found for record in one.records if record.value} == {value}
+            kafka.fetch(topic, 0, partition_max_bytes=400_000)  # what comes behind it is asked for now
+            answer = kafka.ask(DELETE_TOPICS, 4, topic_names=[topic], timeout=10_000)
+            assert answer.responses[0].error_code == 0

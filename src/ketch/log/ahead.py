@@ -27,7 +27,7 @@ _NEWEST_BYTES = 16 << 20  # of the batches kept since they were appended
 _BATCH_BYTES = 256  # that one of them takes beside its records, about
 _NEWEST_BATCHES = 512  # of one stream
 
-_Place = tuple[bytes, int]  # stream and offset
+_Place = tuple[bytes, int]  # stream (of one topic, where it matters) and offset
 
 
 class ReadAhead:
@@ -36,18 +36,22 @@ class ReadAhead:
     def __init__(self) -> None:
         self._slots: OrderedDict[_Place, tuple[float, asyncio.Future[bytes]]] = OrderedDict()  # oldest first
 
-    def take(self, stream: bytes, offset: int) -> asyncio.Future[bytes] | None:
-        """The reply for a range that begins at this offset, if it has been asked for within the last second."""
-        asked, reply = self._slots.pop((stream, offset), (0.0, None))
+    def take(self, place: bytes, offset: int) -> asyncio.Future[bytes] | None:
+        """The reply for a range that begins at this offset, if it has been asked for within the last second.
+
+        Args:
+            place: a stream of one topic, which a topic of the same name made later does not have.
+        """
+        asked, reply = self._slots.pop((place, offset), (0.0, None))
         return reply if time.monotonic() - asked < _STALE_S else None
 
-    def ask(self, stream: bytes, offset: int, send: Callable[[], asyncio.Future[bytes]]) -> None:
+    def ask(self, place: bytes, offset: int, send: Callable[[], asyncio.Future[bytes]]) -> None:
         """Asks for a range by calling `send`, if there is a slot for it."""
         now = time.monotonic()
         while self._slots and now - next(iter(self._slots.values()))[0] >= _STALE_S:
             self._slots.popitem(last=False)
-        if len(self._slots) < _SLOTS and (stream, offset) not in self._slots:
-            self._slots[stream, offset] = (now, send())
+        if len(self._slots) < _SLOTS and (place, offset) not in self._slots:
+            self._slots[place, offset] = (now, send())
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ class Partition:
     ) -> None:
         self.topic, self.index = topic, index
         self.stream = keys.stream(topic.name, index)
+        # What was read ahead of a topic is not for the readers of one that is made anew under its name.
+        self._place = b"%b %b" % (topic.id.bytes, self.stream)
         self.tier = Tier(archives, lambda: self.topic, index)
         self._codec, self._layout = topic.codec, topic.layout
         self._info_command = self._layout.info_command(self.stream)
@@ -267,12 +269,12 @@ class Partition:
 
     async def _range(self, offset: int, max_bytes: int, end: int) -> Chunk:
         count = self._count_for(max_bytes)
-        reply = await (self._ahead.take(self.stream, offset) or self._send_range(offset, count))
+        reply = await (self._ahead.take(self._place, offset) or self._send_range(offset, count))
         chunk = self._chunk(reply, max_bytes)
         # Full: the reader has more to come.
         if chunk and 2 * chunk.entries >= count and chunk.end < end:
             with contextlib.suppress(StorageUnavailable):
-                self._ahead.ask(self.stream, chunk.end, lambda: self._send_range(chunk.end, count))
+                self._ahead.ask(self._place, chunk.end, lambda: self._send_range(chunk.end, count))
         return chunk
 
     async def _deliver(self, offset: int, max_bytes: int, end: int, member: tuple[str, str]) -> Chunk:
