@@ -10,7 +10,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.protocol.kafka import Kafka
+from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer, eventually
+
+UNKNOWN_TOPIC = 3
 
 
 @pytest.fixture
@@ -121,6 +125,37 @@ def test_deletion_under_a_producer_of_another_broker(brokers: tuple[KetchServer,
         stop.set()
         thread.join()
     assert not [key for key in keys(first) if topic.encode() in key]
+
+
+@pytest.fixture
+def forgetful(start_ketch: Callable[..., KetchServer]) -> tuple[KetchServer, KetchServer]:
+    """Two brokers; the second one is slow to hear of topics that go."""
+    first = start_ketch(name="first")
+    slow = ("--node-id", "2", "--metadata-max-age-ms", "600000")
+    return first, start_ketch("--redis", first.redis_url, *slow, name="second")
+
+
+@pytest.mark.parametrize("before", [[], [2], [1, 2, 1, 2]], ids=["nobody", "the other", "both"])
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_broker_that_has_not_heard_of_a_deletion(
+    forgetful: tuple[KetchServer, KetchServer], topic: str, anew: bool, before: list[int]
+) -> None:
+    """It neither makes the stream anew nor writes the old topic's entries into the new one's, whoever wrote before."""
+    first, second = forgetful
+    one = batch(records([b"x"]))
+    with Kafka(first.port) as ours, Kafka(second.port) as theirs:
+        ours.create(topic, storage_layout="batch")
+        assert theirs.metadata(topic, create=False).topics[0].error_code == 0
+        for broker in before:
+            (ours if broker == 1 else theirs).stored(topic, one)
+        delete(first, topic)
+        if anew:
+            ours.create(topic, storage_layout="record")
+        assert theirs.produce(topic, one).error_code == UNKNOWN_TOPIC
+        assert not first.redis().exists(f"korvet:stream:{topic}:0")
+        if anew:
+            theirs.stored(topic, one)
+            assert [record.value for record in ours.read_all(topic)] == [b"x"]
 
 
 def test_damaged_hash_is_a_topic_that_is_not_there(start_ketch: Callable[..., KetchServer], topic: str) -> None:

@@ -20,6 +20,7 @@ from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer, eventually
 
 NOT_COORDINATOR = 16
+OUT_OF_ORDER = 45
 FAST = ("--broker-heartbeat-interval-ms", "100", "--broker-session-timeout-ms", "1500")
 Pair = tuple[KetchServer, KetchServer]
 
@@ -78,6 +79,27 @@ def test_either_serves_every_partition(pair: Pair) -> None:
             offsets = [one.stored("t", batch(records([b"v"])), partition=index) for one in (first, second)]
             assert [record.offset for record in second.read_all("t", partition=index)] == offsets
             assert [record.offset for record in first.read_all("t", partition=index)] == offsets
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_an_idempotent_producer_that_comes_back(pair: Pair, epoch: int) -> None:
+    """What it has sent through the other broker meanwhile is no gap."""
+
+    def sent(sequence: int, epoch: int) -> bytes:
+        values = records([b"%d" % (sequence + n) for n in range(3)])
+        return batch(values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+    with Kafka(pair[0].port) as first, Kafka(pair[1].port) as second:
+        producer = first.producer_id()
+        first.create("t")
+        eventually(lambda: not second.metadata("t", create=False).topics[0].error_code)
+        first.stored("t", sent(0, 0))
+        begin = 0 if epoch else 3
+        offset = second.stored("t", sent(begin, epoch))
+        first.stored("t", sent(begin + 3, epoch))
+        assert first.stored("t", sent(begin, epoch)) == offset
+        assert first.produce("t", sent(begin + 9, epoch)).error_code == OUT_OF_ORDER
+        assert len(first.read_all("t")) == 9
 
 
 def test_the_wrong_broker_says_so(pair: Pair) -> None:

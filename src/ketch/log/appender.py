@@ -1,9 +1,10 @@
 """Appends batches to one partition: whole or not at all, on consecutive offsets, in the order they were given.
 
 While nobody else writes to the stream, ids are chosen here and batches are pipelined without waiting (`scripts.GUARD`
-refuses them if the stream has moved). The first refusal drains what is in flight, then everything is sent again in
-order with Redis choosing the ids (`scripts.APPEND`), for a second: slower, but no other writer can starve it. A batch
-too wide for that gets ids ahead of the stream, farther with each refusal; dense ones have no gaps, and must be lucky.
+refuses them if the stream has moved). The first refusal, or a word from Redis that somebody else has written, drains
+what is in flight, then everything is sent (again) in order with Redis choosing the ids (`scripts.APPEND`), for a
+second: slower, but no other writer can starve it. A batch too wide for that gets ids ahead of the stream, farther with
+each refusal; dense ones have no gaps, and must be lucky.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from functools import partial
 
 from ketch import metrics
 from ketch.clock import now_ms
-from ketch.errors import KetchError, StorageUnavailable, UnknownTopicOrPartition
+from ketch.errors import KetchError, OutOfOrderSequence, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.producers import ProducerState, sequence_behind
 from ketch.store import streams
 from ketch.store.layout import Payload
-from ketch.store.link import Link
 from ketch.store.offsets import OffsetCodec
 from ketch.store.pipe import pack, parse
 from ketch.store.streams import Producer, Refusal
+from ketch.store.watcher import Watcher
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
 _MAX_ATTEMPTS = 30  # of one batch; only one with an entry too wide for Lua and dense ids ever comes near
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 class _Mode(enum.Enum):
     COLD = enum.auto()  # the stream's end is not known
     FAST = enum.auto()  # ids chosen here
+    MOVED = enum.auto()  # somebody else has written: waits for what is in flight
     DRAINING = enum.auto()  # a batch was refused: waits for the fate of those behind it
     CONTENDED = enum.auto()  # ids chosen by Redis
 
@@ -51,6 +53,7 @@ class _Append:
     future: asyncio.Future[int]  # base offset
     attempts: int = 0
     wide: bool = False  # more fields than a Lua script can pass on
+    told: bool = False  # Redis was asked for its producer's state
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -62,29 +65,30 @@ class Appender:
     """The write side of one partition.
 
     Args:
+        watcher: appends go over its connection; it hears when the stream may be another than it was left.
         keys: stream, producers and fence key.
         floor: the partition's first offset; no record comes before it.
         landed: called with every batch stored, its base offset, and the last-generated-id that it landed behind, None
             where that is not known.
-        disturbed: called when the stream may be another than it was left, or than the watcher knows.
-        alive: whether the topic still exists; asked when the stream was not as it had been left.
+        alive: whether the topic still exists; asked when the stream is not known, or not as it had been left.
     """
 
     def __init__(
         self,
-        link: Link,
+        watcher: Watcher,
         keys: tuple[bytes, bytes, bytes],
         codec: OffsetCodec,
         floor: int,
         landed: Callable[[Payload, int, streams.Id | None], None],
-        disturbed: Callable[[], None],
         alive: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._link, self._keys, self._codec, self._floor = link, keys, codec, floor
-        self._landed, self._disturbed, self._alive = landed, disturbed, alive
+        self._watcher, self._link = watcher, watcher.link
+        self._keys, self._codec, self._floor = keys, codec, floor
+        self._landed, self._alive = landed, alive
         self._mode = _Mode.COLD
         self._last = streams.ZERO
         self._contended_until = 0.0
+        self._exists = False  # a batch has landed since the topic was last known to be there
         self._producers: dict[int, ProducerState] = {}
         self._waiting: deque[_Append] = deque()
         self._refused: list[_Append] = []
@@ -95,6 +99,7 @@ class Appender:
     def close(self) -> None:
         """The topic is being deleted: nothing more is written."""
         self._closed = True
+        self._watcher.unmind(self._keys[0])
         self._fail_all(UnknownTopicOrPartition("the topic was deleted"))
 
     def append(self, batch: Payload, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
@@ -123,7 +128,7 @@ class Appender:
                 if self._inflight == 0:
                     self._prepare()
                 return
-            if self._unknown(self._waiting[0].producer):
+            if self._unknown(self._waiting[0]):
                 self._prepare()
                 return
             self._submit(self._waiting.popleft())
@@ -131,10 +136,13 @@ class Appender:
     def _open_for(self, entry: _Append) -> bool:
         if self._mode is _Mode.CONTENDED:
             return not entry.wide and time.monotonic() < self._contended_until
+        # One that is wide would wait for ever while others write all the time; it has a guard that misses nothing.
+        if self._mode is _Mode.FAST and not entry.wide and self._watcher.moved(self._keys[0]):
+            self._mode = _Mode.MOVED
         return self._mode is _Mode.FAST
 
-    def _unknown(self, producer: tuple[int, int, int] | None) -> bool:
-        return producer is not None and producer[0] not in self._producers
+    def _unknown(self, entry: _Append) -> bool:
+        return entry.producer is not None and entry.producer[0] not in self._producers
 
     def _submit(self, entry: _Append) -> None:
         try:
@@ -144,6 +152,12 @@ class Appender:
         except StorageUnavailable as error:
             entry.fail(error)
             self._forget()
+        except OutOfOrderSequence as error:
+            if entry.told:
+                entry.fail(error)
+            else:  # what is missing may have gone through another broker: Redis knows
+                self._waiting.appendleft(entry)
+                self._mode = _Mode.COLD
         except KetchError as error:
             entry.fail(error)
 
@@ -176,7 +190,8 @@ class Appender:
             reply.add_done_callback(partial(self._landed_at, entry, base, behind, read))
             self._last = self._codec.to_id(base + entry.batch.count - 1)
         else:
-            payload = streams.encode_append(self._keys, self._codec, self._now_offset(), entry.batch, producer)
+            floor = self._now_offset()
+            payload = streams.encode_append(self._keys, self._codec, floor, entry.batch, producer, self._exists)
             reply = self._link.pipe.send(payload)
             reply.add_done_callback(partial(self._appended, entry))
         self._inflight += 1
@@ -232,11 +247,12 @@ class Appender:
     def _stored(self, entry: _Append, base: int, behind: streams.Id | None) -> None:
         if not entry.future.done():
             entry.future.set_result(base)
+        self._exists = True
         self._landed(entry.batch, base, behind)
 
     def _refuse(self, entry: _Append) -> None:
         self._mode = _Mode.DRAINING
-        self._disturbed()
+        self._watcher.changed(self._keys[0])
         entry.attempts += 1
         metrics.appends_refused.inc()
         log.debug("%s: another writer came in between", self._keys[0].decode())
@@ -247,7 +263,7 @@ class Appender:
 
     def _failed(self, entry: _Append, error: KetchError) -> None:
         entry.fail(error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error)))
-        self._disturbed()
+        self._watcher.changed(self._keys[0])
         self._mode = _Mode.DRAINING  # what was pipelined behind it expects an end that will not come
 
     def _answered(self) -> None:
@@ -264,7 +280,7 @@ class Appender:
     async def _prepared(self) -> None:
         """Learns what the next batch in line needs to know, or fails everything in line if Redis can't say."""
         try:
-            if self._inflight == 0:
+            if self._inflight == 0 and (self._refused or (self._waiting and not self._open_for(self._waiting[0]))):
                 await self._settle()
             if self._waiting:
                 await self._learn_producer(self._waiting[0])
@@ -281,22 +297,30 @@ class Appender:
         """Nothing is in flight: from draining to contended, from cold (or contended long ago) to fast."""
         refused, self._refused = self._refused, []
         self._waiting.extendleft(reversed(refused))
-        if self._mode is _Mode.DRAINING:
+        if self._mode is not _Mode.CONTENDED:
             self._producers.clear()
+        if self._mode is _Mode.DRAINING:
             await self._link.pipe.call("DEL", self._keys[2])
-            if refused and not await self._alive():
-                raise UnknownTopicOrPartition("the topic was deleted")
-            if refused and not refused[0].wide:
-                self._mode, self._contended_until = _Mode.CONTENDED, time.monotonic() + _CONTENDED_S
-                return
-        if self._mode is not _Mode.FAST:
-            reply = await self._link.pipe.send(streams.info_command(self._keys[0]))
-            self._last = streams.parse_info(parse(reply)).last
-            self._mode = _Mode.FAST
+        if (refused or self._mode is _Mode.MOVED) and not (self._waiting and self._waiting[0].wide):
+            await self._check_alive()
+            self._mode, self._contended_until = _Mode.CONTENDED, time.monotonic() + _CONTENDED_S
+            return
+        self._watcher.mind(self._keys[0])
+        reply = await self._link.pipe.send(streams.info_command(self._keys[0]))
+        self._last = streams.parse_info(parse(reply)).last
+        if self._mode is not _Mode.CONTENDED:
+            await self._check_alive()  # behind the look at the stream, so that it was this topic's
+        self._mode = _Mode.FAST
+
+    async def _check_alive(self) -> None:
+        self._exists = False
+        if not await self._alive():
+            raise UnknownTopicOrPartition("the topic was deleted")
 
     async def _learn_producer(self, entry: _Append) -> None:
-        if entry.producer is None or not self._unknown(entry.producer):
+        if entry.producer is None or not self._unknown(entry):
             return
+        entry.told = True
         pid = entry.producer[0]
         reply = await self._link.pipe.send(pack("HGET", self._keys[1], pid))
         self._producers[pid] = ProducerState.parse(parse(reply), self._codec)

@@ -91,8 +91,7 @@ class Partition:
         self.log_start = topic.first_offset  # as last seen
         self.producers_key = keys.producers(self.stream)
         append_keys = (self.stream, self.producers_key, keys.fence(self.stream, session))
-        told = (self._landed, lambda: watcher.changed(self.stream), alive)
-        self._appender = Appender(watcher.link, append_keys, self._codec, topic.first_offset, *told)
+        self._appender = Appender(watcher, append_keys, self._codec, topic.first_offset, self._landed, alive)
 
     # -- writing
 

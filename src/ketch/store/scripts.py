@@ -63,10 +63,12 @@ GUARD_PRODUCER = (
 
 # KEYS stream, producers, fence. ARGV expected last id, id, producer's words (0|6), [producer, base id], fields and
 # values. Returns 1, or 0 for refused. The optimistic append of one entry, which XADD takes or refuses as a whole: so it
-# needs no last-generated-id, for which XINFO would hand Lua two entries of up to a megabyte. Entries that somebody has
-# added and taken away again since this broker appended last go unseen, unless XADD minds their ids.
+# needs no last-generated-id, for which XINFO would hand Lua two entries of up to a megabyte: in a stream that is not
+# empty nothing above the expected id can have been trimmed, for the older ones go first, and an empty one has none to
+# hand. What somebody has added and taken away by XDEL is not seen here, but Redis tells, see `Watcher.moved`.
 SINGLE = (
     "local cur"
+    + _LAST_ID
     + _PRODUCER
     + """
 local function refuse()
@@ -80,6 +82,7 @@ if ARGV[1]~='0-0' and redis.call('EXISTS',KEYS[1])==0 then return refuse() end
 local above=redis.pcall('XRANGE',KEYS[1],'('..ARGV[1],'+','COUNT',1)
 if above.err then return above end
 if #above>0 then return refuse() end
+if redis.call('XLEN',KEYS[1])==0 and (last_id() or '0-0')~=ARGV[1] then return refuse() end
 local added=redis.pcall('XADD',KEYS[1],ARGV[2],unpack(ARGV,p))
 if type(added)=='table' and added.err then
  return string.find(added.err,'equal or smaller') and refuse() or added
@@ -101,9 +104,10 @@ if last~='up' then
 end
 return 1"""
 
-# KEYS stream, producers. ARGV bits, floor ms, floor seq, offsets of an entry, producer's words (0|5), [producer], then
-# per entry the number of its fields and values, and these. Returns the id of the first offset, 0 where the producer's
-# state has moved, -1 for an entry too wide. An entry's id is that of the last of its offsets.
+# KEYS stream, producers. ARGV bits, floor ms, floor seq, offsets of an entry, whether there must be a stream (0|1),
+# producer's words (0|5), [producer], then per entry the number of its fields and values, and these. Returns the id of
+# the first offset, 0 where the producer's state or the stream is not what was expected, -1 for an entry too wide. An
+# entry's id is that of the last of its offsets.
 APPEND = (
     "local cur"
     + _LAST_ID
@@ -111,7 +115,8 @@ APPEND = (
     + """
 local last=last_id()
 if type(last)=='table' then return last end
-if ARGV[5]=='5' and not expected(6) then return 0 end
+if ARGV[5]=='1' and not last then return 0 end
+if ARGV[6]=='5' and not expected(7) then return 0 end
 local limit=2^tonumber(ARGV[1])
 local ms,seq=(last or '0-0'):match('(%d+)-(%d+)')
 ms,seq=tonumber(ms),tonumber(seq)+1
@@ -119,7 +124,7 @@ ms,seq=ms+math.floor(seq/limit),seq%limit
 local fms,fseq=tonumber(ARGV[2]),tonumber(ARGV[3])
 if ms<fms or (ms==fms and seq<fseq) then ms,seq=fms,fseq end
 local step=tonumber(ARGV[4])-1
-local p=6+tonumber(ARGV[5])
+local p=7+tonumber(ARGV[6])
 local first=p
 while p<=#ARGV do
  local n=tonumber(ARGV[p])
@@ -128,7 +133,7 @@ while p<=#ARGV do
 end
 p=first
 local base=string.format('%.0f-%.0f',ms,seq)
-if ARGV[5]=='5' then record(6,base) end
+if ARGV[6]=='5' then record(7,base) end
 while p<=#ARGV do
  local n=tonumber(ARGV[p])
  seq=seq+step

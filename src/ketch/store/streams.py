@@ -29,7 +29,7 @@ Id = tuple[int, int]
 class Refusal(enum.Enum):
     """Why the pessimistic append stored nothing."""
 
-    PRODUCER_MOVED = 0  # the producer's state is not what the caller thought
+    MOVED = 0  # the producer's state is not what the caller thought, or the stream is gone
     WIDE = -1  # an entry has more fields than Lua can pass on; the optimistic append takes it
 
 
@@ -190,15 +190,24 @@ def read_transaction(reply: bytes) -> bool:
 
 
 def encode_append(
-    keys: tuple[bytes, bytes, bytes], codec: OffsetCodec, floor: int, batch: Payload, producer: Producer | None
+    keys: tuple[bytes, bytes, bytes],
+    codec: OffsetCodec,
+    floor: int,
+    batch: Payload,
+    producer: Producer | None,
+    exists: bool = False,
 ) -> bytes:
-    """The pessimistic append: Redis chooses ids at or above offset `floor`; one reply, for `read_append`."""
+    """The pessimistic append: Redis chooses ids at or above offset `floor`; one reply, for `read_append`.
+
+    Args:
+        exists: there must be a stream, none is made.
+    """
     stream, producers, _ = keys
     arguments, count = batch.arguments()
     words = _producer_words(producer)
     head: tuple[bytes | str | int, ...] = (
         "EVAL", scripts.APPEND, 2, stream, producers,
-        codec.bits, *codec.to_id(floor), batch.count // batch.entries, len(words), *words,
+        codec.bits, *codec.to_id(floor), batch.count // batch.entries, int(exists), len(words), *words,
     )  # fmt: skip
     return _call(head, arguments, count)
 

@@ -90,6 +90,7 @@ class Watcher:
         self._verified = 0.0  # when the last PING was sent that was answered
         self._verifying: asyncio.Future[bytes] | None = None
         self._waiters: dict[bytes, set[Waiter]] = {}
+        self._minded: dict[bytes, bool] = {}  # whether somebody else has written
         self.closing = False  # nobody shall wait any more
 
     async def start(self) -> None:
@@ -183,6 +184,18 @@ class Watcher:
         self._known.pop(stream, None)
         self._fire(stream)
 
+    def mind(self, stream: bytes) -> None:
+        """From now on `moved` answers for this stream; to be called before it is read over the connection."""
+        self._minded[stream] = False
+
+    def moved(self, stream: bytes) -> bool:
+        """Whether somebody else has written to it, as far as was said, or the connection was lost."""
+        return self._minded.get(stream, False)
+
+    def unmind(self, stream: bytes) -> None:
+        """Nobody will ask."""
+        self._minded.pop(stream, None)
+
     def _fire(self, stream: bytes) -> None:
         for waiter in self._waiters.pop(stream, ()):
             waiter.fire(stream)
@@ -198,9 +211,12 @@ class Watcher:
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":
             # call_soon, as futures do: a push must not overtake the reply that came in before it.
-            for stream in message[1] or tuple(self._known):  # null: everything (FLUSHALL)
+            for stream in message[1] or {*self._known, *self._minded}:  # null: everything (FLUSHALL)
+                if stream in self._minded:
+                    self._minded[stream] = True
                 asyncio.get_running_loop().call_soon(self.changed, stream)
 
     def _drop_all(self) -> None:
+        self._minded = dict.fromkeys(self._minded, True)
         for stream in {*self._known, *self._waiters}:
             self.changed(stream)
