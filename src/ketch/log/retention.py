@@ -82,7 +82,7 @@ async def _overdue(partition: Partition, topic: Topic, link: Link, archived: int
     first = _entry(topic, archived)
     oldest, size = _limit(topic, "local.", "retention.ms"), _limit(topic, "local.", "retention.bytes")
     if oldest >= 0:
-        end = _entry(topic, await _cutoff(partition, topic, oldest))
+        end = _entry(topic, await _cutoff(partition, topic, oldest, archived=True))
         if await link.pipe.call("XRANGE", partition.stream, first, b"(" + end, "COUNT", 1):
             return True
     waits = size >= 0 and await link.pipe.call("XRANGE", partition.stream, first, "+", "COUNT", 1)
@@ -98,20 +98,21 @@ def _limit(topic: Topic, prefix: str, name: str) -> int:
 
 
 async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retention: int, archived: int | None) -> int:
-    cutoff = await _cutoff(partition, topic, retention)
+    cutoff = await _cutoff(partition, topic, retention, archived is not None)
     if archived is not None:
         cutoff = min(cutoff, archived)
     return await _trim(link, partition.stream, _entry(topic, cutoff))
 
 
-async def _cutoff(partition: Partition, topic: Topic, retention: int) -> int:
+async def _cutoff(partition: Partition, topic: Topic, retention: int, archived: bool) -> int:
     """The offset below which records are older than `retention` ms."""
     oldest = now_ms() - retention
     if not topic.codec.dense:
         return max(oldest, 0) << topic.codec.bits
-    # The clock is not in the ids: records go by their timestamps, up to the first that is to stay. Timestamps that do
-    # not rise must not take it along, so what goes is read: once, for it is gone then.
-    found = await partition.local_first_at_or_after(oldest, rising=False)
+    # The clock is not in the ids: records go by their timestamps, up to the first that is to stay. Where these do not
+    # rise, a bisection might take younger records along. So all that goes is read, once, for it is gone then; but not
+    # where it may have to wait for the archive, which keeps it.
+    found = await partition.local_first_at_or_after(oldest, rising=archived)
     if found is not None:
         return found.offset
     latest = await partition.local_latest_timestamp()
