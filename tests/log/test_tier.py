@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ pytest.importorskip("pyiceberg", reason="the spark extra is not installed")
 
 from redis import Redis
 
-from tests.protocol.kafka import CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS, Kafka, Record
+from tests.protocol.kafka import CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS, FETCH, Kafka, Record, fetch, part
 from tests.support.archives import Job
 from tests.support.batches import batch, record
 from tests.support.ketch import KetchServer, eventually
@@ -355,3 +356,20 @@ def test_a_broker_without_the_extra(start_ketch: Callable[..., KetchServer], tmp
         assert numbers(kafka.read_all(topic, kafka.list_offsets(topic, -4).offset))[-1] == 300
     assert len(re.findall(r"archived records cannot be read: no pyarrow here.*ketch\[spark\]", server.log)) == 1
     job.archive.close()
+
+
+def test_a_read_that_hangs_does_not_keep_the_broker_from_stopping(start_ketch: Callable[..., KetchServer]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as storage:  # takes a request and never answers it
+        given = {"endpoint": "http://{}:{}".format(*storage.getsockname()), "request_timeout": "600", "region": "x"}
+        given |= {"access_key_id": "x", "secret_access_key": "x"}
+        env = {f"PYICEBERG_CATALOG__KETCH__S3__{name.upper()}": value for name, value in given.items()}
+        server = start_ketch("--drain-timeout-ms", "100", env=env)
+        with Kafka(server.port) as kafka, server.redis() as redis:
+            create(kafka, "t")
+            write(kafka, "t", 0, 3)
+            redis.hset("korvet:archive:t", mapping={"metadata": "s3://b/m.json", "start:0": 0, "through:0": 3})
+            redis.xtrim("korvet:stream:t:0", maxlen=0, approximate=False)
+            kafka.send(FETCH, 12, **fetch([part("t", 0, 0)]))
+            storage.settimeout(20)
+            with storage.accept()[0]:
+                assert server.stop() == 0

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import inspect
 import logging
+import os
 import resource
 import signal
 import sys
@@ -54,7 +55,9 @@ def command(config: Path | None, **flags: Any) -> None:
         from ketch.cli.workers import Workers
 
         sys.exit(uvloop.run(Workers(settings).run()))
-    sys.exit(uvloop.run(_Serve(settings).run()))
+    code = uvloop.run(_Serve(settings).run())
+    # Not sys.exit, which waits for every thread: one may hang in a read of the archive for as long as its storage does.
+    os._exit(code)
 
 
 class _Serve:
