@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from ketch.store.health import COMMANDS, Check, Facts, _clock, _cluster, _versio
 from ketch.store.url import RedisAddress
 
 LIMIT = 20.0
+SOURCE = Path(__file__).parent.parent / "src" / "ketch"
 SERVERS = {"valkey": str(server_binary()), "redis": "redis-server"}
 
 
@@ -134,6 +136,18 @@ def test_missing_commands_are_named(server):
     with server("--rename-command", "XSETID", "", "--rename-command", "EVAL", "") as address:
         check = look(address)["commands"]
     assert (check.verdict, check.seen) == ("fail", "XSETID, EVAL missing")
+
+
+def test_commands_are_those_that_the_source_sends(tmp_path):
+    with (
+        running(SERVERS["valkey"], tmp_path / "server") as address,
+        redis.Redis(unix_socket_path=address.path) as client,
+    ):
+        known = {name.upper() for name in client.command()}
+    sources = [path for path in SOURCE.rglob("*.py") if path.name != "health.py"]
+    words = {word for path in sources for word in re.findall(r"""["']([A-Z]{3,})\b""", path.read_text())}
+    # What a URL with a password or a database asks for; the beginning of an error.
+    assert set(COMMANDS) == (words & known) - {"AUTH", "SELECT", "READONLY"}
 
 
 def test_forbidden_config_is_no_failure(server):

@@ -22,10 +22,12 @@ MIN_VALKEY = (7, 2)
 MAX_CLOCK_SECONDS = 1.0
 
 COMMANDS = (
-    *("XADD", "XRANGE", "XREVRANGE", "XREAD", "XLEN", "XINFO", "XTRIM", "XDEL", "XSETID", "XGROUP", "XACK"),
-    *("MULTI", "EXEC", "WATCH", "EVAL", "EVALSHA", "CLIENT", "SCAN", "TYPE", "EXISTS", "TIME"),
-    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HDEL", "SADD", "SREM", "SMEMBERS", "SISMEMBER"),
-    *("GET", "SET", "INCRBY", "DEL", "UNLINK"),
+    *("XADD", "XRANGE", "XREVRANGE", "XLEN", "XINFO", "XTRIM", "XSETID"),
+    *("XGROUP", "XREADGROUP", "XACK", "XPENDING"),
+    *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY"),
+    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HDEL", "HSCAN"),
+    *("SADD", "SREM", "SMEMBERS", "SISMEMBER"),
+    *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK"),
 )
 
 
@@ -118,8 +120,8 @@ async def _config(pipe: Pipe, name: str) -> str | None:
 
 async def _missing(pipe: Pipe) -> tuple[str, ...]:
     reply = parse(await pipe.send(pack("COMMAND", "INFO", *COMMANDS)))
-    if isinstance(reply, hiredis.ReplyError):
-        return ()
+    if isinstance(reply, hiredis.ReplyError) or len(reply) != len(COMMANDS):
+        return ()  # no answer to go by
     return tuple(name for name, command in zip(COMMANDS, reply, strict=True) if command is None)
 
 
