@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import urllib.error
 import urllib.request
@@ -97,6 +98,20 @@ def test_a_connection_with_nonsense_is_counted(server: KetchServer) -> None:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert client.recv(1) == b""
     assert metrics(server)["ketch_bad_requests_total", ""] == before + 1
+
+
+def test_a_connection_that_redis_is_to_blame_for_is_not(start_ketch: StartKetch) -> None:
+    server = start_ketch("--http-port", "0", "--redis-timeout-ms", "300")
+    pid = int(server.redis().info("server")["process_id"])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), LIMIT) as client:
+            client.sendall(struct.pack(">ihhihi", 14, 3, 1, 1, -1, -1))  # Metadata of all topics
+            assert client.recv(1) == b""
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "connection closed" in server.log
+    assert metrics(server)["ketch_bad_requests_total", ""] == 0
 
 
 def test_unhealthy_while_redis_hangs(start_ketch: StartKetch, topic: str) -> None:

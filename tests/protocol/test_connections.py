@@ -138,7 +138,7 @@ def test_max_request_size(start_ketch: type[KetchServer], topic: str) -> None:
         assert kafka.produce(topic, batch([record(bytes(9000))])).error_code == 0
         kafka.socket.sendall((10_001).to_bytes(4))
         assert kafka.closed()
-    assert "a frame length of 10001 (allowed: 0 to 10000, socket.request.max.bytes)" in server.log
+    assert "a frame length of 10001 (allowed: 0 to 10000, socket_request_max_bytes)" in server.log
 
 
 def test_max_connections(start_ketch: type[KetchServer]) -> None:

@@ -18,7 +18,7 @@ from ketch.broker.handlers import api_versions
 from ketch.errors import KetchError
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError, FrameReader
-from ketch.wire.requests import decode_request, peek_api
+from ketch.wire.requests import api_label, decode_request, peek_api
 from ketch.wire.responses import encode_response
 
 if TYPE_CHECKING:
@@ -193,12 +193,12 @@ class Connection(asyncio.Protocol):
         key, version, correlation_id = peek_api(frame)
         api = TABLE.get(key)
         if api is None:
-            raise MalformedRequest(f"unknown API key {key}")
+            raise MalformedRequest(f"API key {api_label(key)} is not served")
         if not (api.served or api.least) <= version <= api.most:
             self._serve_unknown_version(len(frame), api, version, correlation_id)
             return
         if key != _PRODUCE and len(frame) > _CONTROL_REQUEST_MAX:
-            raise MalformedRequest(f"a request of {len(frame)} bytes for API key {key}")
+            raise MalformedRequest(f"a request of {len(frame)} bytes for API key {api_label(key)}")
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._client_id = printable(header.client_id or "")
@@ -217,7 +217,8 @@ class Connection(asyncio.Protocol):
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
         if api.key != _API_VERSIONS:
-            raise MalformedRequest(f"version {version} of API key {api.key}, served are {api.least} to {api.most}")
+            served = f"served are {api.served or api.least} to {api.most}"
+            raise MalformedRequest(f"version {version} of API key {api_label(api.key)}, {served}")
         body = api_versions.answer(ErrorCode.unsupported_version)
         self._respond(size + 4).set_result(encode_response(api.key, 0, correlation_id, body))
         self._flush()
@@ -258,7 +259,7 @@ class Connection(asyncio.Protocol):
             size, response = self._responses.popleft()
             data = response.result()
             if isinstance(data, KetchError):
-                self._hang_up(str(data))
+                self._hang_up(data)
                 return
             if data is not None and self._transport is not None:
                 self._transport.write(data)
@@ -274,10 +275,11 @@ class Connection(asyncio.Protocol):
 
     # -- the end
 
-    def _hang_up(self, reason: str) -> None:
+    def _hang_up(self, reason: KetchError) -> None:
         if self._transport is not None:
-            log.warning("%s: connection closed: %s", self.client, printable(reason))
-            metrics.bad_requests.inc()
+            log.warning("%s: connection closed: %s", self.client, printable(str(reason)))
+            if isinstance(reason, FrameError | MalformedRequest):
+                metrics.bad_requests.inc()
         self._close()
 
     def _close(self) -> None:

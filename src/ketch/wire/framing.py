@@ -22,7 +22,7 @@ class FrameReader:
     """Cuts a byte stream into frames; memory grows with what has arrived, never with what a length claims.
 
     Args:
-        max_bytes: the largest frame taken (`socket.request.max.bytes`).
+        max_bytes: the largest frame taken (setting `socket_request_max_bytes`).
     """
 
     __slots__ = ("_held", "_missing", "_parts", "_prefix", "max_bytes")
@@ -85,4 +85,4 @@ def _explain(prefix: bytes, size: int, limit: int) -> str:
         return "an HTTP request on the Kafka port"
     if prefix[:2] == b"\x16\x03":
         return "a TLS hello on the plaintext Kafka port"
-    return f"a frame length of {size} (allowed: 0 to {limit}, socket.request.max.bytes)"
+    return f"a frame length of {size} (allowed: 0 to {limit}, socket_request_max_bytes)"

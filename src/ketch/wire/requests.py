@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema
+from kio.schema.index import api_key_map
 from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
@@ -34,6 +35,12 @@ def peek_api(frame: bytes) -> tuple[int, int, int]:
         raise MalformedRequest(f"a request of {len(frame)} bytes")
     key, version = int.from_bytes(frame[:2], signed=True), int.from_bytes(frame[2:4], signed=True)
     return key, version, int.from_bytes(frame[4:8], signed=True)
+
+
+def api_label(api_key: int) -> str:
+    """An API for the log: key and Kafka's name, the key alone where Kafka has none."""
+    name = api_key_map.get(api_key)
+    return f"{api_key} ({''.join(word.capitalize() for word in name.split('_'))})" if name else str(api_key)
 
 
 @cache

@@ -53,7 +53,7 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:
         code = error.code if isinstance(error, _Refused) else code_of(error)
-        request.note(f"CreateTopics {asked.name} refused with {code.name}: {error}")
+        request.note(f"CreateTopics {asked.name} refused with {code.name.upper()}: {error}")
         return _result(asked.name, code, printable(str(error)))
     return _made(request, topic)
 

@@ -25,7 +25,7 @@ async def _delete(request: Request, name: str) -> Body:
         error = ErrorCode.group_id_not_found
         if await request.broker.groups.exists(name):
             error = ErrorCode.none if await request.broker.delete_group(name) else ErrorCode.non_empty_group
-            log.info("%s: delete group %s: %s", request.client, name, error.name)
+            log.info("%s: delete group %s: %s", request.client, name, error.name.upper())
     except KetchError as failure:
         request.note(f"DeleteGroups {name}: {failure}")
         error = coordinator_error(failure)

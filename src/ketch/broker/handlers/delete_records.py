@@ -35,7 +35,7 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
         topic = await request.broker.log.topic(name)
         low_watermark = await request.broker.log.partition(topic, index).delete_before(asked.offset)
     except KetchError as error:
-        request.note(f"DeleteRecords of {name}-{index} gets {code_of(error).name}: {error}")
+        request.note(f"DeleteRecords of {name}-{index} gets {code_of(error).name.upper()}: {error}")
         return _body(index, code_of(error), _NO_WATERMARK)
     log.info("%s: deleted the records of %s-%d below %d", request.client, name, index, low_watermark)
     return _body(index, ErrorCode.none, low_watermark)

@@ -199,7 +199,8 @@ async def _locate(request: Request, result: _Result) -> None:
 
 def _fail(request: Request, result: _Result, error: KetchError) -> None:
     result.error, result.bounds = code_of(error), None
-    request.note(f"Fetch of {result.target.topic}-{result.target.partition} gets {result.error.name}: {error}")
+    name, target = result.error.name.upper(), result.target
+    request.note(f"Fetch of {target.topic}-{target.partition} gets {name}: {error}")
 
 
 async def _partition(request: Request, target: Target) -> Partition:

@@ -52,7 +52,7 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
         check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
         found = await _find(partition, timestamp)
     except KetchError as error:
-        request.note(f"ListOffsets of {name}-{index} gets {code_of(error).name}: {error}")
+        request.note(f"ListOffsets of {name}-{index} gets {code_of(error).name.upper()}: {error}")
         return _body(index, code_of(error), _NOTHING)
     return _body(index, ErrorCode.none, found or _NOTHING)
 

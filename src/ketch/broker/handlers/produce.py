@@ -129,7 +129,7 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
 
 
 def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, code: ErrorCode, reason: str) -> _Outcome:
-    request.note(f"Produce to {topic}-{outcome.index} refused with {code.name}: {reason}")
+    request.note(f"Produce to {topic}-{outcome.index} refused with {code.name.upper()}: {reason}")
     outcome.error, outcome.message, outcome.offset = code, printable(reason), None
     return outcome
 
