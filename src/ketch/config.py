@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     archive_catalog: str = Field("ketch", description="The archive's catalog, as pyiceberg's configuration names it.")
     archive_stall_ms: Positive = Field(600_000, description="When it is logged that an archive stands still.")
 
-    http_port: Port | None = Field(None, description="Port of console, metrics and health; default: off.")
+    http_port: Port | None = Field(None, description="Port of /metrics and /healthz; default: off.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
 

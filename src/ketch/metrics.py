@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, disable_created_metrics
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter
 
 _messages_in = Counter("ketch_messages_in", "Records produced", ["topic"])
 _bytes_in = Counter("ketch_bytes_in", "Bytes of record batches produced", ["topic"])
@@ -24,7 +26,7 @@ _deliveries = Counter(
 )
 
 connections = Gauge("ketch_connections", "Open client connections")
-connections_refused = Counter("ketch_connections_refused", "Connections closed because of max.connections")
+connections_refused = Counter("ketch_connections_refused", "Connections closed because of max_connections")
 bad_requests = Counter("ketch_bad_requests", "Connections closed because of what they sent")
 appends_refused = Counter("ketch_appends_refused", "Batches sent again because another writer came in between")
 queued_bytes = Gauge("ketch_queued_request_bytes", "Bytes of requests received and not yet answered")

@@ -38,7 +38,14 @@ class Console:
         self._healthy = healthy
         routes = [Route("/healthz", self._health), Mount("/metrics", make_asgi_app())]
         config = uvicorn.Config(
-            Starlette(routes=routes), host, port, log_config=None, access_log=False, lifespan="off", loop="none"
+            Starlette(routes=routes),
+            host,
+            port,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            loop="none",
         )
         self._server = _Server(config)
         self._host, self.port = host, port
