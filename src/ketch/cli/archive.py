@@ -317,7 +317,11 @@ class _Screen:
             self._live.update(_table(found, headline))
         elif time.monotonic() - self._said >= _LINE_S:
             self._said = time.monotonic()
-            behind = [f"{part.topic}-{part.partition} through {part.through}" for part in found if part.lag]
+            behind = [
+                f"{part.topic}-{part.partition} through {'nothing' if part.through is None else part.through}"
+                for part in found
+                if part.lag
+            ]
             typer.echo(f"{headline}{': ' if behind else ''}{', '.join(behind[:5])}{', ...' if behind[5:] else ''}")
 
 
