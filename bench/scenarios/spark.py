@@ -183,7 +183,7 @@ def _tail(server: Ketch, run: Run) -> Iterator[Sample]:
             for load in list(_OF_TAIL)[:: 1 if turn % 2 == 0 else -1]:
                 with contextlib.ExitStack() as stack:
                     if load != _ALONE:
-                        read = {"topic": "source", "count": count, "rate": _OF_TAIL[load]}
+                        read = {"topic": "source", "count": count, "rate": run.count(_OF_TAIL[load])}
                         where = (other if load == _ELSEWHERE else server).kafka
                         stack.enter_context(tools.background("steady_reader", server=where, **read))
                     options = {"server": server.kafka, "topic": "tail", "count": run.count(_TAILED)}
