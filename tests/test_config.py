@@ -123,6 +123,24 @@ def test_largest_request_must_get_through():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        (
+            {"group_min_session_timeout_ms": 7000, "group_max_session_timeout_ms": 6999},
+            "group_min_session_timeout_ms = 7000 should be at most group_max_session_timeout_ms (6999)",
+        ),
+        (
+            {"broker_session_timeout_ms": 1000},
+            "broker_heartbeat_interval_ms = 2000 should be at most broker_session_timeout_ms (1000)",
+        ),
+        ({"port": 65534, "workers": 3}, "3 workers from port 65534 on would need port 65536"),
+    ],
+)
+def test_settings_agree(given, told):
+    assert told in refused(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
         ({}, ("127.0.0.1", 5)),
         ({"host": "10.0.0.1"}, ("10.0.0.1", 5)),
         ({"host": "0.0.0.0"}, (socket.gethostname(), 5)),

@@ -19,7 +19,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from ketch.errors import ConfigError
 
-Port = Annotated[int, Field(ge=0, le=65535)]
+_LAST_PORT = 65535
+Port = Annotated[int, Field(ge=0, le=_LAST_PORT)]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 OrUnlimited = Annotated[int, Field(ge=-1)]
@@ -132,6 +133,19 @@ class Settings(BaseSettings):
                 f"queued_max_bytes = {self.queued_max_bytes} should be at least socket_request_max_bytes"
                 f" ({self.socket_request_max_bytes}), or the largest request could never be read"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> Self:
+        for less, more in (
+            ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
+            ("broker_heartbeat_interval_ms", "broker_session_timeout_ms"),
+        ):
+            if getattr(self, less) > getattr(self, more):
+                raise ValueError(f"{less} = {getattr(self, less)} should be at most {more} ({getattr(self, more)})")
+        last = self.port + self.workers - 1
+        if self.port and last > _LAST_PORT:
+            raise ValueError(f"{self.workers} workers from port {self.port} on would need port {last}")
         return self
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 
 class KetchError(Exception):
     """The base of all of them."""
+
+
+def reason(error: OSError) -> str:
+    """Why the system refused, without the address that asyncio and socket add to its words."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 
 class ConfigError(KetchError):

@@ -19,7 +19,7 @@ from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
 from ketch.config import Settings
 from ketch.coordinator.group import Group
-from ketch.errors import KetchError, RedisError, UnknownTopicOrPartition
+from ketch.errors import KetchError, RedisError, UnknownTopicOrPartition, reason
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
 from ketch.store.groups import Committed
@@ -83,8 +83,8 @@ class Broker:
                 lambda: Connection(self), self.settings.host, self.settings.port, backlog=_BACKLOG
             )
         except OSError as error:
-            reason = error.strerror or error
-            raise KetchError(f"Cannot listen on {self.settings.host}:{self.settings.port}: {reason}.") from None
+            where = f"{self.settings.host}:{self.settings.port}"
+            raise KetchError(f"Cannot listen on {where}: {reason(error)}.") from None
         self.port = self._server.sockets[0].getsockname()[1]
         await self.cluster.join(self.port, alone=self.settings.redis is None)
         self.background(loop.create_task(self.cluster.stay()))

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
-from ketch.errors import KetchError
+from ketch.errors import KetchError, reason
 
 _PATIENCE_S = 1.0
 
@@ -79,4 +79,4 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port))
     except OSError as error:
-        raise KetchError(f"Cannot listen on {host}:{port} for HTTP: {error.strerror or error}.") from None
+        raise KetchError(f"Cannot listen on {host}:{port} for HTTP: {reason(error)}.") from None
