@@ -1,4 +1,4 @@
-"""Engines that are not Ketch's read and count its tables, and an object store holds them."""
+"""Engines that are not Ketch's read and count its tables; an object store holds them, and other catalogs name them."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def test_duckdb_reads_and_counts(local: ArchiveTable, duck: Any) -> None:
     assert duck.execute(f"SELECT count(*) FROM {scan} WHERE partition = 0").fetchall() == [(204,)]
 
 
-# -- S3
+# -- S3 and Glue
 
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The endpoint of an S3 server on loopback, with a bucket."""
+    """The endpoint of a server on loopback that is S3, with a bucket, and Glue."""
     for module in ("moto", "flask"):
         if importlib.util.find_spec(module) is None:
             pytest.skip("moto[server] is not installed")
@@ -127,10 +127,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait()
 
 
-def test_an_object_store_holds_a_table(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["sql", "glue"])
+def test_an_object_store_holds_a_table(s3: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
-        "TYPE": "sql",
+        "TYPE": kind,
         "URI": f"sqlite:///{tmp_path}/catalog.db",
+        "GLUE__ENDPOINT": s3,
+        "GLUE__REGION": "us-east-1",
+        "GLUE__ACCESS_KEY_ID": "id",
+        "GLUE__SECRET_ACCESS_KEY": "secret",
         "WAREHOUSE": "s3://lake/warehouse",
         "S3__ENDPOINT": s3,
         "S3__ACCESS_KEY_ID": "id",
@@ -154,4 +159,5 @@ def test_an_object_store_holds_a_table(s3: str, tmp_path: Path, monkeypatch: pyt
     drop(catalog, table)
     with urllib.request.urlopen(f"{s3}/lake?list-type=2") as answer:
         assert re.findall(rb"<Key>(.*?[^/])</Key>", answer.read()) == []  # markers of directories may stay
-    catalog.engine.dispose()  # type: ignore[attr-defined]
+    if kind == "sql":
+        catalog.engine.dispose()  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ class Console:
     """The HTTP side of one broker.
 
     Args:
-        healthy: whether records can be stored and read now.
+        healthy: whether Redis is connected, for writing and for reading.
     """
 
     def __init__(self, host: str, port: int, healthy: Callable[[], bool]) -> None:
