@@ -104,9 +104,7 @@ class Log:
 
     def _new_partition(self, topic: Topic, index: int) -> Partition:
         async def alive() -> bool:
-            self.catalog.forget(topic.name)
-            now = await self.catalog.get(topic.name)
-            return now is not None and now.id == topic.id
+            return await self.catalog.anew(topic) is not None
 
         shared = (self._pending_max, self._ahead, self._archives)
         return Partition(topic, index, self.keys, self._session, self._reads, self._watcher, alive, *shared)

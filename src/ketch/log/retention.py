@@ -36,7 +36,9 @@ async def sweep(logs: Log, link: Link, producer_expiration_ms: int) -> None:
     for topic in await logs.catalog.all():
         for index in range(topic.partitions):
             try:
-                now = await _as_it_is(logs, topic)
+                # A round takes its time: another broker may have made a topic of that name anew meanwhile, whose records
+                # are not to go by the limits of the old one.
+                now = await logs.catalog.anew(topic)
                 if now is None:
                     break
                 partition = logs.partition(now, index)
@@ -46,17 +48,6 @@ async def sweep(logs: Log, link: Link, producer_expiration_ms: int) -> None:
                 await expire_producers(partition.producers_key, link, producer_expiration_ms)
             except KetchError as error:
                 log.warning("%s-%d: retention: %s", topic.name, index, error)
-
-
-async def _as_it_is(logs: Log, topic: Topic) -> Topic | None:
-    """The topic with its limits of now; None where it is gone.
-
-    A round takes its time. Another broker may have made a topic of that name anew meanwhile, whose records are not to
-    go by the limits of the old one.
-    """
-    logs.catalog.forget(topic.name)
-    now = await logs.catalog.get(topic.name)
-    return now if now is not None and now.id == topic.id else None
 
 
 async def trim(partition: Partition, topic: Topic, link: Link) -> int:

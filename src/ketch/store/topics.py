@@ -177,6 +177,15 @@ class Catalog:
             return cached[1]
         return (await self._load([name]))[0]
 
+    async def anew(self, topic: Topic) -> Topic | None:
+        """The topic as Redis has it now, whatever is cached; None where it is gone, or another one has its name.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
+        (now,) = await self._load([topic.name])
+        return now if now is not None and now.id == topic.id else None
+
     async def by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with this id, or None."""
         name = self._ids.get(topic_id)
