@@ -83,11 +83,11 @@ class Spark(Scenario):
     def labels(self, contestant: str) -> list[str]:
         if contestant == "kafka":
             return [f"{load}/spark" for load in (_SOURCE, _SINK, _LATENCY)]
-        fetches, latency = [_HOT, _COLD], list(_OF.values())
+        queries, fetches = list(_OF.values()), [_HOT, _COLD]
         if contestant == "ketch":
-            latency += _OF_LATENCY.values()  # XADD knows no batches
+            queries += _OF_LATENCY.values()  # XADD knows no batches
             fetches += _OF_TAIL
-        return [*(f"{load}/spark" for load in latency), *(f"{load}/confluent" for load in fetches)]
+        return [*(f"{load}/spark" for load in queries), *(f"{load}/confluent" for load in fetches)]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         if not isinstance(server, Ketch):
@@ -189,8 +189,9 @@ def _tail(server: Ketch, run: Run) -> Iterator[Sample]:
                     options = {"server": server.kafka, "topic": "tail", "count": run.count(_TAILED)}
                     found[load] += tools.python("tail_latency", **options)["ms"]
     for load, times in found.items():
-        for metric, value in zip(("p50", "p99"), (quantiles(times, n=100)[n] for n in (49, 98)), strict=True):
-            yield Sample(load, "confluent", metric, value)
+        hundredths = quantiles(times, n=100)
+        yield Sample(load, "confluent", "p50", hundredths[49])
+        yield Sample(load, "confluent", "p99", hundredths[98])
 
 
 def _await_trimmed(server: Ketch) -> None:
