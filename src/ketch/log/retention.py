@@ -36,8 +36,8 @@ async def sweep(logs: Log, link: Link, producer_expiration_ms: int) -> None:
     for topic in await logs.catalog.all():
         for index in range(topic.partitions):
             try:
-                # A round takes its time: another broker may have made a topic of that name anew meanwhile, whose records
-                # are not to go by the limits of the old one.
+                # A round takes its time: another broker may have made a topic of that name anew meanwhile, whose
+                # records are not to go by the limits of the old one.
                 now = await logs.catalog.anew(topic)
                 if now is None:
                     break
