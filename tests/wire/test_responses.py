@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from ketch.broker.dispatch import TABLE
-from ketch.wire.responses import encode_response
+from ketch.wire.responses import Kept, encode_response
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -106,6 +106,17 @@ def drawn_body(schema: Any, random: Random) -> dict[str, Any]:
     }
 
 
+def keeping(body: dict[str, Any]) -> dict[str, Any]:
+    """The body with Kept ones for the entities in it."""
+    return {name: kept(value) for name, value in body.items()}
+
+
+def kept(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Kept(lambda: keeping(value))
+    return [kept(each) for each in value] if isinstance(value, list) else value
+
+
 def drawn(field: dataclasses.Field[Any], hint: Any, random: Random) -> Any:
     array, element = inner(hint)
     if nullable(hint) and "tag" not in field.metadata and random.random() < 0.2:
@@ -122,6 +133,46 @@ def test_every_response_is_what_kio_writes(api_key: int) -> None:
         for _ in range(5):
             body = drawn_body(load_response_schema(api_key, version), random)
             assert encode_response(api_key, version, 7, body) == by_kio(api_key, version, 7, body)
+
+
+@pytest.mark.parametrize("api_key", [api.key for api in TABLE.values()])
+def test_what_is_kept_of_a_version_is_that_version_s(api_key: int) -> None:
+    api, random = TABLE[api_key], Random(api_key)
+    bodies = {
+        version: drawn_body(load_response_schema(api_key, version), random)
+        for version in range(api.served or api.least, api.most + 1)
+    }
+    for version, body in bodies.items():
+        for made in (kept(body), keeping(body)):
+            for _ in range(2):
+                assert encode_response(api_key, version, 7, made) == by_kio(api_key, version, 7, body)
+
+
+def test_one_kept_entity_is_written_as_each_version_asks() -> None:
+    topic = {
+        "error_code": ErrorCode.none,
+        "name": "t",
+        "topic_id": UUID(int=1),
+        "is_internal": False,
+        "partitions": [
+            {
+                "error_code": ErrorCode.none,
+                "partition_index": 0,
+                "leader_id": 1,
+                "leader_epoch": 0,
+                "replica_nodes": [1],
+                "isr_nodes": [1],
+                "offline_replicas": [],
+            }
+        ],
+        "topic_authorized_operations": 0,
+    }
+    once = Kept(lambda: topic)
+    body = {"throttle_time": 0, "brokers": [], "cluster_id": None, "controller_id": 1}
+    for _ in range(2):
+        for version in range(13):
+            plain = encode_response(3, version, 7, {**body, "topics": [topic]})
+            assert encode_response(3, version, 7, {**body, "topics": [once]}) == plain
 
 
 def test_a_body_may_know_more_than_the_version() -> None:

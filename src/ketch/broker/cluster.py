@@ -60,6 +60,12 @@ class Cluster:
         """The node id of the broker that clients are to read and write this partition through."""
         return self._own.id if self.alone else self._owner(b"%b:%d" % (topic_id.bytes, index))
 
+    def leaders(self, topic_id: UUID, partitions: int) -> tuple[int, ...]:
+        """The leaders of a topic's partitions, by index."""
+        if self.alone:
+            return (self._own.id,) * partitions
+        return tuple(self.leader(topic_id, index) for index in range(partitions))
+
     def coordinator(self, group: str) -> Node:
         """The broker that coordinates the group."""
         return self._nodes[self._owner(b"group:" + group.encode())]

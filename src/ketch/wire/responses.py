@@ -42,12 +42,33 @@ _IMPLICIT = {"string": "", "bytes": b"", "records": b"", "uuid": None}  # what a
 _NO_UUID = bytes(16)
 
 
+class Kept:
+    """An entity that is answered again and again: what a version writes of it is kept.
+
+    Args:
+        make: its body, made anew for every version; it must be the same each time.
+    """
+
+    __slots__ = ("_make", "_written")
+
+    def __init__(self, make: Callable[[], Body]) -> None:
+        self._make = make
+        self._written: dict[_Write, bytes] = {}
+
+    def bytes_of(self, write: _Write) -> bytes:
+        """What `write` makes of it."""
+        written = self._written.get(write)
+        if written is None:
+            written = self._written[write] = _written(write, self._make())
+        return written
+
+
 def encode_response(api_key: int, version: int, correlation_id: int, body: Body) -> bytes:
     """A whole response frame, its length prefix included.
 
     Args:
-        body: kio's field names to values; nested entities as dicts, arrays as iterables of them, times in ms. It may
-            have more fields than the version knows.
+        body: kio's field names to values; nested entities as dicts or Kept, arrays as iterables of them, times in ms.
+            It may have more fields than the version knows.
 
     Raises:
         KeyError: a field without a default is missing.
@@ -95,7 +116,10 @@ def _entity(schema: Any) -> _Write:
     if schema.__flexible__:
         steps.append(_tags([field for field in fields if field.tag is not None]))
 
-    def write(body: Body, emit: Emit) -> None:
+    def write(body: Body | Kept, emit: Emit) -> None:
+        if isinstance(body, Kept):
+            emit(body.bytes_of(write))
+            return
         for step in steps:
             step(body, emit)
 

@@ -8,6 +8,7 @@ A topic that was just created is in the first answer already (Kafka has the clie
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -15,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError, TopicExists
 from ketch.store.topics import Topic, legal_name
-from ketch.wire.responses import Body
+from ketch.wire.responses import Body, Kept
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def _operations(request: Request, of: str, all_of_them: int) -> int:
     return all_of_them if getattr(request.body, f"include_{of}_authorized_operations", False) else _NOT_ASKED
 
 
-async def _topics(request: Request) -> list[Body]:
+async def _topics(request: Request) -> list[Body | Kept]:
     asked = request.body.topics
     if asked is None or (request.version == 0 and not asked):
         # Without Redis this raises, which closes the connection: there is no place for an error but in a topic, and a
@@ -56,7 +57,7 @@ async def _topics(request: Request) -> list[Body]:
     return [await _by_name(request, name) for name in dict.fromkeys(topic.name or "" for topic in asked)]
 
 
-async def _by_id(request: Request, topic_id: UUID) -> Body:
+async def _by_id(request: Request, topic_id: UUID) -> Body | Kept:
     if request.version < _NULL_NAMES_SINCE:
         return _error(ErrorCode.invalid_request, "", topic_id)
     try:
@@ -68,7 +69,7 @@ async def _by_id(request: Request, topic_id: UUID) -> Body:
     return _describe(request, topic)
 
 
-async def _by_name(request: Request, name: str) -> Body:
+async def _by_name(request: Request, name: str) -> Body | Kept:
     if not legal_name(name):
         return _error(ErrorCode.invalid_topic_exception, name)
     try:
@@ -99,16 +100,24 @@ async def _create(request: Request, name: str) -> Topic | None:
     return topic
 
 
-def _describe(request: Request, topic: Topic) -> Body:
-    leader = request.broker.cluster.leader
-    return {
-        "error_code": ErrorCode.none,
-        "name": topic.name,
-        "topic_id": topic.id,
-        "is_internal": False,
-        "partitions": [partition(leader(topic.id, index), index) for index in range(topic.partitions)],
-        "topic_authorized_operations": _operations(request, "topic", TOPIC_OPERATIONS),
-    }
+def _describe(request: Request, topic: Topic) -> Kept:
+    leaders = request.broker.cluster.leaders(topic.id, topic.partitions)
+    return _described(topic.name, topic.id, leaders, _operations(request, "topic", TOPIC_OPERATIONS))
+
+
+@lru_cache(4096)  # topics; some 30 bytes of each of their partitions are kept
+def _described(name: str, topic_id: UUID, leaders: tuple[int, ...], operations: int) -> Kept:
+    def body() -> Body:
+        return {
+            "error_code": ErrorCode.none,
+            "name": name,
+            "topic_id": topic_id,
+            "is_internal": False,
+            "partitions": [partition(leader, index) for index, leader in enumerate(leaders)],
+            "topic_authorized_operations": operations,
+        }
+
+    return Kept(body)
 
 
 def partition(node: int, index: int) -> Body:
