@@ -9,6 +9,8 @@ from ketch.records import HEADER_SIZE, BatchHeader, Codec, read_header
 from ketch.store.layout import Payload
 from ketch.store.topics import Topic
 
+_CODECS = frozenset(Codec)
+
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
@@ -48,7 +50,7 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
 def _codec(topic: Topic, header: BatchHeader) -> int | None:
     """The compression that the topic asks for; None for the producer's."""
     wanted = topic.configs["compression.type"]
-    if header.codec not in set(Codec):
+    if header.codec not in _CODECS:
         raise UnsupportedCompression(f"compression codec {header.codec} is not known")
     if wanted == "producer":
         return None
