@@ -76,6 +76,14 @@ def test_topics_from_creation_to_deletion(ketch: Run, topic: str) -> None:
     }
     assert configs["compression.type"]["default"] is True
 
+    altered = ketch("topics", "alter", topic, "--partitions", "5", "--config", "compression.type=lz4")
+    assert altered.stdout == f"Topic {topic} was altered.\n".encode()
+    altered = ketch("topics", "alter", topic, "--delete-config", "retention.ms", "--json")
+    assert json.loads(altered.stdout) == [{"name": topic, "altered": True}]
+    configs = {c["name"]: c for c in json.loads(ketch("topics", "configs", topic, "--json").stdout)}
+    assert (configs["compression.type"]["value"], configs["retention.ms"]["default"]) == ("lz4", True)
+    assert f"{topic}\t5".encode() in values(ketch("topics", "list"))
+
     assert ketch("topics", "delete", topic, "--yes").stdout == f"Topic {topic} was deleted.\n".encode()
     assert topic not in [t["name"] for t in json.loads(ketch("topics", "list", "--json").stdout)]
 
@@ -114,6 +122,9 @@ def test_an_existing_topic(ketch: Run, topic: str) -> None:
         (["create", "a b"], 1, b"a b"),
         (["describe", "NAME"], 1, b"no such topic"),
         (["configs", "NAME"], 1, b"no such topic"),
+        (["alter", "NAME"], 2, b"--delete-config"),
+        (["alter", "NAME", "--config", "retention.ms=1"], 1, b"no such topic"),
+        (["alter", "NAME", "--partitions", "3"], 1, b"no such topic"),
         (["delete", "NAME", "--yes"], 1, b"no such topic"),
         (["delete", "NAME"], 2, b"--yes"),
     ],

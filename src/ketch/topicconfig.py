@@ -216,8 +216,11 @@ _ALL = (
 CONFIGS: Mapping[str, TopicConfig] = {config.name: config for config in _ALL}
 
 
-def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
+def validate(configs: Mapping[str, str | None], existing: Mapping[str, str] | None = None) -> dict[str, str]:
     """Configs as a client gave them, checked and canonical.
+
+    Args:
+        existing: what the topic has already; they are held against it, too.
 
     Raises:
         InvalidConfig: an unknown name, a null, or a value out of range.
@@ -230,7 +233,9 @@ def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
             raise InvalidConfig(f"Null value not supported for topic configs: {name}")
         checked[name] = CONFIGS[name].check(value.strip())
     for unit in ("ms", "bytes"):
-        _check_local(checked, f"local.retention.{unit}", f"retention.{unit}")
+        pair = f"local.retention.{unit}", f"retention.{unit}"
+        if not checked.keys().isdisjoint(pair):
+            _check_local({**(existing or {}), **checked}, *pair)
     return checked
 
 

@@ -24,7 +24,7 @@ Tool = Callable[..., list[str]]
 
 @pytest.fixture
 def tool(broker: KetchServer, tmp_path: Path) -> Tool:
-    """Runs a tool by its class's name behind org.apache.kafka.tools; the lines it printed."""
+    """Runs a tool by its class, of Scala's or behind org.apache.kafka.tools; the lines it printed."""
     jars, log4j = libraries(), tmp_path / "log4j2.properties"
     log4j.write_text(LOG4J)
 
@@ -32,7 +32,8 @@ def tool(broker: KetchServer, tmp_path: Path) -> Tool:
         options = ["-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         options += [f"-Dlog4j2.configurationFile={log4j}", "-Dkafka.log=/dev/null"]
         where = ["--bootstrap-server", broker.bootstrap] if bootstrap else []
-        command = ["java", *options, "-cp", f"{jars}/*", f"{TOOLS}.{name}", *where, *arguments]
+        main = name if name.startswith("kafka.") else f"{TOOLS}.{name}"
+        command = ["java", *options, "-cp", f"{jars}/*", main, *where, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()
@@ -72,8 +73,24 @@ def test_topics(tool: Tool, topic: str) -> None:
     described = tool("TopicCommand", "--describe", "--topic", topic)
     assert f"PartitionCount: {PARTITIONS}" in described[0]
     assert len(described) == 1 + PARTITIONS
+    tool("TopicCommand", "--alter", "--topic", topic, "--partitions", str(PARTITIONS + 2))
+    assert len(tool("TopicCommand", "--describe", "--topic", topic)) == 1 + PARTITIONS + 2
     tool("TopicCommand", "--delete", "--topic", topic)
     assert topic not in tool("TopicCommand", "--list")
+
+
+def test_configs(tool: Tool, topic: str) -> None:
+    create(tool, topic)
+    where = ["--entity-type", "topics", "--entity-name", topic]
+    said = tool(
+        "kafka.admin.ConfigCommand", "--alter", *where, "--add-config", "retention.ms=5000,compression.type=lz4"
+    )
+    assert said == [f"Completed updating config for topic {topic}."]
+    (_, *shown) = tool("kafka.admin.ConfigCommand", "--describe", *where)
+    assert {line.split()[0] for line in shown} >= {"retention.ms=5000", "compression.type=lz4"}
+    tool("kafka.admin.ConfigCommand", "--alter", *where, "--delete-config", "retention.ms")
+    (_, *shown) = tool("kafka.admin.ConfigCommand", "--describe", *where)
+    assert "retention.ms=5000" not in {line.split()[0] for line in shown}
 
 
 def test_what_the_performance_tools_write_they_read(tool: Tool, broker: KetchServer, topic: str) -> None:

@@ -18,6 +18,7 @@ from tests.protocol.kafka import (
     fetch,
     part,
 )
+from tests.protocol.test_alter import REFUSED_CHANGES, change, grow
 from tests.protocol.test_produce import REFUSED
 from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.batches import batch, records
@@ -295,5 +296,23 @@ def test_describe_configs(compare: Callable[..., None]) -> None:
             )
             for r in answer.results
         ]
+
+    compare(scenario)
+
+
+@pytest.mark.parametrize("case", REFUSED_CHANGES)
+def test_what_altering_configs_refuses(compare: Callable[..., None], case: str) -> None:
+    compare(lambda client, topic: change(client, topic, *REFUSED_CHANGES[case][0])[0])
+
+
+def test_create_partitions(compare: Callable[..., None]) -> None:
+    def scenario(client: Kafka, topic: str) -> Any:
+        counts = [grow(client, topic, count) for count in (2, 1, 0, -1, 3, 3)]
+        assignments: list[list[tuple[int, ...]]] = [[(1,)], [(1,), (5,)], [(1, 1), (1,)], [(), (1,)]]
+        refused = [grow(client, topic, 5, assignments=each)[0] for each in assignments]
+        unknown = grow(client, f"{topic}-not", 2)[0]
+        grown = grow(client, topic, 4, assignments=[(1,)])
+        # Kafka names the topic in what it says.
+        return [(code, str(said).replace(topic, "T")) for code, said in counts], refused, unknown, grown
 
     compare(scenario)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ketch.broker.api import Api
 from ketch.broker.handlers import (
+    alter_configs,
     api_versions,
+    create_partitions,
     create_topics,
     delete_groups,
     delete_records,
@@ -15,6 +17,7 @@ from ketch.broker.handlers import (
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
@@ -52,7 +55,10 @@ TABLE: dict[int, Api] = {
         Api(21, 0, 2, delete_records.handle),
         Api(22, 0, 5, init_producer_id.handle),
         Api(32, 1, 4, describe_configs.handle),
+        Api(33, 0, 2, alter_configs.handle),
+        Api(37, 0, 3, create_partitions.handle),
         Api(42, 0, 2, delete_groups.handle),
+        Api(44, 0, 1, incremental_alter_configs.handle),
         Api(47, 0, 0, offset_delete.handle),
         Api(74, 0, 1, list_config_resources.handle),
         Api(75, 0, 0, describe_topic_partitions.handle),

@@ -27,8 +27,18 @@ _CODES: dict[type[KetchError], ErrorCode] = {
 }
 
 
+class Refused(KetchError):
+    """What an admin client asked for cannot be, with a code that no other error stands for."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def code_of(error: BaseException) -> ErrorCode:
     """The code a client gets for an error; UNKNOWN_SERVER_ERROR for one that nobody foresaw."""
+    if isinstance(error, Refused):
+        return error.code
     return _CODES.get(type(error), ErrorCode.unknown_server_error)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""`ketch topics`: create, list, describe and delete topics of any Kafka broker."""
+"""`ketch topics`: create, list, describe, alter and delete topics of any Kafka broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 app = typer.Typer(
-    help="Create, list, describe and delete topics.", add_completion=False, no_args_is_help=True, rich_markup_mode=None
+    help="Create, list, describe, alter and delete topics.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Name = Annotated[str, typer.Argument(help="A topic.")]
@@ -110,6 +113,44 @@ def _describe(admin: AdminClient, topic: client.Topic) -> dict[str, Any]:
         ],
         "configs": {c["name"]: c["value"] for c in configs_of(admin, topic.name) if not c["default"]},
     }
+
+
+@app.command()
+def alter(
+    name: Name,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Number of partitions; it can only grow.")] = None,
+    config: Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="A config to set; may be repeated.")] = [],  # noqa: B006
+    delete_config: Annotated[list[str], typer.Option(metavar="KEY", help="A config to set back to its default.")] = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Change a topic's configs and its number of partitions."""
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+
+    changes: dict[str, str | None] = {**dict.fromkeys(delete_config), **dict(_pair(item) for item in config)}
+    if partitions is None and not changes:
+        raise ConfigError("Nothing to alter: give --partitions, --config or --delete-config.")
+    admin = client.admin(bootstrap)
+    if changes:
+        futures = admin.incremental_alter_configs([_alteration(name, changes)], request_timeout=client.TIMEOUT)
+        (future,) = futures.values()
+        client.result(future, f"Topic {name} was not altered")
+    if partitions is not None:
+        wanted = [NewPartitions(name, partitions)]
+        grown = admin.create_partitions(wanted, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
+        client.result(grown[name], f"Topic {name} did not get {partitions} partitions")
+    _say([{"name": name, "altered": True}], "altered", as_json, {True: "was altered"})
+
+
+def _alteration(name: str, changes: dict[str, str | None]) -> Any:
+    """What is to become of a topic's configs; None sets one back to its default."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
+    entries = [
+        ConfigEntry(key, value, incremental_operation=operations[value is None]) for key, value in changes.items()
+    ]
+    return ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ketch.clock import now_ms
-from ketch.errors import InvalidTimestamp, TopicExists
+from ketch.errors import InvalidTimestamp, TopicExists, UnknownTopicOrPartition
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Layout, Payload
 from ketch.store.layouts import LAYOUTS
@@ -39,6 +39,22 @@ _ABANDONED_MS = 5_000  # a creation that takes longer has died on the way
 _CREATE_HASH = """
 if redis.call('HSETNX',KEYS[1],ARGV[1],ARGV[2])==0 then return 0 end
 redis.call('HSET',KEYS[1],unpack(ARGV))
+return 1"""
+
+# KEYS hash. ARGV topic id, field, value, ...: an empty value takes the field away. 0 where the topic is another by now.
+_ALTER = """
+if redis.call('HGET',KEYS[1],'id')~=ARGV[1] then return 0 end
+for i=2,#ARGV,2 do
+if ARGV[i+1]=='' then redis.call('HDEL',KEYS[1],ARGV[i]) else redis.call('HSET',KEYS[1],ARGV[i],ARGV[i+1]) end
+end
+return 1"""
+
+# KEYS hash. ARGV topic id, number of partitions, which only grows.
+_GROW = """
+if redis.call('HGET',KEYS[1],'id')~=ARGV[1] then return 0 end
+if tonumber(redis.call('HGET',KEYS[1],'partitions'))<tonumber(ARGV[2]) then
+redis.call('HSET',KEYS[1],'partitions',ARGV[2])
+end
 return 1"""
 
 # KEYS hash. ARGV topic id, field, value: a field that Ketch itself keeps, in the hash of a topic that exists.
@@ -243,6 +259,27 @@ class Catalog:
             await self._purge(name)
         else:
             await asyncio.sleep(0.02)
+
+    async def alter(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
+        """Changes configs; None stands for the broker's default. Other brokers see it when their cache is too old.
+
+        Raises:
+            UnknownTopicOrPartition: the topic is gone, or another one has its name.
+        """
+        fields = []
+        for name, value in configs.items():
+            fields += [CONFIGS[name].field, "" if value is None else _TO_HASH.get(value, value)]
+        await self._change(_ALTER, topic, *fields)
+
+    async def grow(self, topic: Topic, partitions: int) -> None:
+        """Gives it that many partitions, unless it has more; raises as `alter`."""
+        await self._change(_GROW, topic, partitions)
+
+    async def _change(self, script: str, topic: Topic, *args: str | int) -> None:
+        changed = await self._link.pipe.call("EVAL", script, 1, self._keys.topic(topic.name), str(topic.id), *args)
+        self.forget(topic.name)
+        if not changed:
+            raise UnknownTopicOrPartition(f"topic {topic.name} was deleted")
 
     async def delete(self, topic: Topic) -> None:
         """Deletes a topic with its records, commits and producer states; goes on to its end like `create`."""

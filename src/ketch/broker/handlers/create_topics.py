@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.errors import code_of
+from ketch.broker.errors import Refused, code_of
 from ketch.errors import KetchError, TopicExists
 from ketch.store.offsets import OffsetCodec
 from ketch.store.topics import Topic, legal_name
@@ -25,12 +25,6 @@ from ketch.wire.responses import Body
 log = logging.getLogger(__name__)
 
 MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
-
-
-class _Refused(KetchError):
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 async def handle(request: Request) -> Answer:
@@ -45,14 +39,14 @@ async def handle(request: Request) -> Answer:
 async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
     try:
         if len(request.body.topics) > MAX_PARTITIONS:
-            raise _Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+            raise Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
         if duplicate:
-            raise _Refused(ErrorCode.invalid_request, "Duplicate topic name.")
+            raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         partitions = _partitions(request, asked)
         chosen = validate({config.name: config.value for config in asked.configs})
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:
-        code = error.code if isinstance(error, _Refused) else code_of(error)
+        code = code_of(error)
         request.note(f"CreateTopics {asked.name} refused with {code.name.upper()}: {error}")
         return _result(asked.name, code, printable(str(error)))
     return _made(request, topic)
@@ -65,40 +59,45 @@ async def _make(request: Request, name: str, partitions: int, chosen: dict[str, 
             raise TopicExists(f"Topic '{name}' already exists.")
         return Topic(name, UUID(int=0), partitions, 0, OffsetCodec(), {**request.broker.log.defaults, **chosen})
     if request.body.timeout.total_seconds() <= 0:
-        raise _Refused(ErrorCode.request_timed_out, "The request timed out.")
+        raise Refused(ErrorCode.request_timed_out, "The request timed out.")
     topic = await catalog.create(name, partitions, chosen)
     log.info("%s: created topic %s with %d partitions", request.client, name, partitions)
     return topic
 
 
 def _partitions(request: Request, asked: Any) -> int:
-    """The number of partitions to make; _Refused where name, number, factor or assignment can't be."""
-    if not legal_name(asked.name):
-        raise _Refused(ErrorCode.invalid_topic_exception, _why_illegal(asked.name))
+    """The number of partitions to make; Refused where name, number, factor or assignment can't be."""
+    check_name(asked.name)
     if asked.assignments:
         return _assigned(request, asked)
     if asked.replication_factor not in (-1, 1):
-        raise _Refused(ErrorCode.invalid_replication_factor, _why_factor(asked.replication_factor))
+        raise Refused(ErrorCode.invalid_replication_factor, _why_factor(asked.replication_factor))
     partitions: int = asked.num_partitions
     if partitions == -1:
         return request.broker.settings.default_partitions
     if partitions <= 0:
-        raise _Refused(ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value.")
+        raise Refused(ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value.")
     if partitions > MAX_PARTITIONS:
-        raise _Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+        raise Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
     return partitions
 
 
 def _assigned(request: Request, asked: Any) -> int:
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         message = "A manual partition assignment was specified, but partitions or replication factor was not set to -1."
-        raise _Refused(ErrorCode.invalid_request, message)
+        raise Refused(ErrorCode.invalid_request, message)
     indexes = sorted(assignment.partition_index for assignment in asked.assignments)
     node = request.broker.settings.node_id
     if indexes != list(range(len(indexes))) or any(tuple(a.broker_ids) != (node,) for a in asked.assignments):
         message = f"Partitions must be 0 to n-1, each on broker {node} alone."
-        raise _Refused(ErrorCode.invalid_replica_assignment, message)
+        raise Refused(ErrorCode.invalid_replica_assignment, message)
     return len(indexes)
+
+
+def check_name(name: str) -> None:
+    """Raises Refused for a name that no topic can have."""
+    if not legal_name(name):
+        raise Refused(ErrorCode.invalid_topic_exception, _why_illegal(name))
 
 
 def _why_illegal(name: str) -> str:

@@ -1,0 +1,24 @@
+"""AlterConfigs (33), versions 0 to 2: all configs of topics at once; what is not given goes back to its default.
+
+Clients use it where they do not know IncrementalAlterConfigs. Configs that are chosen when a topic is created stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.handlers import incremental_alter_configs as incremental
+from ketch.store.topics import Topic
+from ketch.topicconfig import CONFIGS
+
+
+async def handle(request: Request) -> Answer:
+    return await incremental.answer(request, _changes)
+
+
+def _changes(_: Topic, asked: Any) -> list[incremental.Change]:
+    given = {config.name: config.value for config in asked.configs}
+    rest = [name for name, config in CONFIGS.items() if name not in given and not config.fixed]
+    sets: list[incremental.Change] = [(name, incremental.SET, value) for name, value in given.items()]
+    return sets + [(name, incremental.DELETE, None) for name in rest]

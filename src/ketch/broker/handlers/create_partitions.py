@@ -1,0 +1,78 @@
+"""CreatePartitions (37), versions 0 to 3: topics get more partitions (KIP-195).
+
+Partitions have one replica, so an assignment may name one live broker for each; which of them leads is not the client's
+to say. Records stay where they are: a key may go to another partition from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request, printable
+from ketch.broker.errors import Refused, code_of
+from ketch.broker.handlers.create_topics import MAX_PARTITIONS
+from ketch.errors import KetchError
+from ketch.store.topics import Topic
+from ketch.wire.responses import Body
+
+log = logging.getLogger(__name__)
+
+
+async def handle(request: Request) -> Answer:
+    times = Counter(topic.name for topic in request.body.topics)
+    asked = {topic.name: topic for topic in request.body.topics}
+    return {
+        "throttle_time": 0,
+        "results": [await _grow(request, topic, times[name] > 1) for name, topic in asked.items()],
+    }
+
+
+async def _grow(request: Request, asked: Any, twice: bool) -> Body:
+    code, message = ErrorCode.none, None
+    try:
+        if twice:
+            raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
+        if request.body.timeout.total_seconds() <= 0:
+            raise Refused(ErrorCode.request_timed_out, "The request timed out.")
+        request.broker.log.catalog.forget(asked.name)  # another broker may have changed it
+        topic = await request.broker.log.topic(asked.name)
+        _check(request, topic, asked)
+        if not request.body.validate_only:
+            await request.broker.log.catalog.grow(topic, asked.count)
+            log.info("%s: topic %s has %d partitions now", request.client, topic.name, asked.count)
+    except KetchError as error:
+        code, message = code_of(error), printable(str(error))
+        request.note(f"CreatePartitions of {asked.name} refused with {code.name.upper()}: {error}")
+    return {"name": asked.name, "error_code": code, "error_message": message}
+
+
+def _check(request: Request, topic: Topic, asked: Any) -> None:
+    held, added = topic.partitions, asked.count - topic.partitions
+    if added == 0:
+        raise Refused(ErrorCode.invalid_partitions, f"Topic already has {held} partition(s).")
+    if added < 0:
+        message = f"The topic {topic.name} currently has {held} partition(s); {asked.count} would not be an increase."
+        raise Refused(ErrorCode.invalid_partitions, message)
+    if added > MAX_PARTITIONS:
+        raise Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+    if asked.assignments is not None:
+        _check_assignments(request, asked.assignments, added)
+
+
+def _check_assignments(request: Request, assignments: Any, added: int) -> None:
+    if len(assignments) != added:
+        message = f"Attempted to add {added} additional partition(s), with {len(assignments)} assignment(s)."
+        raise Refused(ErrorCode.invalid_replica_assignment, message)
+    live = {node.id for node in request.broker.cluster.nodes}
+    for assignment in assignments:
+        brokers = tuple(assignment.broker_ids)
+        for broker in brokers:
+            if broker not in live:
+                message = f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+                raise Refused(ErrorCode.invalid_replica_assignment, message)
+        if len(brokers) != 1:
+            raise Refused(ErrorCode.invalid_replica_assignment, "A partition has one replica: Redis replicates it.")
