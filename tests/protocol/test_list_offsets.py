@@ -152,6 +152,12 @@ def test_no_such_partition(kafka: Kafka, made: str, timestamp: int) -> None:
         assert (answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch) == (3, -1, -1, -1)
 
 
+def test_an_unknown_partition_among_others(kafka: Kafka, made: str) -> None:
+    parts = [{"partition_index": n, "timestamp": -1} for n in (0, 7, 1)]
+    answer = kafka.ask(LIST_OFFSETS, 9, replica_id=-1, topics=[{"name": made, "partitions": parts}])
+    assert [(p.partition_index, p.error_code) for p in answer.topics[0].partitions] == [(0, 0), (7, 3), (1, 0)]
+
+
 def test_leader_epochs(kafka: Kafka, made: str) -> None:
     codes = [kafka.list_offsets(made, -1, current_leader_epoch=epoch).error_code for epoch in (-1, 0, 7)]
     assert codes == [0, 0, 75]

@@ -7,7 +7,9 @@ archive). Any other timestamp: the first record as late as that. Archived record
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -31,6 +33,7 @@ async def handle(request: Request) -> Answer:
 async def _topic(request: Request, asked: Any) -> Body:
     times = Counter(part.partition_index for part in asked.partitions)
     parts = {part.partition_index: part for part in asked.partitions}.values()
+    await _prefetch(request, asked.name, parts)
     return {
         "name": asked.name,
         "partitions": [
@@ -40,6 +43,14 @@ async def _topic(request: Request, asked: Any) -> Body:
             for part in parts
         ],
     }
+
+
+async def _prefetch(request: Request, name: str, parts: Iterable[Any]) -> None:
+    """Has Redis asked for the ends of all of them at once."""
+    with contextlib.suppress(KetchError):  # the partition that it concerns will say it
+        topic = await request.broker.log.topic(name)
+        for part in parts:
+            request.broker.log.partition(topic, part.partition_index).prefetch_bounds()
 
 
 async def _partition(request: Request, name: str, asked: Any) -> Body:
