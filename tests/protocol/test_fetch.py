@@ -109,6 +109,16 @@ def test_several_partitions_share_max_bytes(kafka: Kafka, made: str) -> None:
     assert 2 <= len(values(second.partitions[0])) <= 5  # type: ignore[attr-defined]
 
 
+def test_hundreds_of_partitions(kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, partitions=300)
+    bases = [kafka.stored(topic, batch(THREE), partition=n) for n in range(300)]
+    for limit in (1 << 20, 1 << 19):  # what the first reader got will do for the second
+        asked = [part(topic, n, base, partition_max_bytes=limit) for n, base in enumerate(bases)]
+        answer = kafka.ask(FETCH, 12, **fetch(asked))
+        found = [(p.partition_index, len(values(p))) for each in answer.responses for p in each.partitions]
+        assert found == [(n, 3) for n in range(300)]
+
+
 def test_answers_come_in_the_order_asked_and_the_later_of_two_wins(kafka: Kafka, made: str) -> None:
     bases = [kafka.stored(made, batch(THREE), partition=n) for n in (0, 1)]
     asked = [part(made, 1, bases[1]), part("nowhere", 0, 0), part(made, 0, 7), part(made, 0, bases[0])]

@@ -43,10 +43,10 @@ class Target:
     max_bytes: int
     leader_epoch: int = -1  # that the consumer knows; -1 for none
     told: tuple[int, int] = (-1, -1)  # log start and high watermark
+    place: Place = field(init=False)
 
-    @property
-    def place(self) -> Place:
-        return self.topic, self.partition
+    def __post_init__(self) -> None:
+        self.place = (self.topic, self.partition)
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from ketch.store.layout import Chunk, Chunks, Payload
 from ketch.store.streams import StreamInfo
@@ -60,6 +60,14 @@ class _Tail:
     max_bytes: int  # that its reader took
     chunk: asyncio.Future[Chunk]
 
+    def serves(self, max_bytes: int) -> bool:
+        """Whether it is what a reader who takes so much would get."""
+        if max_bytes == self.max_bytes:
+            return True
+        if max_bytes > self.max_bytes or not self.chunk.done() or self.chunk.exception() is not None:
+            return False
+        return self.chunk.result().size <= max_bytes
+
 
 class Tails:
     """What was read last from each place, for whoever asks the same while the stream has not changed.
@@ -70,32 +78,33 @@ class Tails:
     def __init__(self) -> None:
         self._tails: OrderedDict[_Place, _Tail] = OrderedDict()  # the latest last
 
-    async def read(
+    def read(
         self,
-        stream: bytes,
-        offset: int,
+        place: _Place,
         info: StreamInfo,
         max_bytes: int,
         at_hand: Callable[[], Chunk | None],
-        read: Callable[[], Awaitable[Chunk]],
-    ) -> Chunk:
-        """The chunk from `offset` on: what somebody who takes as much has just had, or is at hand, or `read` gives."""
-        place = stream, offset
+        read: Callable[[], asyncio.Future[Chunk]],
+    ) -> asyncio.Future[Chunk]:
+        """The chunk at a place: what somebody who takes as much has just had, or is at hand, or `read` gives.
+
+        Others may wait for the same future: it is not to be cancelled.
+        """
         tail = self._tails.get(place)
-        if tail is not None and tail.info is info and tail.max_bytes >= max_bytes:
-            chunk = tail.chunk.result() if tail.chunk.done() else await asyncio.shield(tail.chunk)
-            return chunk if chunk.size <= max_bytes else await read()
+        if tail is not None and tail.info is info and tail.serves(max_bytes):
+            return tail.chunk
         newest = at_hand()
-        if newest is not None:
-            if newest.size <= _TAIL_BYTES:
-                answer = asyncio.get_running_loop().create_future()
-                answer.set_result(newest)
-                self._keep(place, _Tail(info, max_bytes, answer))
-            return newest
-        tail = _Tail(info, max_bytes, asyncio.ensure_future(read()))
-        self._keep(place, tail)
-        tail.chunk.add_done_callback(lambda chunk: self._done(place, tail, chunk))
-        return await asyncio.shield(tail.chunk)
+        if newest is None:
+            chunk = read()
+            tail = _Tail(info, max_bytes, chunk)
+            self._keep(place, tail)
+            chunk.add_done_callback(partial(self._done, place, tail))
+            return chunk
+        chunk = asyncio.get_running_loop().create_future()
+        chunk.set_result(newest)
+        if newest.size <= _TAIL_BYTES:
+            self._keep(place, _Tail(info, max_bytes, chunk))
+        return chunk
 
     def _keep(self, place: _Place, tail: _Tail) -> None:
         self._tails[place] = tail
@@ -103,8 +112,8 @@ class Tails:
         if len(self._tails) > _TAILS:
             self._tails.popitem(last=False)
 
-    def _done(self, place: _Place, tail: _Tail, chunk: asyncio.Future[Any]) -> None:
-        failed = chunk.cancelled() or chunk.exception() is not None
+    def _done(self, place: _Place, tail: _Tail, chunk: asyncio.Future[Chunk]) -> None:
+        failed = chunk.exception() is not None
         if (failed or chunk.result().size > _TAIL_BYTES) and self._tails.get(place) is tail:
             del self._tails[place]
 

@@ -15,7 +15,7 @@ from ketch.log.appender import Appender
 from ketch.log.delivery import Delivery
 from ketch.log.notes import fetch_codec
 from ketch.log.search import Found
-from ketch.log.tier import Archives, Tier
+from ketch.log.tier import Archives, Span, Tier
 from ketch.records import DecodedBatch, empty_batch
 from ketch.store import native
 from ketch.store.keys import Keyspace
@@ -86,6 +86,7 @@ class Partition:
         self._pending_max = pending_max
         self._ahead, self._tails, self._newest = ahead
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
+        self._seen: tuple[StreamInfo, Span | None, Bounds] | None = None  # the bounds as they follow from these
         self._deliveries: dict[str, Delivery] = {}
         self._entry_bytes = float(topic.message_bytes)
         self.log_start = topic.first_offset  # as last seen
@@ -149,10 +150,12 @@ class Partition:
         return info
 
     async def _bounds(self, info: StreamInfo) -> Bounds:
-        start, end = self._local(info)
         span = await self.tier.span()  # behind `info`: what was missing there is known here
-        self.log_start = start if span is None or span.start >= span.through else min(start, span.start)
-        return Bounds(self.log_start, end, start)
+        if self._seen is None or self._seen[0] is not info or self._seen[1] != span:
+            start, end = self._local(info)
+            self.log_start = start if span is None or span.start >= span.through else min(start, span.start)
+            self._seen = info, span, Bounds(self.log_start, end, start)
+        return self._seen[2]
 
     def _local(self, info: StreamInfo) -> tuple[int, int]:
         """Where the stream starts and ends."""
@@ -195,11 +198,35 @@ class Partition:
         if info.removed is not None:
             known = self._removed[1] if self._removed and self._removed[0] == info.removed else 0
             self._removed = (info.removed, max(offset, known))
+            self._seen = None
         return (await self._bounds(info)).log_start
 
     # -- reading
 
-    async def read(self, offset: int, max_bytes: int, zstd: bool, member: tuple[str, str] | None = None) -> Read:
+    def ask(self, offset: int, max_bytes: int, bounds: Bounds) -> asyncio.Future[Chunk] | None:
+        """Has Redis asked already what `read` will have to know, so that many partitions take one round trip.
+
+        None where that is not known, or where the records may come from elsewhere.
+        """
+        info = self._watcher.known(self.stream)
+        if info is not None and bounds.local_start <= offset < bounds.high_watermark:
+            with contextlib.suppress(StorageUnavailable):  # `read` will say it
+                return self._ask(offset, max_bytes, bounds.high_watermark, info)
+        return None
+
+    def _ask(self, offset: int, max_bytes: int, end: int, info: StreamInfo) -> asyncio.Future[Chunk]:
+        at_hand = partial(self._newest.read, self.stream, info.lineage, offset, max_bytes)
+        ranged = partial(self._range, offset, max_bytes, end)
+        return self._tails.read((self.stream, offset), info, max_bytes, at_hand, ranged)
+
+    async def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        zstd: bool,
+        member: tuple[str, str] | None = None,
+        asked: asyncio.Future[Chunk] | None = None,
+    ) -> Read:
         """Batches from `offset` on, about `max_bytes` of entries, at least one record if there is any.
 
         The first batch may begin before `offset`.
@@ -207,6 +234,7 @@ class Partition:
         Args:
             zstd: whether the reader knows this compression.
             member: group and member id, where the reader is known to be one: its native group follows.
+            asked: what `ask` gave for the same offset and bytes; not for a member.
 
         Raises:
             OffsetOutOfRange: below the log start or above the high watermark.
@@ -222,17 +250,16 @@ class Partition:
         if member:
             chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
-            info = await self._info()
-            at_hand = partial(self._newest.read, self.stream, info.lineage, offset, max_bytes)
-            ranged = partial(self._range, offset, max_bytes, bounds.high_watermark)
-            chunk = await self._tails.read(self.stream, offset, info, max_bytes, at_hand, ranged)
+            asked = asked or self._ask(offset, max_bytes, bounds.high_watermark, await self._info())
+            chunk = asked.result() if asked.done() else await asyncio.shield(asked)
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
             archived = await self._archived(offset, max_bytes, zstd)
             if archived:
                 return Read(archived, bounds)
         if not chunk:
             return await self._read_gap(offset, max_bytes, zstd)
-        bounds = replace(bounds, high_watermark=max(bounds.high_watermark, chunk.end))
+        if chunk.end > bounds.high_watermark:
+            bounds = replace(bounds, high_watermark=chunk.end)
         return Read(self._wire(chunk, zstd), bounds)
 
     async def _archived(self, offset: int, max_bytes: int, zstd: bool) -> bytes:
@@ -266,21 +293,36 @@ class Partition:
         span = min(bounds.high_watermark - offset, 2**31) - 1
         return Read(empty_batch(offset, span, -1), bounds)
 
-    async def _range(self, offset: int, max_bytes: int, end: int) -> Chunk:
+    def _range(self, offset: int, max_bytes: int, end: int) -> asyncio.Future[Chunk]:
         count = self._count_for(max_bytes)
-        reply = await (self._ahead.take(self._place, offset) or self._send_range(offset, count))
-        chunk = self._chunk(reply, max_bytes)
+        chunk: asyncio.Future[Chunk] = asyncio.get_running_loop().create_future()
+        reply = self._ahead.take(self._place, offset) or self._send_range(offset, count)
+        reply.add_done_callback(partial(self._ranged, chunk, max_bytes, count, end))
+        return chunk
+
+    def _ranged(
+        self, answer: asyncio.Future[Chunk], max_bytes: int, count: int, end: int, reply: asyncio.Future[bytes]
+    ) -> None:
+        try:
+            chunk = self._chunk(reply.result(), max_bytes)
+        except Exception as error:  # whatever it is, who waits must not do so for ever
+            answer.set_exception(error)
+            answer.exception()  # nobody may wait any more
+            return
+        answer.set_result(chunk)
         # Full: the reader has more to come.
         if chunk and 2 * chunk.entries >= count and chunk.end < end:
             with contextlib.suppress(StorageUnavailable):
                 self._ahead.ask(self._place, chunk.end, lambda: self._send_range(chunk.end, count))
-        return chunk
 
     async def _deliver(self, offset: int, max_bytes: int, end: int, member: tuple[str, str]) -> Chunk:
         group, consumer = member
         delivery = self.delivery(group)
         entries = await delivery.read(offset, self._count_for(max_bytes), consumer, await self._info())
-        chunk = await self._range(offset, max_bytes, end) if entries is None else self._chunk(entries, max_bytes)
+        if entries is None:
+            chunk = await asyncio.shield(self._range(offset, max_bytes, end))
+        else:
+            chunk = self._chunk(entries, max_bytes)
         if chunk and entries is None:
             delivery.passed(chunk.end, chunk.entries, chunk.records)
         elif chunk and entries is not None:

@@ -109,13 +109,18 @@ class Watcher:
             StorageUnavailable: Redis is gone.
             RedisError: the key holds something else than a stream.
         """
-        known = self._known.get(stream)
-        if known is not None and time.monotonic() - max(known[0], self._verified) >= self._max_age:
+        if stream in self._known and self.known(stream) is None:
             await self._verify()
-            known = self._known.get(stream)
-        if known is not None:
-            return known[1]
+        if stream in self._known:
+            return self._known[stream][1]
         return await asyncio.shield(self._ask(stream, command))
+
+    def known(self, stream: bytes) -> StreamInfo | None:
+        """As `info`, where it has nothing to ask."""
+        known = self._known.get(stream)
+        if known is None or time.monotonic() - max(known[0], self._verified) >= self._max_age:
+            return None
+        return known[1]
 
     def prefetch(self, stream: bytes, command: bytes) -> None:
         """Has `info` asked already what it will have to ask, so that many streams take one round trip."""

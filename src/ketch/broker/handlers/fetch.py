@@ -34,6 +34,8 @@ from ketch.broker.sessions import (
 )
 from ketch.errors import KetchError
 from ketch.log.partition import Bounds, Partition
+from ketch.store.layout import Chunk
+from ketch.store.topics import Topic
 from ketch.wire.responses import Body
 
 _IDS_SINCE = 13
@@ -53,6 +55,8 @@ class _Result:
     records: bytes = b""
     bounds: Bounds | None = None
     partition: Partition | None = None
+    member: tuple[str, str] | None = None
+    asked: asyncio.Future[Chunk] | None = None  # its records, on their way
 
     @property
     def told(self) -> tuple[int, int]:
@@ -123,8 +127,9 @@ def _topic_key(request: Request, topic: object) -> TopicKey:
 async def _look(request: Request, session: Session, results: dict[Place, _Result]) -> None:
     """Looks at the partitions that may have something to say, and reads them in turn until the answer is full."""
     looked = [_Result(target) for target in session.due(time.monotonic())]
+    topics: dict[TopicKey, Topic | KetchError] = {}
     for result in looked:
-        await _find(request, session, result)
+        await _find(request, session, result, topics)
     for result in looked:
         await _locate(request, result)
     if any(map(_has_data, looked)):
@@ -152,13 +157,32 @@ async def _fill_room(request: Request, results: list[_Result], room: int) -> Non
     first = True
     while ready and (room > 0 or first):
         reads = _next(ready, room, first)
-        if len(reads) == 1:
-            await _read(request, *reads[0])
-        else:
-            await asyncio.gather(*(_read(request, result, limit) for result, limit in reads))
+        await _read_all(request, reads)
         read = sum(len(result.records) for result, _ in reads)
         room -= read
         first = first and not read
+
+
+async def _read_all(request: Request, reads: list[tuple[_Result, int]]) -> None:
+    """At the same time; those that one command to Redis answers, which is most, without a task for each."""
+    for result, limit in reads:
+        _ask(request, result, limit)
+    others = [_read(request, result, limit) for result, limit in reads if result.asked is None]
+    if len(others) == 1:
+        await others[0]
+    elif others:
+        await asyncio.gather(*others)
+    for result, limit in reads:
+        if result.asked is not None:
+            await _read(request, result, limit)
+
+
+def _ask(request: Request, result: _Result, limit: int) -> None:
+    assert result.partition is not None
+    assert result.bounds is not None
+    result.member = _member(request, result.partition)
+    if result.member is None:
+        result.asked = result.partition.ask(result.target.offset, limit, result.bounds)
 
 
 def _next(ready: deque[_Result], room: int, first: bool) -> list[tuple[_Result, int]]:
@@ -176,14 +200,22 @@ def _next(ready: deque[_Result], room: int, first: bool) -> list[tuple[_Result, 
     return reads
 
 
-async def _find(request: Request, session: Session, result: _Result) -> None:
+async def _find(
+    request: Request, session: Session, result: _Result, topics: dict[TopicKey, Topic | KetchError]
+) -> None:
+    target = result.target
+    if target.topic not in topics:
+        topics[target.topic] = await _topic(request, target.topic)
+    topic = topics[target.topic]
     try:
-        result.partition = await _partition(request, result.target)
-        check_leader_epoch(result.target.leader_epoch)
+        if isinstance(topic, KetchError):
+            raise topic
+        result.partition = request.broker.log.partition(topic, target.partition)
+        check_leader_epoch(target.leader_epoch)
     except KetchError as error:
         _fail(request, result, error)
     if result.partition is not None:
-        session.watch(result.target, result.partition.stream)
+        session.watch(target, result.partition.stream)
         result.partition.prefetch_bounds()
 
 
@@ -203,12 +235,12 @@ def _fail(request: Request, result: _Result, error: KetchError) -> None:
     request.note(f"Fetch of {target.topic}-{target.partition} gets {name}: {error}")
 
 
-async def _partition(request: Request, target: Target) -> Partition:
-    if isinstance(target.topic, str):
-        topic = await request.broker.log.topic(target.topic)
-    else:
-        topic = await request.broker.log.topic_by_id(target.topic)
-    return request.broker.log.partition(topic, target.partition)
+async def _topic(request: Request, key: TopicKey) -> Topic | KetchError:
+    log = request.broker.log
+    try:
+        return await (log.topic(key) if isinstance(key, str) else log.topic_by_id(key))
+    except KetchError as error:
+        return error
 
 
 def _has_data(result: _Result) -> bool:
@@ -223,7 +255,7 @@ async def _read(request: Request, result: _Result, limit: int) -> None:
     assert result.partition is not None
     zstd = request.version >= _ZSTD_SINCE
     try:
-        read = await result.partition.read(result.target.offset, limit, zstd, _member(request, result.partition))
+        read = await result.partition.read(result.target.offset, limit, zstd, result.member, result.asked)
         result.records, result.bounds = read.records, read.bounds
     except KetchError as error:
         _fail(request, result, error)
