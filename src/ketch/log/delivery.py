@@ -1,9 +1,9 @@
 """One consumer group on one partition: its native group in Redis follows what the group reads and commits.
 
 Reads that go on where the last one ended go through XREADGROUP, so that XINFO GROUPS and XPENDING show the group as any
-Redis consumer. The records are those from the offset asked for, whatever the native group thinks: each read is checked
-against the stream's own next entry, and where they disagree (a seek, somebody's XGROUP SETID) the stream is read and
-the native group is set right.
+Redis consumer. The records are those from the offset asked for, whatever the native group thinks: each read asks for
+the group's position in the same transaction, and where that is another (a seek, somebody's XGROUP SETID) the stream is
+read and the native group is set right.
 
 Tracking a delivery costs an entry in the pending list, so no more than `pending_max` are tracked at a time; beyond that
 the stream is read as for anybody and the group's position alone moves (XGROUP SETID) until commits make room.
@@ -82,14 +82,12 @@ class Delivery:
         return self._pending_max - self._pending
 
     async def _deliver(self, offset: int, count: int, consumer: str) -> bytes | memoryview:
-        probe = self._link.pipe.send(self._layout.range_command(self._stream, self._codec, offset, 1))
-        answer = self._link.pipe.send(native.read_command(self._stream, self._group, consumer, count))
-        expected, reply = await asyncio.gather(probe, answer)
+        reply = await self._link.pipe.send(*native.read_command(self._stream, self._group, consumer, count))
         try:
-            entries = native.entries_of(reply, self._stream)
+            delivered, entries = native.read_reply(reply, self._stream)  # before the read, and by it
         except ValueError as error:
             raise RedisError(str(error)) from None
-        if entries is None or native.first_id(entries) != native.first_id(expected):
+        if entries is None or self._behind(delivered) != offset:
             self._position = None
             return await self._plain(offset, count)
         self._pending += native.entry_count(entries)
@@ -200,7 +198,10 @@ class Delivery:
 
     def _delivered(self, known: NativeGroup) -> int:
         """The offset behind what the group was delivered."""
-        return self._codec.to_offset(*known.last_delivered) + 1
+        return self._behind(known.last_delivered)
+
+    def _behind(self, last: streams.Id) -> int:
+        return self._codec.to_offset(*last) + 1 if last != streams.ZERO else 0
 
     async def _native(self) -> NativeGroup | None:
         """The native group as it is now; None where it, or the stream, is not there."""

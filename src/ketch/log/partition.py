@@ -318,7 +318,8 @@ class Partition:
     async def _deliver(self, offset: int, max_bytes: int, end: int, member: tuple[str, str]) -> Chunk:
         group, consumer = member
         delivery = self.delivery(group)
-        entries = await delivery.read(offset, self._count_for(max_bytes), consumer, await self._info())
+        # None too many: what does not fit would have to be taken back.
+        entries = await delivery.read(offset, self._count_for(max_bytes, spare=0), consumer, await self._info())
         if entries is None:
             chunk = await asyncio.shield(self._range(offset, max_bytes, end))
         else:
@@ -340,12 +341,12 @@ class Partition:
     def _log_append_time(self) -> bool:
         return self.topic.configs["message.timestamp.type"] == "LogAppendTime"
 
-    def _count_for(self, max_bytes: int) -> int:
+    def _count_for(self, max_bytes: int, spare: int = 1) -> int:
         if not self._entry_bytes:
             return max(1, min(_COUNT_UNKNOWN, _REPLY_MAX // self.topic.largest_record))
         size = self._entry_bytes + (_ENTRY_OVERHEAD if self._layout.entry_is_record else 0)
         # One more than fit, for sizes differ; but batches of a megabyte would be as much again, for nothing.
-        count = int(max_bytes / size) + (size < max_bytes / _FEW)
+        count = int(max_bytes / size) + spare * (size < max_bytes / _FEW)
         # An average says nothing of a run of large ones: the reply must stay within bounds even then.
         return max(1, min(count, _COUNT_MAX, max(max_bytes, _REPLY_MAX) // self.topic.largest_record))
 

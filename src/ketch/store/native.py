@@ -23,6 +23,17 @@ COUNT = """
 local e=redis.call('XRANGE',KEYS[1],ARGV[1],ARGV[2],'COUNT',ARGV[3])
 return {#e,#e>0 and e[#e][1] or ''}"""
 
+# KEYS stream. ARGV group. Its last delivered id.
+_POSITION = """
+for _,g in ipairs(redis.call('XINFO','GROUPS',KEYS[1])) do
+ local f={}
+ for k=1,#g,2 do f[g[k]]=g[k+1] end
+ if f.name==ARGV[1] then return f['last-delivered-id'] end
+end"""
+
+_MULTI, _EXEC = pack("MULTI"), pack("EXEC")
+_HEAD_MAX = 96  # bytes of a reply with an id in them
+
 
 @dataclass(frozen=True, slots=True)
 class NativeGroup:
@@ -53,29 +64,36 @@ def parse_groups(reply: list[Any]) -> dict[str, NativeGroup]:
     return groups
 
 
-def read_command(stream: bytes, group: str, consumer: str, count: int) -> bytes:
-    """XREADGROUP of what was never delivered; it becomes pending."""
-    return pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, ">")
+def read_command(stream: bytes, group: str, consumer: str, count: int) -> tuple[bytes, int]:
+    """XREADGROUP of what was never delivered, which becomes pending; and behind what that was. The number of replies.
+
+    The group's position says which entries they are. The stream's next entry would say so too, but a batch of a
+    megabyte would come twice.
+    """
+    position = pack("EVAL", _POSITION, 1, stream, group)
+    read = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, ">")
+    return b"".join((_MULTI, position, read, _EXEC)), 4
 
 
-def entries_of(reply: bytes, stream: bytes) -> memoryview | None:
-    """XREADGROUP's reply cut down to the array of entries that XRANGE would have given; None if there are none.
+def read_reply(reply: bytes, stream: bytes) -> tuple[tuple[int, int], memoryview | None]:
+    """The last reply to `read_command`: the id behind which was read, and the array of entries that XRANGE would give.
+
+    There is no array where there are no entries.
 
     Raises:
         ValueError: an error reply, or one of another shape.
     """
-    if reply.startswith((b"*-1", b"$-1", b"_")):
-        return None
-    prefix = b"*1\r\n*2\r\n$%d\r\n%s\r\n" % (len(stream), stream)
-    if not reply.startswith(prefix):
+    head = reply[:_HEAD_MAX].split(b"\r\n", 3)
+    if len(head) < 4 or head[0] != b"*2" or not head[1].startswith(b"$") or b"-" not in head[2]:
         raise ValueError(reply[:200].decode(errors="replace"))
-    return memoryview(reply)[len(prefix) :]
-
-
-def first_id(entries: bytes | memoryview) -> bytes:
-    """The id of the first entry of a non-empty array of entries, `*N *2 $len id ...`; b"" for an empty one."""
-    head = bytes(entries[:96]).split(b"\r\n", 4)
-    return head[3] if len(head) > 3 and head[0] != b"*0" else b""
+    last = OffsetCodec.parse_id(head[2])
+    at = len(reply[:_HEAD_MAX]) - len(head[3])
+    if reply[at : at + 3] in (b"*-1", b"$-1") or reply[at : at + 1] == b"_":
+        return last, None
+    prefix = b"*1\r\n*2\r\n$%d\r\n%s\r\n" % (len(stream), stream)
+    if not reply.startswith(prefix, at):
+        raise ValueError(reply[at : at + 200].decode(errors="replace"))
+    return last, memoryview(reply)[at + len(prefix) :]
 
 
 def entry_count(entries: bytes | memoryview) -> int:
