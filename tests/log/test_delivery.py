@@ -149,6 +149,18 @@ def test_a_fetch_that_takes_fewer_than_were_delivered(reader: Reader) -> None:
     assert reader.read_on(offsets[at], offsets[-1] + 1) == offsets[at:]
 
 
+def test_records_that_go_on_are_asked_for_once_and_no_more_than_fit(reader: Reader) -> None:
+    offsets = reader.write(40)
+    assert reader.read(offsets[0]) == offsets  # the size of one is known now
+    more = reader.write(PENDING_MAX - 40)
+    reader.redis.config_resetstat()
+    given = reader.read(offsets[-1] + 1, max_bytes=100)
+    assert given == more[: len(given)]
+    calls = reader.redis.info("commandstats")
+    assert not {"cmdstat_xrange", "cmdstat_xgroup|setid", "cmdstat_xgroup", "cmdstat_xack"} & {*calls}
+    assert calls["cmdstat_xreadgroup"]["calls"] == 1
+
+
 def test_what_operators_do_by_hand(reader: Reader) -> None:
     offsets = reader.write(60)
     for n, act in enumerate(

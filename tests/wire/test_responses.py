@@ -18,9 +18,14 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from ketch.broker.dispatch import TABLE
+from ketch.wire.pieces import Pieces, gather
 from ketch.wire.responses import Kept, encode_response
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def encoded(api_key: int, version: int, correlation_id: int, body: dict[str, Any]) -> bytes:
+    return b"".join(encode_response(api_key, version, correlation_id, body))
 
 
 def by_kio(api_key: int, version: int, correlation_id: int, body: dict[str, Any]) -> bytes:
@@ -132,7 +137,7 @@ def test_every_response_is_what_kio_writes(api_key: int) -> None:
     for version in range(api.served or api.least, api.most + 1):
         for _ in range(5):
             body = drawn_body(load_response_schema(api_key, version), random)
-            assert encode_response(api_key, version, 7, body) == by_kio(api_key, version, 7, body)
+            assert encoded(api_key, version, 7, body) == by_kio(api_key, version, 7, body)
 
 
 @pytest.mark.parametrize("api_key", [api.key for api in TABLE.values()])
@@ -145,7 +150,7 @@ def test_what_is_kept_of_a_version_is_that_version_s(api_key: int) -> None:
     for version, body in bodies.items():
         for made in (kept(body), keeping(body)):
             for _ in range(2):
-                assert encode_response(api_key, version, 7, made) == by_kio(api_key, version, 7, body)
+                assert encoded(api_key, version, 7, made) == by_kio(api_key, version, 7, body)
 
 
 def test_one_kept_entity_is_written_as_each_version_asks() -> None:
@@ -171,17 +176,47 @@ def test_one_kept_entity_is_written_as_each_version_asks() -> None:
     body = {"throttle_time": 0, "brokers": [], "cluster_id": None, "controller_id": 1}
     for _ in range(2):
         for version in range(13):
-            plain = encode_response(3, version, 7, {**body, "topics": [topic]})
-            assert encode_response(3, version, 7, {**body, "topics": [once]}) == plain
+            plain = encoded(3, version, 7, {**body, "topics": [topic]})
+            assert encoded(3, version, 7, {**body, "topics": [once]}) == plain
+
+
+@pytest.mark.parametrize("version", [4, 12, 16])
+@pytest.mark.parametrize("sizes", [[], [0], [1], [16, 100_000], [16, 40_000, 16, 50_000], [60_000] * 3, [10] * 50])
+def test_records_in_pieces(sizes: list[int], version: int) -> None:
+    pieces = [memoryview(bytes([n]) * size) for n, size in enumerate(sizes)]
+    whole = b"".join(pieces)
+    partition = {"partition_index": 0, "error_code": ErrorCode.none, "high_watermark": 9, "aborted_transactions": None}
+    partition |= {"last_stable_offset": 9, "log_start_offset": 0}
+    topic = {"topic": "t", "topic_id": UUID(int=1)}
+
+    def body(records: bytes | Pieces) -> dict[str, Any]:
+        partitions = [{**partition, "records": records}, {**partition, "records": b"x" * 2000}]
+        return {
+            "throttle_time": 0,
+            "error_code": ErrorCode.none,
+            "session_id": 0,
+            "responses": [{**topic, "partitions": partitions}],
+        }
+
+    expected = encoded(1, version, 7, body(whole))
+    for records in (Pieces([*pieces], len(whole)), gather([*pieces])):
+        assert len(records) == len(whole)
+        assert encoded(1, version, 7, body(records)) == expected
+
+
+def test_what_is_large_is_not_copied() -> None:
+    large = memoryview(bytes(1 << 20))
+    partition = {"partition_index": 0, "error_code": ErrorCode.none, "high_watermark": 9, "aborted_transactions": None}
+    partition["records"] = gather([bytes(16), large[16:]])
+    body = {"throttle_time": 0, "responses": [{"topic": "t", "partitions": [partition]}]}
+    assert [len(piece) for piece in encode_response(1, 4, 7, body)[1:2]] == [len(large) - 16]
 
 
 def test_a_body_may_know_more_than_the_version() -> None:
     body = {"throttle_time": 5, "error_code": ErrorCode.none, "coordinators": [], "node_id": 1, "host": "h", "port": 9}
-    assert encode_response(10, 0, 1, body) == by_kio(
-        10, 0, 1, {k: body[k] for k in ("error_code", "node_id", "host", "port")}
-    )
+    assert encoded(10, 0, 1, body) == by_kio(10, 0, 1, {k: body[k] for k in ("error_code", "node_id", "host", "port")})
 
 
 def test_a_field_without_a_default_is_not_made_up() -> None:
     with pytest.raises(KeyError, match="brokers"):
-        encode_response(3, 12, 1, {"throttle_time": 0})
+        encoded(3, 12, 1, {"throttle_time": 0})

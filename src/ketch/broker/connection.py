@@ -18,6 +18,7 @@ from ketch.broker.handlers import api_versions
 from ketch.errors import KetchError
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError, FrameReader
+from ketch.wire.pieces import BytesLike
 from ketch.wire.requests import api_label, decode_request, peek_api
 from ketch.wire.responses import encode_response
 
@@ -32,8 +33,8 @@ _CONTROL_REQUEST_MAX = 4 << 20
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered
 
-# Bytes, None for no response, or the reason for closing the connection when it is this one's turn.
-_Response = asyncio.Future[bytes | KetchError | None]
+# Pieces of it, None for no response, or the reason for closing the connection when it is this one's turn.
+_Response = asyncio.Future[list[BytesLike] | KetchError | None]
 
 
 class Connection(asyncio.Protocol):
@@ -262,7 +263,7 @@ class Connection(asyncio.Protocol):
                 self._hang_up(data)
                 return
             if data is not None and self._transport is not None:
-                self._transport.write(data)
+                self._transport.writelines(data)
             self._release(size)
         self._progress.set()
 

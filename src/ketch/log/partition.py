@@ -25,6 +25,7 @@ from ketch.store.offsets import MAX_OFFSET
 from ketch.store.streams import Id, StreamInfo
 from ketch.store.topics import Topic
 from ketch.store.watcher import Watcher
+from ketch.wire.pieces import Pieces
 
 _COUNT_MAX = 20_000  # entries in one XRANGE: what a 1 MB fetch of 50-byte records takes
 _REPLY_MAX = 32 << 20  # bytes of one XRANGE's reply, should every entry be as large as the topic's largest
@@ -47,7 +48,7 @@ class Bounds:
 class Read:
     """Batches from the offset asked for on, and the bounds they were read between."""
 
-    records: bytes
+    records: bytes | Pieces
     bounds: Bounds
 
 
@@ -262,8 +263,8 @@ class Partition:
             bounds = replace(bounds, high_watermark=chunk.end)
         return Read(self._wire(chunk, zstd), bounds)
 
-    async def _archived(self, offset: int, max_bytes: int, zstd: bool) -> bytes:
-        def encode(batches: list[DecodedBatch]) -> bytes:
+    async def _archived(self, offset: int, max_bytes: int, zstd: bool) -> bytes | Pieces:
+        def encode(batches: list[DecodedBatch]) -> bytes | Pieces:
             return self._wire(DecodedChunk(batches, self._log_append_time), zstd)
 
         return await self.tier.read(offset, max_bytes, self._log_append_time, encode)
@@ -354,7 +355,7 @@ class Partition:
         # Grows at once, shrinks slowly: a reply much too large costs memory, one too small a round trip.
         self._entry_bytes = max(size, self._entry_bytes + (size - self._entry_bytes) / 8)
 
-    def _wire(self, chunk: Chunk, zstd: bool) -> bytes:
+    def _wire(self, chunk: Chunk, zstd: bool) -> bytes | Pieces:
         return chunk.served(fetch_codec(self.topic), zstd)
 
     # -- consumer groups

@@ -30,6 +30,7 @@ from ketch.records import DecodedBatch
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
 from ketch.store.topics import Topic
+from ketch.wire.pieces import Pieces
 
 if TYPE_CHECKING:
     from ketch.lake.cold import Cold
@@ -273,8 +274,12 @@ class Tier:
         await self._archives.raise_start(self._topic(), self._index, offset)
 
     async def read(
-        self, offset: int, max_bytes: int, split_timestamps: bool, encode: Callable[[list[DecodedBatch]], bytes]
-    ) -> bytes:
+        self,
+        offset: int,
+        max_bytes: int,
+        split_timestamps: bool,
+        encode: Callable[[list[DecodedBatch]], bytes | Pieces],
+    ) -> bytes | Pieces:
         """Archived batches from `offset` on, see `Cold.read`; empty where nothing from there on is archived.
 
         Args:
@@ -287,7 +292,7 @@ class Tier:
         if span is None or offset >= span.through:
             return b""
 
-        def work(cold: Cold) -> bytes:
+        def work(cold: Cold) -> bytes | Pieces:
             batches = cold.read(self._index, offset, max_bytes, span.through, split_timestamps)
             return encode(batches) if batches else b""
 

@@ -124,8 +124,8 @@ class BatchChunk(Chunk):
             self.size = sum(batch.header.length for batch in batches)
             self.max_timestamp = max(batch.header.max_timestamp for batch in batches)
 
-    def wire(self, codec: int, zstd: bool) -> bytes:
-        return b"".join(part for batch in self._batches for part in batch.wire(zstd))
+    def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
+        return [piece for batch in self._batches for piece in batch.wire(zstd)]
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         batches = []

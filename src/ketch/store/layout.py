@@ -15,6 +15,7 @@ from ketch.records.columns import row_timestamps
 from ketch.store.offsets import OffsetCodec
 from ketch.store.pipe import pack
 from ketch.store.streams import StreamInfo, info_command
+from ketch.wire.pieces import BytesLike, Pieces, gather
 
 
 class Payload(Protocol):
@@ -72,20 +73,20 @@ class Chunk(ABC):
     base = end = records = entries = size = 0
     max_timestamp = -1
 
-    _served: tuple[tuple[int, bool], bytes] | None = None
+    _served: tuple[tuple[int, bool], bytes | Pieces] | None = None
 
     def __bool__(self) -> bool:
         return self.entries > 0
 
-    def served(self, codec: int, zstd: bool) -> bytes:
-        """`wire`, kept for the next reader who asks the same."""
+    def served(self, codec: int, zstd: bool) -> bytes | Pieces:
+        """`wire` as a field of a response, kept for the next reader who asks the same."""
         if self._served is None or self._served[0] != (codec, zstd):
-            self._served = (codec, zstd), self.wire(codec, zstd)
+            self._served = (codec, zstd), gather(self.wire(codec, zstd))
         return self._served[1]
 
     @abstractmethod
-    def wire(self, codec: int, zstd: bool) -> bytes:
-        """The batches as a Fetch response holds them.
+    def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
+        """The batches as a Fetch response holds them, one piece behind the other.
 
         Args:
             codec: Kafka's number of the compression to apply where the producer's is not kept.
@@ -113,8 +114,8 @@ class Chunks(Chunk):
         self.size = sum(chunk.size for chunk in chunks)
         self.max_timestamp = max(chunk.max_timestamp for chunk in chunks)
 
-    def wire(self, codec: int, zstd: bool) -> bytes:
-        return b"".join(chunk.wire(codec, zstd) for chunk in self._chunks)
+    def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
+        return [piece for chunk in self._chunks for piece in chunk.wire(codec, zstd)]
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         return [batch for chunk in self._chunks for batch in chunk.decoded(at_least)]
@@ -132,15 +133,14 @@ class DecodedChunk(Chunk):
             self.size = sum(len(batch[5]) for batch in batches)
             self.max_timestamp = max(batch[3] for batch in batches)
 
-    def wire(self, codec: int, zstd: bool) -> bytes:
+    def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
         if codec == Codec.ZSTD and not zstd:
             codec = Codec.NONE
         kind = int(self._log_append_time)
-        parts = [
+        return [
             assemble(base, last_delta, first_ts, max_ts, count, records, codec, timestamp_type=kind)
             for base, last_delta, first_ts, max_ts, count, records in self._batches
         ]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         return [batch for batch in self._batches if batch[3] >= at_least]

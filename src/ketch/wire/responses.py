@@ -19,8 +19,10 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
+from ketch.wire.pieces import BytesLike, Pieces
+
 Body = Mapping[str, Any]
-Emit = Callable[[bytes], None]
+Emit = Callable[[BytesLike], None]
 _Write = Callable[[Any, Emit], None]  # a value
 _Step = Callable[[Body, Emit], None]  # one or more fields of an entity
 
@@ -40,6 +42,8 @@ _FORMATS = {
 _REQUIRED = dataclasses.MISSING
 _IMPLICIT = {"string": "", "bytes": b"", "records": b"", "uuid": None}  # what a tagged field is by default; 0 else
 _NO_UUID = bytes(16)
+_LARGE = 1 << 15  # bytes of a part that is not copied once more
+_LARGE_MEAN = 1 << 10  # bytes of all parts; where it is less there are few such among too many others
 
 
 class Kept:
@@ -63,8 +67,8 @@ class Kept:
         return written
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, body: Body) -> bytes:
-    """A whole response frame, its length prefix included.
+def encode_response(api_key: int, version: int, correlation_id: int, body: Body) -> list[BytesLike]:
+    """A whole response frame in pieces, its length prefix included.
 
     Args:
         body: kio's field names to values; nested entities as dicts or Kept, arrays as iterables of them, times in ms.
@@ -74,11 +78,24 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: Body)
         KeyError: a field without a default is missing.
     """
     write_header, write_body = _plan(api_key, version)
-    parts: list[bytes] = [b""]
+    parts: list[BytesLike] = [b""]
     write_header({"correlation_id": correlation_id}, parts.append)
     write_body(body, parts.append)
-    parts[0] = sum(map(len, parts)).to_bytes(4)
-    return b"".join(parts)
+    size = sum(map(len, parts))
+    parts[0] = size.to_bytes(4)
+    return [b"".join(parts)] if size < _LARGE_MEAN * len(parts) else _joined(parts)
+
+
+def _joined(parts: list[BytesLike]) -> list[BytesLike]:
+    """The parts with the small ones that lie between large ones as one: copying these costs less than another part."""
+    joined: list[BytesLike] = []
+    start = 0
+    for index, part in enumerate(parts):
+        if len(part) >= _LARGE:
+            joined += (b"".join(parts[start:index]), part)
+            start = index + 1
+    joined.append(b"".join(parts[start:]))
+    return joined
 
 
 @cache
@@ -217,7 +234,7 @@ def _tags(fields: list[_Field]) -> _Step:
 
 
 def _written(write: _Write, value: Any) -> bytes:
-    parts: list[bytes] = []
+    parts: list[BytesLike] = []
     if value is not None:  # a null that only the field's absence can say
         write(value, parts.append)
     return b"".join(parts)
@@ -291,9 +308,12 @@ def _string(length: Callable[[int | None], bytes]) -> _Write:
 
 
 def _bytes(length: Callable[[int | None], bytes]) -> _Write:
-    def write(value: bytes | None, emit: Emit) -> None:
+    def write(value: bytes | Pieces | None, emit: Emit) -> None:
         emit(length(None if value is None else len(value)))
-        if value:
+        if isinstance(value, Pieces):
+            for piece in value.pieces:
+                emit(piece)
+        elif value:
             emit(value)
 
     return write

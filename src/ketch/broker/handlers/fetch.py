@@ -36,6 +36,7 @@ from ketch.errors import KetchError
 from ketch.log.partition import Bounds, Partition
 from ketch.store.layout import Chunk
 from ketch.store.topics import Topic
+from ketch.wire.pieces import Pieces
 from ketch.wire.responses import Body
 
 _IDS_SINCE = 13
@@ -52,7 +53,7 @@ class _Result:
 
     target: Target
     error: ErrorCode = ErrorCode.none
-    records: bytes = b""
+    records: bytes | Pieces = b""
     bounds: Bounds | None = None
     partition: Partition | None = None
     member: tuple[str, str] | None = None
