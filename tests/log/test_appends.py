@@ -56,7 +56,7 @@ def test_behind_a_stream_that_is_ahead_of_the_clock(broker: KetchServer, topic: 
 
 def test_more_records_than_a_millisecond_has_sequences(broker: KetchServer, topic: str) -> None:
     create(broker, topic)
-    produced = Produced(broker, topic, **{"linger.ms": 200, "batch.num.messages": 5000})
+    produced = Produced(broker, topic, **{"linger.ms": 60_000, "batch.num.messages": 5000})
     for n in range(3000):
         produced.send(str(n))
     offsets = produced.flush()

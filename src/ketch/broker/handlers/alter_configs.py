@@ -20,5 +20,5 @@ async def handle(request: Request) -> Answer:
 def _changes(_: Topic, asked: Any) -> list[incremental.Change]:
     given = {config.name: config.value for config in asked.configs}
     rest = [name for name, config in CONFIGS.items() if name not in given and not config.fixed]
-    sets: list[incremental.Change] = [(name, incremental.SET, value) for name, value in given.items()]
-    return sets + [(name, incremental.DELETE, None) for name in rest]
+    sets: list[incremental.Change] = [(name, incremental.Operation.SET, value) for name, value in given.items()]
+    return sets + [(name, incremental.Operation.DELETE, None) for name in rest]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -23,10 +24,17 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
-# AlterConfigOp.OpType
-SET, DELETE, APPEND, SUBTRACT = range(4)
-_NAMES = ("SET", "DELETE", "APPEND", "SUBTRACT")
 _TOPIC, _BROKER = 2, 4  # ConfigResource.Type
+
+
+class Operation(IntEnum):
+    """AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
 
 Change = tuple[str, int, str | None]  # config, operation, value
 Changes = Callable[[Topic, Any], list[Change]]  # what a resource of a request asks of a topic
@@ -71,7 +79,11 @@ def _check_form(asked: Any) -> None:
     """What Kafka refuses before it looks at the resource."""
     if len({config.name for config in asked.configs}) < len(asked.configs):
         raise Refused(ErrorCode.invalid_request, "Error due to duplicate config keys")
-    nulls = [c.name for c in asked.configs if c.value is None and getattr(c, "config_operation", SET) != DELETE]
+    nulls = [
+        c.name
+        for c in asked.configs
+        if c.value is None and getattr(c, "config_operation", Operation.SET) != Operation.DELETE
+    ]
     if nulls:
         raise Refused(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
 
@@ -114,15 +126,15 @@ def _altered(topic: Topic, changes: list[Change], default: Mapping[str, str]) ->
 
 
 def _value(topic: Topic, name: str, operation: int, value: str | None) -> str | None:
-    if operation == DELETE:
+    if operation == Operation.DELETE:
         return None
-    if operation == SET or name not in CONFIGS:  # which `validate` refuses
+    if operation == Operation.SET or name not in CONFIGS:  # which `validate` refuses
         return value
-    if operation not in (APPEND, SUBTRACT):
+    if operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise Refused(ErrorCode.invalid_request, f"Unknown operation {operation} for {name}")
     if CONFIGS[name].type != "list":
-        raise InvalidConfig(f"Can't {_NAMES[operation]} to key {name} because its type is not LIST.")
+        raise InvalidConfig(f"Can't {Operation(operation).name} to key {name} because its type is not LIST.")
     held, given = topic.configs[name].split(","), (value or "").split(",")
-    if operation == APPEND:
+    if operation == Operation.APPEND:
         return ",".join(dict.fromkeys([*held, *given]))
     return ",".join(each for each in held if each not in given)
