@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ketch.config import Settings
+from ketch.store.keys import Keyspace
+from ketch.store.link import Link
+from ketch.store.topics import Catalog
+from ketch.store.url import RedisAddress
+from ketch.topicconfig import defaults
 from tests.protocol.kafka import Kafka
 from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer, eventually
@@ -165,3 +172,27 @@ def test_damaged_hash_is_a_topic_that_is_not_there(start_ketch: Callable[..., Ke
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     eventually(lambda: topic not in admin.list_topics(timeout=10).topics, what="the topic to be gone")
     assert "damaged" in server.log
+
+
+def test_a_change_is_seen_though_a_question_was_on_its_way(broker: KetchServer, topic: str) -> None:
+    """Both replies come in at once: who asked before must not put what was before into the cache behind the change."""
+    with Kafka(broker.port) as kafka:
+        kafka.create(topic, 1)
+
+    async def run() -> None:
+        link = Link("test", RedisAddress.parse(broker.redis_url), 5)
+        await link.start()
+        catalog = Catalog(Keyspace("korvet"), link, 60, defaults(Settings()))
+        asked = await catalog.get(topic)
+        assert asked is not None
+        await asyncio.gather(catalog.anew(asked), catalog.alter(asked, {"retention.ms": "77"}))
+        altered = await catalog.get(topic)
+        assert altered is not None
+        assert altered.configs["retention.ms"] == "77"
+        await asyncio.gather(catalog.anew(asked), catalog.grow(asked, 3))
+        grown = await catalog.get(topic)
+        assert grown is not None
+        assert grown.partitions == 3
+        await link.stop()
+
+    asyncio.run(run())

@@ -181,6 +181,7 @@ class Catalog:
         self._cache: dict[str, tuple[float, Topic | None]] = {}
         self._names: tuple[float, list[str]] | None = None
         self._ids: dict[uuid.UUID, str] = {}
+        self._loads: list[set[str]] = []  # for each question on its way, what was forgotten meanwhile
 
     async def get(self, name: str) -> Topic | None:
         """The topic, or None where there is none.
@@ -317,15 +318,23 @@ class Catalog:
         """Drops what is cached of a topic, so that the next question goes to Redis."""
         self._cache.pop(name, None)
         self._names = None
+        for forgotten in self._loads:
+            forgotten.add(name)
 
     async def _load(self, names: list[str]) -> list[Topic | None]:
-        replies = await self._link.pipe.calls(lookups(self._keys, names))
+        forgotten = set[str]()
+        self._loads.append(forgotten)
+        try:
+            replies = await self._link.pipe.calls(lookups(self._keys, names))
+        finally:
+            self._loads = [each for each in self._loads if each is not forgotten]
         now = time.monotonic()
         if len(self._cache) > _CACHE_MAX:
             self._cache.clear()
         topics = read_lookups(names, replies, self._keys, self._defaults)
         for name, topic in zip(names, topics, strict=True):
-            self._cache[name] = (now, topic)
+            if name not in forgotten:  # else it may say what was before a change of our own
+                self._cache[name] = (now, topic)
             if topic is not None:
                 self._ids[topic.id] = name
         return topics
