@@ -163,6 +163,20 @@ def test_a_change_is_held_against_what_is_there(kafka: Kafka, altered: str) -> N
     assert change(kafka, altered, ("local.retention.ms", SET, "60000")) == (0, None)
 
 
+def test_a_change_is_held_against_what_will_be(kafka: Kafka, altered: str) -> None:
+    """And not against what goes with it."""
+    local = ("local.retention.ms", SET, "50000")
+    assert change(kafka, altered, local) == (0, None)
+    assert change(kafka, altered, ("retention.ms", SET, "100"))[0] == BAD_CONFIG
+    assert change(kafka, altered, ("retention.ms", SET, "100"), ("local.retention.ms", DELETE, None)) == (0, None)
+    assert change(kafka, altered, ("retention.ms", SET, "60000"), local) == (0, None)
+    assert replace(kafka, altered, retention_ms="100") == 0
+    assert "local.retention.ms" not in configs(kafka, altered)
+    endless = [(name, SET, "-1") for name in ("retention.ms", "local.retention.ms")]
+    assert change(kafka, altered, *endless) == (0, None)
+    assert change(kafka, altered, ("retention.ms", DELETE, None))[0] == BAD_CONFIG, "the default is a week"
+
+
 @pytest.mark.parametrize("name", ["offset.ids", "storage.layout", "offsetSequenceBits"])
 def test_what_is_chosen_at_creation_stays(kafka: Kafka, altered: str, name: str) -> None:
     resources = [{"resource_type": TOPIC, "resource_name": altered, "configuration_keys": [name]}]

@@ -113,16 +113,16 @@ def _altered(topic: Topic, changes: list[Change], default: Mapping[str, str]) ->
         InvalidConfig: a config, an operation or a value that cannot be.
     """
     values = {name: _value(topic, name, operation, value) for name, operation, value in changes}
-    checked: dict[str, str | None] = {**values}
-    checked |= validate({name: value for name, value in values.items() if value is not None}, topic.configs)
-    for name in list(checked):
-        if name not in CONFIGS:  # one that was never set is deleted
-            del checked[name]
-        elif CONFIGS[name].fixed:
-            wanted, held = checked.pop(name), topic.configs[name]
-            if held != (default[name] if wanted is None else wanted):
-                raise InvalidConfig(f"{name} is chosen when a topic is created; it is {held} for this one.")
-    return checked
+    wanted = {
+        name: default[name] if value is None else value
+        for name, value in values.items()
+        if name in CONFIGS or value is not None  # one that was never set may be deleted
+    }
+    checked = validate(wanted, topic.configs)
+    for name in [name for name in checked if CONFIGS[name].fixed]:
+        if checked.pop(name) != topic.configs[name]:
+            raise InvalidConfig(f"{name} is chosen when a topic is created; it is {topic.configs[name]} for this one.")
+    return {name: None if values[name] is None else value for name, value in checked.items()}
 
 
 def _value(topic: Topic, name: str, operation: int, value: str | None) -> str | None:
