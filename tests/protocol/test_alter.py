@@ -239,6 +239,17 @@ def test_growth_that_is_none(kafka: Kafka, altered: str, topic: str) -> None:
     assert len(kafka.metadata(altered).topics[0].partitions) == 2
 
 
+def test_of_two_who_ask_for_the_same_growth_one_is_told(broker: KetchServer, kafka: Kafka, altered: str) -> None:
+    with Kafka(broker.port) as first, Kafka(broker.port) as second:
+        for count in range(3, 8):
+            asked = {"name": altered, "count": count, "assignments": None}
+            for one in (first, second):
+                one.send(CREATE_PARTITIONS, 3, topics=[asked], timeout=5000, validate_only=False)
+            codes = [one.answer(CREATE_PARTITIONS, 3)[1].results[0].error_code for one in (first, second)]
+            assert sorted(codes) == [0, BAD_PARTITIONS]
+            assert len(kafka.metadata(altered).topics[0].partitions) == count
+
+
 @pytest.mark.parametrize("assignments", [[(1,)], [(1,), (5,)], [(1, 1), (1,)], [(1, 5), (1,)], [(), (1,)]])
 def test_assignments_that_cannot_be(kafka: Kafka, altered: str, assignments: list[tuple[int, ...]]) -> None:
     assert grow(kafka, altered, 4, assignments=assignments)[0] == BAD_ASSIGNMENT

@@ -49,12 +49,11 @@ if ARGV[i+1]=='' then redis.call('HDEL',KEYS[1],ARGV[i]) else redis.call('HSET',
 end
 return 1"""
 
-# KEYS hash. ARGV topic id, number of partitions, which only grows.
+# KEYS hash. ARGV topic id, number of partitions, which only grows. 0 as above; 2 where it has as many.
 _GROW = """
 if redis.call('HGET',KEYS[1],'id')~=ARGV[1] then return 0 end
-if tonumber(redis.call('HGET',KEYS[1],'partitions'))<tonumber(ARGV[2]) then
+if tonumber(redis.call('HGET',KEYS[1],'partitions'))>=tonumber(ARGV[2]) then return 2 end
 redis.call('HSET',KEYS[1],'partitions',ARGV[2])
-end
 return 1"""
 
 # KEYS hash. ARGV topic id, field, value: a field that Ketch itself keeps, in the hash of a topic that exists.
@@ -272,15 +271,16 @@ class Catalog:
             fields += [CONFIGS[name].field, "" if value is None else _TO_HASH.get(value, value)]
         await self._change(_ALTER, topic, *fields)
 
-    async def grow(self, topic: Topic, partitions: int) -> None:
-        """Gives it that many partitions, unless it has more; raises as `alter`."""
-        await self._change(_GROW, topic, partitions)
+    async def grow(self, topic: Topic, partitions: int) -> bool:
+        """Gives it that many partitions; False where somebody has given it as many meanwhile. Raises as `alter`."""
+        return await self._change(_GROW, topic, partitions) == 1
 
-    async def _change(self, script: str, topic: Topic, *args: str | int) -> None:
-        changed = await self._link.pipe.call("EVAL", script, 1, self._keys.topic(topic.name), str(topic.id), *args)
+    async def _change(self, script: str, topic: Topic, *args: str | int) -> int:
+        changed: int = await self._link.pipe.call("EVAL", script, 1, self._keys.topic(topic.name), str(topic.id), *args)
         self.forget(topic.name)
         if not changed:
             raise UnknownTopicOrPartition(f"topic {topic.name} was deleted")
+        return changed
 
     async def delete(self, topic: Topic) -> None:
         """Deletes a topic with its records, commits and producer states; goes on to its end like `create`."""

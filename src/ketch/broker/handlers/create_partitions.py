@@ -42,7 +42,9 @@ async def _grow(request: Request, asked: Any, twice: bool) -> Body:
         topic = await request.broker.log.topic(asked.name)
         _check(request, topic, asked)
         if not request.body.validate_only:
-            await request.broker.log.catalog.grow(topic, asked.count)
+            while not await request.broker.log.catalog.grow(topic, asked.count):
+                topic = await request.broker.log.topic(asked.name)  # another request was quicker
+                _check(request, topic, asked)
             log.info("%s: topic %s has %d partitions now", request.client, topic.name, asked.count)
     except KetchError as error:
         code, message = code_of(error), printable(str(error))
