@@ -167,6 +167,21 @@ def test_min_bytes_holds_it_back_and_then_gives_what_there_is(kafka: Kafka, made
     assert values(answer) == [b"a", b"b", b"c"]
 
 
+@pytest.mark.parametrize("compression", ["uncompressed", "zstd"])
+def test_min_bytes_hold_back_nobody_who_is_behind(kafka: Kafka, topic: str, compression: str) -> None:
+    """Whatever becomes of the bytes that were asked for: sizes are a guess, and entries may be served compressed."""
+    kafka.create(topic, 1, compression_type=compression)
+    offset = kafka.stored(topic, batch(records([bytes(300)])))  # larger than all that follow
+    for _ in range(30):
+        kafka.stored(topic, batch(records([b"%0100d" % n for n in range(100)])))
+    begin, count = time.monotonic(), 0
+    while count < 1500:
+        answer = kafka.fetch(topic, offset, max_wait=LONG, min_bytes=5000, partition_max_bytes=5000)
+        read = [record.offset for one in split(answer.records) for record in one.records]
+        offset, count = read[-1] + 1, count + len(read)
+        assert time.monotonic() - begin < LONG / 1000
+
+
 def test_an_offset_out_of_range_ends_the_wait_of_the_others(kafka: Kafka, made: str) -> None:
     end = kafka.stored(made, batch(THREE)) + 3
     asked = [part(made, 0, end), part(made, 1, 5)]

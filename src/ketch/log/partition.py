@@ -50,6 +50,7 @@ class Read:
 
     records: bytes | Pieces
     bounds: Bounds
+    more: bool = False  # whether there are others behind them
 
 
 class Partition:
@@ -247,7 +248,7 @@ class Partition:
             return Read(b"", bounds)
         archived = await self._archived(offset, max_bytes, zstd) if offset < bounds.local_start else b""
         if archived:
-            return Read(archived, bounds)
+            return Read(archived, bounds, more=True)
         if member:
             chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member)
         else:
@@ -256,12 +257,12 @@ class Partition:
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
             archived = await self._archived(offset, max_bytes, zstd)
             if archived:
-                return Read(archived, bounds)
+                return Read(archived, bounds, more=True)
         if not chunk:
             return await self._read_gap(offset, max_bytes, zstd)
         if chunk.end > bounds.high_watermark:
             bounds = replace(bounds, high_watermark=chunk.end)
-        return Read(self._wire(chunk, zstd), bounds)
+        return Read(self._wire(chunk, zstd), bounds, chunk.end < bounds.high_watermark)
 
     async def _archived(self, offset: int, max_bytes: int, zstd: bool) -> bytes | Pieces:
         def encode(batches: list[DecodedBatch]) -> bytes | Pieces:

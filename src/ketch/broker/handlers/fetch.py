@@ -1,9 +1,9 @@
 """Fetch (1), versions 4 to 16: batches from an offset on, waiting for them up to `max_wait`.
 
 Versions up to 12 name topics, later ones give ids (KIP-516). Sessions are incremental (KIP-227). A fetch that has less
-than `min_bytes` waits on the streams themselves (`store.watcher`): any writer wakes it, a redis-cli too. At least one
-record is returned if there is any, however large (KIP-74). Zstd goes to versions that know it (10 and on, KIP-110), the
-others get the batch uncompressed.
+than `min_bytes`, and all there is, waits on the streams themselves (`store.watcher`): any writer wakes it, a redis-cli
+too. At least one record is returned if there is any, however large (KIP-74). Zstd goes to versions that know it (10 and
+on, KIP-110), the others get the batch uncompressed.
 
 Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; every partition
 has the leader epoch 0; every partition has one replica, so followers' fields are ignored.
@@ -54,6 +54,7 @@ class _Result:
     target: Target
     error: ErrorCode = ErrorCode.none
     records: bytes | Pieces = b""
+    more: bool = False  # whether there are others behind them
     bounds: Bounds | None = None
     partition: Partition | None = None
     member: tuple[str, str] | None = None
@@ -257,7 +258,7 @@ async def _read(request: Request, result: _Result, limit: int) -> None:
     zstd = request.version >= _ZSTD_SINCE
     try:
         read = await result.partition.read(result.target.offset, limit, zstd, result.member, result.asked)
-        result.records, result.bounds = read.records, read.bounds
+        result.records, result.bounds, result.more = read.records, read.bounds, read.more
     except KetchError as error:
         _fail(request, result, error)
 
@@ -276,7 +277,9 @@ _PATIENT = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
 def _enough(session: Session, results: Collection[_Result], min_bytes: int) -> bool:
-    if sum(len(result.records) for result in results) >= min_bytes:
+    # Where there is more than was read, a wait brings none of it: entries are counted by their average size, and may
+    # be compressed when they are served.
+    if sum(len(result.records) for result in results) >= min_bytes or any(result.more for result in results):
         return True
     errors = [result.error for result in results if result.error]
     return len(errors) == len(session.targets) or any(error not in _PATIENT for error in errors)
