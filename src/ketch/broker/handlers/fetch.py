@@ -209,9 +209,10 @@ async def _find(
     if target.topic not in topics:
         topics[target.topic] = await _topic(request, target.topic)
     topic = topics[target.topic]
+    if isinstance(topic, KetchError):  # one for all its partitions: to raise it would make its traceback ever longer
+        _fail(request, result, topic)
+        return
     try:
-        if isinstance(topic, KetchError):
-            raise topic
         result.partition = request.broker.log.partition(topic, target.partition)
         check_leader_epoch(target.leader_epoch)
     except KetchError as error:
