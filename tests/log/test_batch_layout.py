@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import redis
 
+from ketch.store.layouts import LAYOUTS
+from ketch.store.offsets import OffsetCodec
+from ketch.wire.pieces import Pieces
 from tests.protocol.groups import Member, assignment, subscription
 from tests.protocol.kafka import DELETE_RECORDS, Kafka, ms, split
 from tests.support.batches import HEADER, batch, record, records
@@ -309,3 +312,20 @@ def test_a_commit_acknowledges_the_batches_below_it(broker: KetchServer, log: Lo
     eventually(lambda: log.redis.xinfo_consumers(log.stream, f"g-{log.topic}") == [])
     with Reader(broker, log.topic) as successor:
         assert successor.read(base) == [base + n for n in range(5)], "what was not committed is delivered anew"
+
+
+@pytest.mark.parametrize("large", [1, 30])
+def test_what_is_served_does_not_keep_a_much_larger_reply(large: int) -> None:
+    """Which the first batch's size has let nobody expect."""
+    batches = [batch(records([bytes(40_000)])), *[batch(records([bytes(50_000)]))] * large]
+    entries = [
+        b"*2\r\n$4\r\n1-%02d\r\n*2\r\n$5\r\nbatch\r\n$%d\r\n%b\r\n" % (n, len(data), data)
+        for n, data in enumerate(batches)
+    ]
+    reply = b"*%d\r\n%b" % (len(entries), b"".join(entries))
+    chunk = LAYOUTS["batch"].read(reply, OffsetCodec(), 60_000, False)
+    served = chunk.served(0, True)
+    assert isinstance(served, Pieces)
+    assert b"".join(served.pieces)[16:] == batches[0][16:]
+    kept = [len(piece.obj) for piece in served.pieces if isinstance(piece, memoryview)]
+    assert sum(kept) <= 3 * len(batches[0])

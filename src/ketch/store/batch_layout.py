@@ -12,7 +12,7 @@ producer's 0 and says nothing; it follows from the id and is put in when the bat
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ketch.errors import CorruptRecord, InvalidRecord, KetchError, RedisError
 from ketch.records import (
@@ -171,6 +171,8 @@ class BatchLayout(Layout):
                 batch = batch or _foreign(offset, view[start:end], codec, log_append_time)
                 left -= batch.header.length
                 if batches and left < 0:
+                    if 2 * start < len(reply):  # else few small ones would keep the memory of many large ones
+                        batches = [replace(each, data=bytes(each.data)) for each in batches]
                     break
                 batches.append(batch)
         except ValueError as error:
