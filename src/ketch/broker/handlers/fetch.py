@@ -58,7 +58,6 @@ class _Result:
     bounds: Bounds | None = None
     partition: Partition | None = None
     member: tuple[str, str] | None = None
-    asked: asyncio.Future[Chunk] | None = None  # its records, on their way
 
     @property
     def told(self) -> tuple[int, int]:
@@ -167,24 +166,23 @@ async def _fill_room(request: Request, results: list[_Result], room: int) -> Non
 
 async def _read_all(request: Request, reads: list[tuple[_Result, int]]) -> None:
     """At the same time; those that one command to Redis answers, which is most, without a task for each."""
-    for result, limit in reads:
-        _ask(request, result, limit)
-    others = [_read(request, result, limit) for result, limit in reads if result.asked is None]
+    asked = [_ask(request, result, limit) for result, limit in reads]
+    others = [_read(request, *read) for read, chunk in zip(reads, asked, strict=True) if chunk is None]
     if len(others) == 1:
         await others[0]
     elif others:
         await asyncio.gather(*others)
-    for result, limit in reads:
-        if result.asked is not None:
-            await _read(request, result, limit)
+    for read, chunk in zip(reads, asked, strict=True):
+        if chunk is not None:
+            await _read(request, *read, chunk)
 
 
-def _ask(request: Request, result: _Result, limit: int) -> None:
+def _ask(request: Request, result: _Result, limit: int) -> asyncio.Future[Chunk] | None:
+    """The records on their way, where one command brings them."""
     assert result.partition is not None
     assert result.bounds is not None
     result.member = _member(request, result.partition)
-    if result.member is None:
-        result.asked = result.partition.ask(result.target.offset, limit, result.bounds)
+    return None if result.member else result.partition.ask(result.target.offset, limit, result.bounds)
 
 
 def _next(ready: deque[_Result], room: int, first: bool) -> list[tuple[_Result, int]]:
@@ -254,11 +252,11 @@ def _is_cold(result: _Result) -> bool:
     return result.bounds is not None and result.target.offset < result.bounds.local_start
 
 
-async def _read(request: Request, result: _Result, limit: int) -> None:
+async def _read(request: Request, result: _Result, limit: int, asked: asyncio.Future[Chunk] | None = None) -> None:
     assert result.partition is not None
     zstd = request.version >= _ZSTD_SINCE
     try:
-        read = await result.partition.read(result.target.offset, limit, zstd, result.member, result.asked)
+        read = await result.partition.read(result.target.offset, limit, zstd, result.member, asked)
         result.records, result.bounds, result.more = read.records, read.bounds, read.more
     except KetchError as error:
         _fail(request, result, error)
