@@ -17,11 +17,12 @@ from ketch.store.link import Link
 from ketch.store.topics import Catalog
 from ketch.store.url import RedisAddress
 from ketch.topicconfig import defaults
-from tests.protocol.kafka import Kafka
+from tests.protocol.groups import Member
+from tests.protocol.kafka import CREATE_PARTITIONS, DELETE_TOPICS, Kafka
 from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer, eventually
 
-UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100
 
 
 @pytest.fixture
@@ -196,3 +197,34 @@ def test_a_change_is_seen_though_a_question_was_on_its_way(broker: KetchServer, 
         await link.stop()
 
     asyncio.run(run())
+
+
+def test_a_deletion_knows_of_partitions_that_another_broker_has_added(
+    forgetful: tuple[KetchServer, KetchServer], topic: str
+) -> None:
+    first, second = forgetful
+    with Member(first.port, f"g-{topic}") as ours, Kafka(second.port) as theirs:
+        ours.create(topic, 1)
+        topic_id = theirs.topic_id(topic)
+        grown = [{"name": topic, "count": 3, "assignments": None}]
+        assert ours.ask(CREATE_PARTITIONS, 3, topics=grown, timeout=5000).results[0].error_code == 0
+        ours.stored(topic, batch(records([b"x"])), partition=2)
+        eventually(lambda: ours.commit(topic, 7, partition=2) == 0, what="the commit to be taken")
+        gone = [{"name": None, "topic_id": topic_id}]
+        assert theirs.ask(DELETE_TOPICS, 6, topics=gone, timeout=5000).responses[0].error_code == 0
+        assert not [key for key in keys(first) if topic.encode() in key and b"g-" not in key]
+        assert not first.redis().hkeys(f"korvet:offsets:g-{topic}")
+
+
+def test_a_deletion_by_id_spares_the_topic_that_has_the_name_now(
+    forgetful: tuple[KetchServer, KetchServer], topic: str
+) -> None:
+    first, second = forgetful
+    with Kafka(first.port) as ours, Kafka(second.port) as theirs:
+        ours.create(topic, 1)
+        gone = [{"name": None, "topic_id": theirs.topic_id(topic)}]
+        delete(first, topic)
+        ours.create(topic, 1)
+        ours.stored(topic, batch(records([b"x"])))
+        assert theirs.ask(DELETE_TOPICS, 6, topics=gone, timeout=5000).responses[0].error_code == UNKNOWN_TOPIC_ID
+        assert [record.value for record in ours.read_all(topic)] == [b"x"]

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import code_of
-from ketch.errors import KetchError
+from ketch.errors import KetchError, UnknownTopicId
 from ketch.store.topics import Topic
 from ketch.wire.responses import Body
 
@@ -54,10 +54,15 @@ def _refusal(name: str | None, topic_id: UUID, times: int) -> str | None:
 
 
 async def _find(request: Request, name: Any, topic_id: UUID) -> Topic:
-    if name is None:
-        return await request.broker.log.topic_by_id(topic_id)
-    request.broker.log.catalog.forget(name)
-    return await request.broker.log.topic(name)
+    """The topic as it is now: another broker may have let it grow, or deleted it and made one of its name."""
+    logs = request.broker.log
+    if name is not None:
+        logs.catalog.forget(name)
+        return await logs.topic(name)
+    topic = await logs.catalog.anew(await logs.topic_by_id(topic_id))
+    if topic is None:
+        raise UnknownTopicId(f"no topic with id {topic_id}")
+    return topic
 
 
 def _result(name: str | None, topic_id: UUID, error: ErrorCode, message: str | None) -> Body:
