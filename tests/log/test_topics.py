@@ -194,6 +194,13 @@ def test_a_change_is_seen_though_a_question_was_on_its_way(broker: KetchServer, 
         grown = await catalog.get(topic)
         assert grown is not None
         assert grown.partitions == 3
+        altering = asyncio.create_task(catalog.alter(asked, {"retention.ms": "78"}))
+        await asyncio.sleep(0)
+        altering.cancel()
+        await asyncio.wait([altering])
+        altered = await catalog.get(topic)
+        assert altered is not None
+        assert altered.configs["retention.ms"] == "78", "though the client that wanted it has gone"
         await link.stop()
 
     asyncio.run(run())

@@ -276,8 +276,12 @@ class Catalog:
         return await self._change(_GROW, topic, partitions) == 1
 
     async def _change(self, script: str, topic: Topic, *args: str | int) -> int:
-        changed: int = await self._link.pipe.call("EVAL", script, 1, self._keys.topic(topic.name), str(topic.id), *args)
-        self.forget(topic.name)
+        try:
+            changed: int = await self._link.pipe.call(
+                "EVAL", script, 1, self._keys.topic(topic.name), str(topic.id), *args
+            )
+        finally:  # it is done even if the client that asked is gone
+            self.forget(topic.name)
         if not changed:
             raise UnknownTopicOrPartition(f"topic {topic.name} was deleted")
         return changed
