@@ -12,13 +12,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ketch.config import Settings
+from ketch.log.log import Log
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
 from ketch.store.topics import Catalog
 from ketch.store.url import RedisAddress
 from ketch.topicconfig import defaults
 from tests.protocol.groups import Member
-from tests.protocol.kafka import CREATE_PARTITIONS, DELETE_TOPICS, Kafka
+from tests.protocol.kafka import CREATE_PARTITIONS, DELETE_TOPICS, Kafka, split
 from tests.support.batches import batch, records
 from tests.support.ketch import KetchServer, eventually
 
@@ -235,3 +236,25 @@ def test_a_deletion_by_id_spares_the_topic_that_has_the_name_now(
         ours.stored(topic, batch(records([b"x"])))
         assert theirs.ask(DELETE_TOPICS, 6, topics=gone, timeout=5000).responses[0].error_code == UNKNOWN_TOPIC_ID
         assert [record.value for record in ours.read_all(topic)] == [b"x"]
+
+
+def test_what_was_read_of_a_topic_is_not_given_to_readers_of_its_successor(broker: KetchServer, topic: str) -> None:
+    """Whoever had not heard of it took the successor's stream for the old one's."""
+    with Kafka(broker.port) as kafka:
+        kafka.create(topic, storage_layout="record", offset_ids="dense")
+
+        async def run() -> None:
+            logs = Log(Settings(metadata_max_age_ms=600_000), RedisAddress.parse(broker.redis_url))
+            await logs.start()
+            old = logs.partition(await logs.topic(topic), 0)
+            delete(broker, topic)
+            kafka.create(topic, storage_layout="batch", offset_ids="dense")
+            assert kafka.stored(topic, batch(records([b"x", b"y"]))) == 0
+            await old.read(0, 1 << 20, zstd=True)
+            logs.catalog.forget(topic)
+            read = await logs.partition(await logs.topic(topic), 0).read(0, 1 << 20, zstd=True)
+            assert isinstance(read.records, bytes)
+            assert [record.value for one in split(read.records) for record in one.records] == [b"x", b"y"]
+            await logs.stop()
+
+        asyncio.run(run())

@@ -27,7 +27,7 @@ _NEWEST_BYTES = 16 << 20  # of the batches kept since they were appended
 _BATCH_BYTES = 256  # that one of them takes beside its records, about
 _NEWEST_BATCHES = 512  # of one stream
 
-_Place = tuple[bytes, int]  # stream (of one topic, where it matters) and offset
+_Place = tuple[bytes, int]  # stream of one topic, and offset
 
 
 class ReadAhead:

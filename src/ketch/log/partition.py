@@ -78,7 +78,7 @@ class Partition:
     ) -> None:
         self.topic, self.index = topic, index
         self.stream = keys.stream(topic.name, index)
-        # What was read ahead of a topic is not for the readers of one that is made anew under its name.
+        # What was read of a topic is not for the readers of one that is made anew under its name.
         self._place = b"%b %b" % (topic.id.bytes, self.stream)
         self.tier = Tier(archives, lambda: self.topic, index)
         self._codec, self._layout = topic.codec, topic.layout
@@ -219,7 +219,7 @@ class Partition:
     def _ask(self, offset: int, max_bytes: int, end: int, info: StreamInfo) -> asyncio.Future[Chunk]:
         at_hand = partial(self._newest.read, self.stream, info.lineage, offset, max_bytes)
         ranged = partial(self._range, offset, max_bytes, end)
-        return self._tails.read((self.stream, offset), info, max_bytes, at_hand, ranged)
+        return self._tails.read((self._place, offset), info, max_bytes, at_hand, ranged)
 
     async def read(
         self,
