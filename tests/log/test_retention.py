@@ -38,6 +38,19 @@ def test_by_time(server: KetchServer, topic: str) -> None:
     assert redis.xrevrange(stream, count=1)[0][1] == {b"value": b"new"}
 
 
+@pytest.mark.only_storage("record")
+def test_a_limit_that_is_no_number_harms_no_other_topic(server: KetchServer, topic: str) -> None:
+    """Nobody checks what is written into the hash by hand."""
+    redis = server.redis()
+    create(server, f"a-{topic}")
+    redis.hset(f"korvet:topic:a-{topic}", "retentionTime", "long")
+    stream = create(server, topic, **{"retention.ms": "3600000"})
+    for n in range(1000):
+        redis.xadd(stream, {"value": n}, id=f"{OLD_MS}-{n}")
+    eventually(lambda: redis.xlen(stream) <= 101)
+    assert f"a-{topic}-0: retention: invalid literal" in server.log
+
+
 def test_by_time_with_dense_ids(server: KetchServer, topic: str) -> None:
     stream = create(server, topic, **{"retention.ms": "3600000", "offset.ids": "dense"})
     producer = Producer({"bootstrap.servers": server.bootstrap})

@@ -46,7 +46,7 @@ async def sweep(logs: Log, link: Link, producer_expiration_ms: int) -> None:
                 if removed:
                     log.info("%s-%d: retention removed %d records", topic.name, index, removed)
                 await expire_producers(partition.producers_key, link, producer_expiration_ms)
-            except KetchError as error:
+            except (KetchError, ValueError) as error:  # a config that somebody's hand has made no number, too
                 log.warning("%s-%d: retention: %s", topic.name, index, error)
 
 
