@@ -241,7 +241,9 @@ def validate(configs: Mapping[str, str | None], existing: Mapping[str, str] | No
 
 def _check_local(checked: Mapping[str, str], name: str, total: str) -> None:
     """LogConfig.validateRemoteStorageRetentionTime and -Size: what is kept in Redis is part of what is kept."""
-    local, limit = int(checked.get(name, AS_TOTAL)), int(checked.get(total, -1))
+    # What a topic has already may come from somebody's hand.
+    local = int(CONFIGS[name].check(checked.get(name, str(AS_TOTAL))))
+    limit = int(CONFIGS[total].check(checked.get(total, "-1")))
     if limit >= 0 and local == -1:
         raise CONFIGS[name].invalid("-1", f"Value must not be -1 as {total} value is set as {limit}.")
     if 0 <= limit < local:

@@ -177,6 +177,14 @@ def test_a_change_is_held_against_what_will_be(kafka: Kafka, altered: str) -> No
     assert change(kafka, altered, ("retention.ms", DELETE, None))[0] == BAD_CONFIG, "the default is a week"
 
 
+def test_what_a_hand_has_written_may_be_refused_and_altered(kafka: Kafka, broker: KetchServer, altered: str) -> None:
+    broker.redis().hset(f"korvet:topic:{altered}", "retentionTime", "long")
+    code, message = change(kafka, altered, ("local.retention.ms", SET, "5"))
+    reason = "Invalid value long for configuration retention.ms: Not a number of type LONG"
+    assert (code, message) == (BAD_CONFIG, reason)
+    assert change(kafka, altered, ("local.retention.ms", SET, "5"), ("retention.ms", SET, "5")) == (0, None)
+
+
 @pytest.mark.parametrize("name", ["offset.ids", "storage.layout", "offsetSequenceBits"])
 def test_what_is_chosen_at_creation_stays(kafka: Kafka, altered: str, name: str) -> None:
     resources = [{"resource_type": TOPIC, "resource_name": altered, "configuration_keys": [name]}]
