@@ -123,6 +123,7 @@ def test_an_existing_topic(ketch: Run, topic: str) -> None:
         (["describe", "NAME"], 1, b"no such topic"),
         (["configs", "NAME"], 1, b"no such topic"),
         (["alter", "NAME"], 2, b"--delete-config"),
+        (["alter", "NAME", "--config", "retention.ms=1", "--delete-config", "retention.ms"], 2, b"retention.ms"),
         (["alter", "NAME", "--config", "retention.ms=1"], 1, b"no such topic"),
         (["alter", "NAME", "--partitions", "3"], 1, b"no such topic"),
         (["delete", "NAME", "--yes"], 1, b"no such topic"),

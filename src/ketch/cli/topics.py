@@ -127,7 +127,10 @@ def alter(
     """Change a topic's configs and its number of partitions."""
     from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-    changes: dict[str, str | None] = {**dict.fromkeys(delete_config), **dict(_pair(item) for item in config)}
+    settings = dict(_pair(item) for item in config)
+    if both := sorted(settings.keys() & set(delete_config)):
+        raise ConfigError(f"{both[0]} is given to be set and to be deleted.")
+    changes: dict[str, str | None] = {**dict.fromkeys(delete_config), **settings}
     if partitions is None and not changes:
         raise ConfigError("Nothing to alter: give --partitions, --config or --delete-config.")
     admin = client.admin(bootstrap)

@@ -43,7 +43,7 @@ _REQUIRED = dataclasses.MISSING
 _IMPLICIT = {"string": "", "bytes": b"", "records": b"", "uuid": None}  # what a tagged field is by default; 0 else
 _NO_UUID = bytes(16)
 _LARGE = 1 << 15  # bytes of a part that is not copied once more
-_LARGE_MEAN = 1 << 10  # bytes of all parts; where it is less there are few such among too many others
+_MEAN = 1 << 10  # bytes of all parts; where it is less there are few such among too many others
 
 
 class Kept:
@@ -83,7 +83,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: Body)
     write_body(body, parts.append)
     size = sum(map(len, parts))
     parts[0] = size.to_bytes(4)
-    return [b"".join(parts)] if size < _LARGE_MEAN * len(parts) else _joined(parts)
+    return [b"".join(parts)] if size < _MEAN * len(parts) else _joined(parts)
 
 
 def _joined(parts: list[BytesLike]) -> list[BytesLike]:
@@ -94,7 +94,8 @@ def _joined(parts: list[BytesLike]) -> list[BytesLike]:
         if len(part) >= _LARGE:
             joined += (b"".join(parts[start:index]), part)
             start = index + 1
-    joined.append(b"".join(parts[start:]))
+    if start < len(parts):
+        joined.append(b"".join(parts[start:]))
     return joined
 
 
