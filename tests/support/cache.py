@@ -40,10 +40,13 @@ def kept(name: str, make: Callable[[Path], None], *contents: bytes) -> Path:
 def run(directory: Path, *command: str) -> None:
     """Runs a program in a directory; its output is shown only where it fails.
 
+    The project's own constraints, which make gives pip, are not for the environments that are made here.
+
     Raises:
         RuntimeError: with the end of what it said.
     """
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_") or "CONSTRAINT" not in name}
+    done = subprocess.run(command, cwd=directory, env=own, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-4000:]}")
 
