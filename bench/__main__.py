@@ -1,8 +1,9 @@
-"""`python -m bench [run|compare A B|render [FILE]]`.
+"""`python -m bench [run|compare A B|render [FILE ...]]`.
 
 run measures, keeps the numbers in bench/results behind every round and, when all of it ran, writes BENCHMARKS.md and
 bench/plots; compare shows what changed from one kept run to another; render writes the page from a kept run, by default
-the newest, and of one that was stopped from the rounds that it has.
+the newest, and of one that was stopped from the rounds that it has. The scenarios of further runs take the place of the
+first one's.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _arguments() -> argparse.Namespace:
     differ.add_argument("a", type=Path)
     differ.add_argument("b", type=Path)
     render = commands.add_parser("render", help="write BENCHMARKS.md from a kept run")
-    render.add_argument("file", type=Path, nargs="?")
+    render.add_argument("files", type=Path, nargs="*")
     words = sys.argv[1:]
     return parser.parse_args(words if words[:1] and words[0] in commands.choices else ["run", *words])
 
@@ -105,9 +106,12 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def _render(arguments: argparse.Namespace) -> int:
     kept = sorted((_HERE / "results").glob("*.json"))
-    if not (arguments.file or kept):
+    if not (arguments.files or kept):
         raise BenchError("there is no kept run: make bench")
-    report.write(results.load(arguments.file or kept[-1]), _PAGE, _HERE / "plots")
+    result, *later = map(results.load, arguments.files or kept[-1:])
+    for part in later:
+        result.take(part)
+    report.write(result, _PAGE, _HERE / "plots")
     return 0
 
 

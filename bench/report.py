@@ -52,7 +52,12 @@ def _facts(result: Result) -> str:
             f" Other work took {median(result.busy):.0%} of the machine before the contestants' turns (median; at most "
         )
         other += f"{max(result.busy):.0%}): the less, the more a number means."
-    return f"Measured at {result.at}{_length(result)} on: {told}.{other}\n"
+    parts = [f"Measured at {result.at}{_length(result)} on: {told}.{other}\n"]
+    for later in result.later:
+        titles = ", ".join(scenario.title for scenario in SCENARIOS if scenario.name in later.scenarios)
+        commit = later.machine.get("commit", "unknown")
+        parts.append(f"{titles}: from a run of its own at {later.at}{_length(later)} at commit {commit}.\n")
+    return "\n".join(parts)
 
 
 def _length(result: Result) -> str:

@@ -45,6 +45,21 @@ class Result:
     skipped: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     busy: list[float] = field(default_factory=list)
+    later: list[Result] = field(default_factory=list)  # runs of parts, whose scenarios took this one's place; not kept
+
+    @property
+    def scenarios(self) -> set[str]:
+        return {row.scenario for row in self.values}
+
+    def take(self, later: Result) -> None:
+        """Puts what another run measured in place of this one's scenarios of the same name."""
+        mine = {row: rounds for row, rounds in self.values.items() if row.scenario not in later.scenarios}
+        self.values = mine | later.values
+        for ours, theirs in ((self.skipped, later.skipped), (self.failed, later.failed)):
+            for what in [what for what in ours if what.rpartition("/")[2] in later.scenarios]:
+                del ours[what]
+            ours.update(theirs)
+        self.later.append(later)
 
     def add(self, scenario: str, contestant: str, turn: int, sample: Sample) -> None:
         row = Row(scenario, contestant, sample.load, sample.client, sample.metric)

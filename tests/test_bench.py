@@ -115,3 +115,17 @@ def test_the_page_shows_numbers_targets_and_what_was_left_out(tmp_path: Path) ->
     assert "![throughput-produce](plots/throughput-produce.svg)" in text
     assert [path.name for path in (tmp_path / "plots").iterdir()] == ["throughput-produce.svg"]
     assert ElementTree.parse(tmp_path / "plots" / "throughput-produce.svg").getroot().tag.endswith("svg")
+
+
+def test_the_scenarios_of_a_later_run_take_the_place_of_the_first_ones(tmp_path: Path) -> None:
+    result, later = _result(), results.Result({"commit": "def"}, at="2026-01-02T03:04:05+00:00")
+    result.add("startup", "ketch", 0, Sample("start with 1,000 topics", "confluent", "seconds", 9.0))
+    result.skipped["kafka/startup"] = "mvn missing"
+    later.add("startup", "ketch", 0, Sample("start with 1,000 topics", "confluent", "seconds", 1.5))
+    result.take(results.load(later.save(tmp_path)))
+    report.write(result, tmp_path / "page.md", tmp_path / "plots")
+    text = (tmp_path / "page.md").read_text()
+    assert "| start with 1,000 topics | confluent | 1.50" in text
+    assert "| produce 100 B | kcat |" in text
+    assert "mvn missing" not in text
+    assert "Start: from a run of its own at 2026-01-02T03:04:05+00:00 at commit def.\n" in text
