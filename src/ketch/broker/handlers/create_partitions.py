@@ -7,14 +7,13 @@ to say. Records stay where they are: a key may go to another partition from then
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused, code_of
-from ketch.broker.handlers.create_topics import MAX_PARTITIONS
+from ketch.broker.handlers.create_topics import MAX_PARTITIONS, distinct
 from ketch.errors import KetchError
 from ketch.store.topics import Topic
 from ketch.wire.responses import Body
@@ -23,18 +22,14 @@ log = logging.getLogger(__name__)
 
 
 async def handle(request: Request) -> Answer:
-    times = Counter(topic.name for topic in request.body.topics)
-    asked = {topic.name: topic for topic in request.body.topics}
-    return {
-        "throttle_time": 0,
-        "results": [await _grow(request, topic, times[name] > 1) for name, topic in asked.items()],
-    }
+    results = [await _grow(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
+    return {"throttle_time": 0, "results": results}
 
 
-async def _grow(request: Request, asked: Any, twice: bool) -> Body:
+async def _grow(request: Request, asked: Any, duplicate: bool) -> Body:
     code, message = ErrorCode.none, None
     try:
-        if twice:
+        if duplicate:
             raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         if request.body.timeout.total_seconds() <= 0:
             raise Refused(ErrorCode.request_timed_out, "The request timed out.")

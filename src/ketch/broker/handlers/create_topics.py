@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -28,12 +29,14 @@ MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
 
 
 async def handle(request: Request) -> Answer:
-    names = Counter(topic.name for topic in request.body.topics)
-    asked = {topic.name: topic for topic in request.body.topics}
-    return {
-        "throttle_time": 0,
-        "topics": [await _create(request, topic, names[name] > 1) for name, topic in asked.items()],
-    }
+    topics = [await _create(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
+    return {"throttle_time": 0, "topics": topics}
+
+
+def distinct(topics: Sequence[Any]) -> list[tuple[Any, bool]]:
+    """A request's topics, one for each name, and whether that name came more than once."""
+    times = Counter(topic.name for topic in topics)
+    return [(topic, times[name] > 1) for name, topic in {topic.name: topic for topic in topics}.items()]
 
 
 async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
