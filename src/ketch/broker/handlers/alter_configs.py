@@ -9,7 +9,6 @@ from typing import Any
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import incremental_alter_configs as incremental
-from ketch.store.topics import Topic
 from ketch.topicconfig import CONFIGS
 
 
@@ -17,7 +16,7 @@ async def handle(request: Request) -> Answer:
     return await incremental.answer(request, _changes)
 
 
-def _changes(_: Topic, asked: Any) -> list[incremental.Change]:
+def _changes(asked: Any) -> list[incremental.Change]:
     given = {config.name: config.value for config in asked.configs}
     rest = [name for name, config in CONFIGS.items() if name not in given and not config.fixed]
     sets: list[incremental.Change] = [(name, incremental.Operation.SET, value) for name, value in given.items()]

@@ -19,7 +19,7 @@ from ketch.broker.errors import Refused, code_of
 from ketch.broker.handlers.create_topics import check_name
 from ketch.errors import InvalidConfig, KetchError, UnknownTopicOrPartition
 from ketch.store.topics import Topic
-from ketch.topicconfig import CONFIGS, defaults, validate
+from ketch.topicconfig import CONFIGS, validate
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
@@ -37,11 +37,11 @@ class Operation(IntEnum):
 
 
 Change = tuple[str, int, str | None]  # config, operation, value
-Changes = Callable[[Topic, Any], list[Change]]  # what a resource of a request asks of a topic
+Changes = Callable[[Any], list[Change]]  # what a resource of a request asks for
 
 
 async def handle(request: Request) -> Answer:
-    return await answer(request, lambda _, asked: [(c.name, c.config_operation, c.value) for c in asked.configs])
+    return await answer(request, lambda asked: [(c.name, c.config_operation, c.value) for c in asked.configs])
 
 
 async def answer(request: Request, changes: Changes) -> Answer:
@@ -64,7 +64,7 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
             raise Refused(ErrorCode.invalid_request, "Each resource must appear at most once.")
         _check_form(asked)
         topic = await _topic(request, asked)
-        altered = _altered(topic, changes(topic, asked), defaults(request.broker.settings))
+        altered = _altered(topic, changes(asked), request.broker.log.defaults)
         if altered and not request.body.validate_only:
             await request.broker.log.catalog.alter(topic, altered)
             shown = ", ".join(f"{key}={'default' if value is None else value}" for key, value in altered.items())
