@@ -1,7 +1,7 @@
 # `make help` says what each target does. Needs make and, for a fresh Debian, nothing else: see scripts/bootstrap.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install install-spark run pipeline test check bench bench-compare clean dev
+.PHONY: help install install-spark run pipeline test test-long check bench bench-compare bench-trees clean dev
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
@@ -32,20 +32,28 @@ pipeline: $(VENV)/.installed-spark ## Run the example pipeline on Spark; options
 	@scripts/java
 	@exec $(VENV)/bin/python -m examples.orders $(ARGS)
 
-test: dev ## Run all tests; a part: make test ARGS="tests/test_config.py -k port"
+test: dev ## Run all tests but the long ones; a part: make test ARGS="tests/test_config.py -k port"
 	@scripts/test-tools
 	@scripts/java || echo "ketch: the tests of Spark are skipped." >&2
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+test-long: $(VENV)/.installed-long ## Run the long tests: faults, other clients' suites, pipelines; as many as fit: make test-long ARGS="--minutes 30"
+	@scripts/test-tools
+	@scripts/java || echo "ketch: the tests of Spark are skipped." >&2
+	$(VENV)/bin/python -m pytest -m long $(ARGS)
+
 check: dev ## Lint, format, types, layers
 	@scripts/check
 
-bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md; ONLY=produce,latency  QUICK=1
+bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md and bench/results; ONLY=produce,latency  QUICK=1
 	@scripts/test-tools
 	$(VENV)/bin/python -m bench $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick) $(ARGS)
 
 bench-compare: dev ## Show what changed between two runs: A=bench/results/x.json B=bench/results/y.json
 	@$(VENV)/bin/python -m bench compare "$(A)" "$(B)"
+
+bench-trees: dev ## Run Ketch from two checkouts by turns, fail where B is slower by 5 %: A=../before B=. ONLY=throughput,latency
+	@$(VENV)/bin/python -m bench compare-trees "$(A)" "$(B)" $(if $(ONLY),--only "$(ONLY)") $(ARGS)
 
 clean: ## Remove .venv, build and cache files (not ketch-data)
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
@@ -68,6 +76,11 @@ $(VENV)/.installed-dev: $(VENV)/.created $(PROJECT)
 	$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-spark
 
+# With what the declarative pipeline needs, which the other tests do without.
+$(VENV)/.installed-long: $(VENV)/.created $(PROJECT)
+	$(PIP) install --editable '.[dev,pipelines]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-spark
+
 $(VENV)/.installed-spark: $(VENV)/.created $(PROJECT)
-	$(PIP) install --editable '.[spark]'
+	$(PIP) install --editable '.[charts,spark]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-spark

@@ -1,6 +1,6 @@
-"""How Ketch does beside Apache Kafka and the Redis it stands on.
+"""The benchmark: Ketch beside Apache Kafka and raw Redis commands.
 
-A contestant is a server, a scenario a load on it. Every round starts each contestant afresh and puts its scenarios on
-it, contestants in turn, so that what else the machine does hits all alike; a ratio is the median of the rounds' own
-ratios, and only ratios mean anything on another machine.
+A contestant is a server, a scenario a load on it, a row one number that a scenario measures. Each round starts every
+contestant afresh and runs its scenarios on it. The contestants take turns, so other work on the machine slows all of
+them alike. A ratio is the median of the rounds' own ratios; only ratios carry over to another machine.
 """

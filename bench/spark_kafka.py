@@ -15,7 +15,7 @@ from bench.model import Unavailable
 from tests.support.cache import jars, kept, missing, run
 
 VERSION = "4.0.0"
-# Spark has these itself.
+# Spark brings these itself.
 _EXCLUDED = ("org.apache.hadoop", "org.scala-lang", "org.slf4j", "com.google.code.findbugs")
 
 
@@ -28,7 +28,7 @@ class SparkKafka(NamedTuple):
 
 @functools.cache
 def spark_kafka() -> SparkKafka:
-    """Made where it is not there yet, which takes a minute.
+    """Installs it unless it is installed; that takes a minute.
 
     Raises:
         Unavailable: a tool or a part is missing.

@@ -1,4 +1,4 @@
-"""The client programs: how each is had and run, and what it says."""
+"""The client programs: where each comes from, how it is run, and how its output is read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ KAFKA_TOOLS = "4.2.0"
 
 
 def run(command: list[str], output: int = subprocess.PIPE, timeout: float = TIMEOUT) -> str:
-    """What the program printed.
+    """Runs a program and returns its standard output.
 
     Raises:
-        BenchError: it failed or took too long.
+        BenchError: the program failed or took longer than `timeout` seconds.
     """
     try:
         done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=timeout, check=False)
@@ -47,7 +47,7 @@ def _short(command: list[str]) -> str:
 
 
 def python(program: str, **options: Any) -> Any:
-    """Runs one of bench/clients with its options as JSON; what it prints is JSON too."""
+    """Runs a program of bench/clients with its options as JSON; returns what it printed, which is JSON too."""
     return json.loads(run(python_command(program, **options)))
 
 
@@ -59,7 +59,7 @@ def python_command(program: str, **options: Any) -> list[str]:
 
 
 def raw(server: Ketch, verb: str, stream: str, count: int, size: int = 0) -> float:
-    """Seconds that XADD, pipelined, or XRANGE, page by page, takes for `count` entries of `size` bytes."""
+    """Seconds for `count` entries of `size` bytes: XADD with many in flight, or XRANGE page by page."""
     sizes = [str(size)] if verb == "produce" else []
     return float(run([_raw_driver(), verb, str(server.redis), stream, str(count), *sizes]))
 
@@ -78,7 +78,7 @@ def _raw_driver() -> str:
 
 @functools.cache
 def lines(size: int, count: int) -> Path:
-    """A file of `count` lines of `size` bytes of made-up orders; they repeat only a batch's size (1 MB) apart."""
+    """A file of `count` lines, generated orders of `size` bytes; lines repeat after a megabyte, a batch's size."""
     path = home() / f"{size}-{count}"
     source = random.Random(size)
     block = [_line(source, size) for _ in range(max(1, 1_000_000 // size))]
@@ -164,7 +164,7 @@ _SENT = re.compile(
 def producer_performance(
     bootstrap: str, topic: str, size: int, count: int, throughput: int = -1, warmup: int = 0
 ) -> dict[str, float]:
-    """rate (records/s), p50, p99, p99.9 (ms): of what followed the warm-up, where there is one."""
+    """rate (records/s), p50, p99, p99.9 (ms) of the `count` records that follow `warmup` uncounted ones."""
     arguments = ["--topic", topic, "--num-records", count + warmup, "--record-size", size, "--throughput", throughput]
     arguments += ["--warmup-records", warmup] if warmup else []
     said = run(java_command("ProducerPerformance", "--bootstrap-server", bootstrap, *arguments))
@@ -190,7 +190,7 @@ _AVERAGE = re.compile(r"Percentiles: 50th = (\S+), 99th = (\S+), 99\.9th = (\S+)
 
 
 def end_to_end(bootstrap: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """p50, p99, p99.9 in ms of records sent one at a time, each read before the next is sent, acks=all."""
+    """p50, p99, p99.9 (ms) of `count` records with acks=all, each sent when the one before has been read."""
     said = run(java_command("EndToEndLatency", bootstrap, topic, count, "all", size))
     found = _AVERAGE.search(said)
     if not found:
@@ -203,16 +203,16 @@ def end_to_end(bootstrap: str, topic: str, count: int, size: int) -> dict[str, f
 
 @contextmanager
 def background(program: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """One of bench/clients from when it has said "ready" until its stdin is closed.
+    """Runs a program of bench/clients while the block runs: from its line "ready" until its stdin is closed.
 
     Raises:
-        BenchError: it ended before, or failed.
+        BenchError: the program ended before that line, or failed.
     """
     command = python_command(program, **options)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        alarm = threading.Timer(TIMEOUT, process.kill)  # a program that hangs costs its own number only
+        alarm = threading.Timer(TIMEOUT, process.kill)  # a program that hangs must not stop the run
         alarm.start()
         try:
             if process.stdout.readline().strip() != "ready":
@@ -228,7 +228,7 @@ def background(program: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def meanwhile(work: Callable[[], object], seconds: float) -> Iterator[None]:
-    """Does the work again and again, with so many seconds in between, in a thread of its own."""
+    """Calls `work` every `seconds` in another thread while the block runs."""
     ended = threading.Event()
 
     def run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import report, results
+from bench import charts, compare, limits, report, results, wording
+from bench.contestants import CONTESTANTS
 from bench.model import Sample, Target
-from bench.results import Result
+from bench.results import Result, Row
+from bench.scenarios import SCENARIOS
 
 _ROOT = Path(__file__).parent.parent
 
@@ -24,7 +27,7 @@ def _bench(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_part_runs_and_is_kept(tmp_path: Path) -> None:
-    part = ["--only", "throughput+100 B/raw,throughput+100 B/kcat", "--contestants", "valkey,ketch"]
+    part = ["--only", "throughput+100 B/raw,throughput+100 B/kcat,latency+confluent", "--contestants", "valkey,ketch"]
     done = _bench(*part, "--factor", "0.0005", "--rounds", "1", "--results", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     (kept,) = tmp_path.iterdir()
@@ -33,6 +36,9 @@ def test_a_part_runs_and_is_kept(tmp_path: Path) -> None:
     loads = ("produce 100 B", "consume 100 B")
     assert found == {(name, load, client) for name, client in (("valkey", "raw"), ("ketch", "kcat")) for load in loads}
     assert all(len(rounds) == 1 and min(rounds.values()) >= 0 for rounds in rows.values())
+    latencies = results.load(kept).of("latency")
+    assert [(row.client, row.metric) for row in latencies] == [("confluent", name) for name in ("p50", "p99", "p99.9")]
+    assert all(rounds[0] > 0 for rounds in latencies.values())
     assert json.loads(kept.read_text())["machine"]["cores"]
 
     compared = _bench("compare", str(kept), str(kept))
@@ -56,15 +62,14 @@ def test_a_run_that_is_stopped_keeps_its_whole_rounds(tmp_path: Path) -> None:
     whole = len(result.seconds)
     assert (whole >= 1, result.asked) == (True, 1000)
     assert said.startswith("bench: stopped; the ")
-    assert said.endswith(f": python -m bench render {kept}\n")
+    assert said.endswith(f" by: python -m bench render {kept}\n")
     assert said.count("\n") == 1
     assert result.values
     assert all(list(values) == list(range(whole)) for values in result.values.values())
 
-    report.write(result, tmp_path / "page.md", tmp_path / "plots")
-    text = (tmp_path / "page.md").read_text()
-    assert f" in {report.rounds([whole])} (of 1000: the run was stopped), which took " in text
-    assert f"| thousand records/s, {report.rounds([whole])} | client |" in text
+    _, details = _pages(result, tmp_path)
+    assert f", {wording.rounds([whole])} (of 1000: the run was stopped) in " in details
+    assert f"| rate, thousand records/s, {wording.rounds([whole])} | client |" in details
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,7 @@ def test_a_run_that_is_stopped_keeps_its_whole_rounds(tmp_path: Path) -> None:
     [
         (["--only", "no-such-load"], "bench: nothing is named by --only no-such-load"),
         (["compare", "/nowhere", "/nowhere"], "bench: /nowhere is no result of this harness: "),
+        (["compare-trees", "/nowhere", "."], "bench: /nowhere is no checkout with an environment in .venv: "),
     ],
 )
 def test_what_does_not_exist_is_one_sentence(words: list[str], sentence: str) -> None:
@@ -98,23 +104,130 @@ def test_a_ratio_is_the_median_of_the_rounds_own() -> None:
 
 
 def test_latencies_below_what_a_program_tells_apart_are_equal() -> None:
-    assert results.ratios({0: 0.0, 1: 2.0}, {0: 1.0, 1: 1.0}, "p50") == [1.0, 2.0]
+    result = Result({})
+    for turn, (kafka, ketch) in enumerate([(1.0, 0.0), (1.0, 2.0)]):
+        for client in ("java", "confluent"):
+            result.add("latency", "kafka", turn, Sample("load", client, "p50", kafka))
+            result.add("latency", "ketch", turn, Sample("load", client, "p50", ketch))
+    java, confluent = results.verdicts(result, "latency", [Target("ketch", "p50", most=1.0, to="kafka")])
+    assert java.measured == [1.0, 2.0]
+    assert confluent.measured == [0.0, 2.0]
 
 
-def test_the_page_shows_numbers_targets_and_what_was_left_out(tmp_path: Path) -> None:
+def _pages(result: Result, root: Path) -> tuple[str, str]:
+    """BENCHMARKS.md and the details page that are written for a result."""
+    report.write(result, root)
+    return (root / report.PAGE).read_text(), (root / report.DETAILS).read_text()
+
+
+def test_the_details_show_numbers_targets_charts_and_what_was_left_out(tmp_path: Path) -> None:
     result = _result()
     result.skipped["kafka"] = "mvn missing"
-    page = tmp_path / "BENCHMARKS.md"
-    report.write(result, page, tmp_path / "plots")
-    text = page.read_text()
+    _, text = _pages(result, tmp_path)
     assert (
         "| produce 100 B | kcat |  | 0.10 (0.09-0.16)"
-        " | record layout: 0.91 (0.80-0.95) of raw Valkey (at least 0.9: met) |" in text
+        " | record layout: 0.91 (0.80-0.95) x raw Valkey, at least 0.9: met |" in text
     )
     assert "- kafka: mvn missing" in text
-    assert "![throughput-produce](plots/throughput-produce.svg)" in text
-    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["throughput-produce.svg"]
-    assert ElementTree.parse(tmp_path / "plots" / "throughput-produce.svg").getroot().tag.endswith("svg")
+    assert "![throughput-produce](charts/throughput-produce.svg)" in text
+    (drawn,) = (tmp_path / report.CHARTS).iterdir()
+    assert drawn.name == "throughput-produce.svg"
+    words = {text.text for text in ElementTree.parse(drawn).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"records per second", "record size", "100 B", "Ketch, record layout", "95"} <= words
+
+
+def test_the_overview_shows_medians_and_the_cause_of_each_missed_target(tmp_path: Path) -> None:
+    result = _result()
+    for turn in range(3):
+        result.add("throughput", "valkey", turn, Sample("consume 1 KB", "raw", "rate", 700e3))
+        result.add("throughput", "ketch", turn, Sample("consume 1 KB", "kcat", "rate", 350e3))
+    text, _ = _pages(result, tmp_path)
+    assert "| consume 1 KB, kcat | thousand records/s | 350 |  |  | 700 |" in text
+    assert "1 of 2 are met." in text
+    cause = next(cause for cause in limits.causes() if "throughput/ketch/consume 1 KB/kcat" in cause.patterns)
+    assert (
+        "| Ketch, record layout: rate at least 0.8 x raw Valkey | consume 1 KB, kcat: 0.50 "
+        f"| [{cause.heading}](bench/limits.md#{cause.anchor}) |" in text
+    )
+
+
+def test_the_pages_in_the_repository() -> None:
+    """BENCHMARKS.md is one screen and names a cause for each missed target; the details' charts are there."""
+    overview, details = ((_ROOT / page).read_text() for page in (report.PAGE, report.DETAILS))
+    assert len(overview.splitlines()) <= 60
+    assert "not examined" not in overview
+    drawn = re.findall(r"!\[.*\]\((.*)\)", details)
+    assert {_ROOT / report.DETAILS.parent / path for path in drawn} == set((_ROOT / report.CHARTS).iterdir())
+
+
+def test_each_section_of_limits_names_rows_that_there_are() -> None:
+    rows = [
+        Row(scenario.name, made.name, *label.rsplit("/", 1), "")
+        for scenario in SCENARIOS
+        for made in CONTESTANTS
+        if made.name in scenario.contestants
+        for label in scenario.labels(made.name)
+    ]
+    assert len(limits.causes()) == limits.PAGE.read_text().count("\n## ")
+    for cause in limits.causes():
+        for pattern in cause.patterns:
+            assert any(limits.Cause("", (pattern,)).explains(row) for row in rows), pattern
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1_944_000, "1.9 M"),
+        (999_900, "1.0 M"),
+        (234_000, "234 k"),
+        (9_960, "10 k"),
+        (4_760, "4.8 k"),
+        (84, "84"),
+        (0.5, "0.5"),
+    ],
+)
+def test_a_label_is_a_number_as_people_read_it(value: float, shown: str) -> None:
+    assert charts.label(value) == shown
+
+
+def test_worse_is_a_median_beyond_the_tolerance() -> None:
+    before, after = Result({}), Result({})
+    changes = {
+        ("rate", "kcat"): (100, 94),
+        ("rate", "java"): (100, 96),
+        ("cpu", "kcat"): (1, 1.06),
+        ("cpu", "java"): (1, 0.5),
+    }
+    for (metric, client), (a, b) in changes.items():
+        before.add("throughput", "ketch", 0, Sample("produce", client, metric, a))
+        after.add("throughput", "ketch", 0, Sample("produce", client, metric, b))
+    before.add("latency", "ketch", 0, Sample("alone", "java", "p50", 0.0))
+    after.add("latency", "ketch", 0, Sample("alone", "java", "p50", 1.0))  # the tool counts whole milliseconds
+    assert compare.worse(before, after) == [
+        "throughput/produce/kcat, ketch, rate",
+        "throughput/produce/kcat, ketch, server CPU",
+    ]
+
+
+def _checkout(root: Path) -> Path:
+    """A directory with the source of this checkout and an environment that is this process's."""
+    python = root / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (root / "src").symlink_to(_ROOT / "src")
+    return root
+
+
+def test_two_checkouts_by_turns(tmp_path: Path) -> None:
+    a, b = (str(_checkout(tmp_path / name)) for name in "ab")
+    part = ["--only", "throughput+produce 100 B/kcat", "--contestants", "ketch", "--factor", "0.0005", "--rounds", "2"]
+    done = _bench("compare-trees", a, b, *part)
+    rounds = [line.split() for line in done.stdout.splitlines() if " records/s of " in line and " rate, " in line]
+    assert [(words[0], words[-1]) for words in rounds] == [("1", a), ("1", b), ("2", b), ("2", a)]
+    assert "worse by more than 5%: " in done.stdout
+    assert done.returncode in (0, 1), done.stderr
+    assert not done.stderr
 
 
 def test_the_scenarios_of_a_later_run_take_the_place_of_the_first_ones(tmp_path: Path) -> None:
@@ -123,9 +236,9 @@ def test_the_scenarios_of_a_later_run_take_the_place_of_the_first_ones(tmp_path:
     result.skipped["kafka/startup"] = "mvn missing"
     later.add("startup", "ketch", 0, Sample("start with 1,000 topics", "confluent", "seconds", 1.5))
     result.take(results.load(later.save(tmp_path)))
-    report.write(result, tmp_path / "page.md", tmp_path / "plots")
-    text = (tmp_path / "page.md").read_text()
+    overview, text = _pages(result, tmp_path)
+    assert "(Start: commit def)" in overview
     assert "| start with 1,000 topics | confluent | 1.50" in text
     assert "| produce 100 B | kcat |" in text
     assert "mvn missing" not in text
-    assert "Start: from a run of its own at 2026-01-02T03:04:05+00:00 at commit def.\n" in text
+    assert "- Start: from a run of its own at 2026-01-02T03:04:05+00:00, commit def\n" in text

@@ -84,8 +84,12 @@ def test_file_that_is_not_text(tmp_path):
 
 
 def test_bad_value_names_where_it_stands(toml, monkeypatch):
-    assert refused(port=65536) == "--port = 65536 is not allowed: it should be less than or equal to 65535."
-    assert "k.toml: port = 'x' is not allowed: it should be a valid integer" in refused(toml("port = 'x'\n"))
+    whole = "it should be a whole number"
+    assert refused(port=65536) == f"--port = 65536 is not allowed: {whole} from 0 to 65535."
+    assert f"k.toml: port = 'x' is not allowed: {whole} from 0 to 65535." in refused(toml("port = 'x'\n"))
+    assert refused(http_port="x") == f"--http-port = 'x' is not allowed: {whole} from 0 to 65535."
+    assert refused(retention_ms="7d") == f"--retention-ms = '7d' is not allowed: {whole} of at least -1."
+    assert refused(auto_create_topics="x") == "--auto-create-topics = 'x' is not allowed: it should be true or false."
     monkeypatch.setenv("KETCH_FSYNC", "maybe")
     assert refused() == "KETCH_FSYNC = 'maybe' is not allowed: it should be 'always', 'everysec' or 'no'."
 

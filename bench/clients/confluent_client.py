@@ -25,7 +25,7 @@ def produce(server: str, topic: str, count: int, size: int, partitions: int = 1)
             "bootstrap.servers": server,
             "queue.buffering.max.messages": 500_000,
             "error_cb": failed.append,
-            # Reports of the records that were stored cost more than sending them; those of the others count.
+            # Reports of stored records take more time than sending them; only those of failed records are needed.
             "delivery.report.only.error": True,
         }
     )
@@ -54,7 +54,7 @@ def consume(
         "bootstrap.servers": server,
         "group.id": group or "bench",
         "enable.auto.commit": False,
-        # Default 1000: with a full queue the client itself pauses for a second, and any faster server measures alike.
+        # With the default of 1000 a client with a full queue pauses for a second, whatever the server.
         "fetch.queue.backoff.ms": 10,
     }
     if group:
@@ -92,7 +92,7 @@ def _wait_first(consumer: Consumer) -> int:
 
 
 def commit(server: str, topic: str, count: int, group: str) -> float:
-    """Seconds of `count` synchronous commits, one behind the other."""
+    """Seconds of `count` synchronous commits, one after the other."""
     consumer = Consumer({"bootstrap.servers": server, "group.id": group, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)  # finds the coordinator

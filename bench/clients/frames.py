@@ -1,4 +1,4 @@
-"""Kafka requests for the many connections that a client library would spend too much on (Kafka's protocol guide).
+"""Kafka requests as bytes, for thousands of connections, where a client library would use too much CPU and memory.
 
 Frames are bytes with their length in front, ready to be sent.
 """

@@ -1,4 +1,4 @@
-"""A group's member for as long as it lives: prints a line of JSON for each assignment and each record's partition.
+"""A member of a consumer group until it is killed: prints JSON lines, for each assignment and each record's partition.
 
 Argument: JSON with `server`, `topic`, `group`, `session` (ms), `heartbeat` (ms).
 """

@@ -60,7 +60,7 @@ async def main() -> None:
 
 
 async def _send(made: list[_Producer], frame: bytes) -> None:
-    """One after the other, evenly over the period."""
+    """Sends a record on each connection in turn, evenly over the period."""
     loop = asyncio.get_running_loop()
     begin, sent = loop.time(), 0
     while True:

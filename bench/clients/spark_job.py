@@ -25,10 +25,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-# Records that are passed over, for a query starts slowly, and that count, of either topic.
+# Records of either topic that are not counted, because a query starts slowly, and that are.
 _PACED, _SPACED = (50, 150), (10, 30)
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
-# docs/spark.md, "Latency". Set while a session runs, the second wants its own names and no cache.
+# docs/spark.md, "Latency". In a running session the second setting needs names of its own and no cache.
 _FAST_CHECKPOINTS = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -95,7 +95,7 @@ class Job:
         return writer.mode("append").option("topic", self.options["sink"]).save
 
     def latency(self, topic: str, name: str, early: int, count: int) -> list[float]:
-        """ms from the sending of each record to the moment that a foreachBatch function has it."""
+        """ms from sending each record until a foreachBatch function has it."""
         found: list[float] = []
 
         def sink(frame: DataFrame, _: int) -> None:
@@ -107,7 +107,7 @@ class Job:
         writer = stream.writeStream.option("checkpointLocation", str(self.directory / f"{name}.checkpoint"))
         query = writer.foreachBatch(sink).start()
         while len(found) < early + count and not query.awaitTermination(0.1):
-            pass  # it raises what the query did
+            pass  # raises the query's error
         query.stop()
         return found[early:]
 
@@ -128,9 +128,10 @@ class Job:
 
     def archive(self, topic: str) -> Callable[[], None]:
         """What `ketch archive run --once` does once its session is there."""
-        from ketch.spark.archive_job import Plan, start
-        from ketch.spark.archive_options import Job as ArchiveJob
-        from ketch.spark.connection import Server
+        from ketch.archive.options import Job as ArchiveJob
+        from ketch.archive.options import Plan
+        from ketch.archive.session import start
+        from ketch.store.blocking import Server
 
         where = self.options["archive"]
         job = ArchiveJob(Server(where["redis"]), "korvet", "ketch", where["data_dir"], (topic,), 2)

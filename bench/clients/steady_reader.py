@@ -1,7 +1,7 @@
 """Reads a partition from its beginning at a steady rate, again and again; "ready" with the first record.
 
 Argument: JSON with `server`, `topic`, `count`, the partition's records, and `rate`, of them a second. Ends when stdin
-closes, with 1 where it was further behind that rate than a second.
+closes, with 1 where it fell more than a second behind that rate.
 """
 
 from __future__ import annotations

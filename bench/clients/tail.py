@@ -36,7 +36,7 @@ def read_each(consumers: list[Consumer], count: int) -> None:
                 del left[consumer]
         if time.monotonic() > deadline:
             sys.exit(f"{len(left)} consumers wait for records")
-        time.sleep(0.01)  # consume() in turn: none of them may wait for long
+        time.sleep(0.01)  # the consumers take turns: none may wait for long
 
 
 if __name__ == "__main__":

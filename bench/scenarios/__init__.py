@@ -1,9 +1,9 @@
-"""What is measured, in the order of the report."""
+"""All scenarios, in the order of the details page."""
 
 from __future__ import annotations
 
-from bench.model import Scenario
 from bench.scenarios.backlog import Backlog
+from bench.scenarios.base import Scenario
 from bench.scenarios.crowd import Fanout, Idle, Slow
 from bench.scenarios.groups import Groups
 from bench.scenarios.latency import Latency

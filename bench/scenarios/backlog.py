@@ -1,4 +1,4 @@
-"""Whether a long stream is any slower at its end than an empty one."""
+"""Whether producing and consuming at the end of a long stream is slower than with an empty one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from bench import tools
 from bench.contestants import Ketch, Server
-from bench.model import BenchError, Run, Sample, Scenario, Target
+from bench.model import BenchError, Run, Sample, Target
 from bench.processes import settle
+from bench.scenarios.base import Scenario
 from bench.scenarios.throughput import timed
 
 BACKLOGS = (0, 1_000_000, 10_000_000)
@@ -19,37 +20,37 @@ _CHUNK = 1_000_000
 _REWRITE_SECONDS = 60.0
 
 
-def behind(verb: str, backlog: int) -> str:
-    return f"{verb} behind {backlog // 1_000_000} million" if backlog else f"{verb} behind nothing"
+def after(verb: str, backlog: int) -> str:
+    return f"{verb} after {backlog // 1_000_000} million records" if backlog else f"{verb} with an empty stream"
 
 
 class Backlog(Scenario):
-    """A topic for each length, filled in the first round; then they take turns, as many as there are rounds."""
+    """A topic for each length, filled in the first round; there they take as many turns as there are rounds."""
 
     name: ClassVar[str] = "backlog"
     title: ClassVar[str] = "Backlog"
     note: ClassVar[str] = (
-        f"{_RECORDS['ketch']:,} records of 100 bytes (batch layout: {_RECORDS['ketch-batch']:,}) through kcat onto "
-        "streams that hold none, 1 million and 10 million; then confluent-kafka reads what was added. The streams are "
-        "filled once, in the first round, and take turns there with a new empty one: a turn counts as a round."
+        f"kcat sends {_RECORDS['ketch']:,} records of 100 bytes (batch layout: {_RECORDS['ketch-batch']:,}) to streams "
+        "that hold none, 1 million and 10 million; then confluent-kafka reads what was added. The long streams are "
+        "filled once, in the first round. There they take turns with new empty streams, and a turn counts as a round."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
     quick: ClassVar[bool] = False
     targets: ClassVar[tuple[Target, ...]] = tuple(
-        Target(contestant, "rate", least=0.9, loads=behind(verb, BACKLOGS[-1]), to_load=behind(verb, 0))
+        Target(contestant, "rate", least=0.9, loads=after(verb, BACKLOGS[-1]), to_load=after(verb, 0))
         for contestant in contestants
         for verb in ("produce", "consume")
     )
 
     def labels(self, contestant: str) -> list[str]:
-        return [f"{behind(verb, backlog)}/kcat" for verb in ("produce", "consume") for backlog in BACKLOGS]
+        return [f"{after(verb, backlog)}/kcat" for verb in ("produce", "consume") for backlog in BACKLOGS]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         if run.round:
             return
         for backlog in BACKLOGS:
             server.create(f"backlog-{backlog}")
-            _fill(server, f"backlog-{backlog}", run.count(backlog), run)
+            fill(server, f"backlog-{backlog}", run.count(backlog), run)
         settle(server.pid, _REWRITE_SECONDS)
         for turn in range(run.rounds):
             for backlog in BACKLOGS if turn % 2 == 0 else BACKLOGS[::-1]:
@@ -57,17 +58,18 @@ class Backlog(Scenario):
                 if not backlog:
                     server.create(topic)
                 produced, consumed = _once(server, topic, run.count(_RECORDS[server.name]))
-                yield Sample(behind("produce", backlog), "kcat", "rate", produced, turn)
-                yield Sample(behind("consume", backlog), "kcat", "rate", consumed, turn)
+                yield Sample(after("produce", backlog), "kcat", "rate", produced, turn)
+                yield Sample(after("consume", backlog), "kcat", "rate", consumed, turn)
         empty = (f"empty-{turn}" for turn in range(run.rounds))
         server.delete(*(f"backlog-{backlog}" for backlog in BACKLOGS), *empty)
 
 
-def _fill(server: Server, topic: str, count: int, run: Run) -> None:
+def fill(server: Server, topic: str, count: int, run: Run) -> None:
+    """Puts `count` records of 100 bytes into partition 0, or the part of them that a quick run takes."""
     chunk = run.count(_CHUNK)
     for _ in range(count // chunk):
         if isinstance(server, Ketch) and not server.topic_configs:
-            # The record layout's entries, without a broker and so much sooner.
+            # The same entries as a broker would write, in less time.
             tools.raw(server, "produce", f"korvet:stream:{topic}:0", chunk, 100)
         else:
             tools.kcat_produce(server.kafka, topic, 100, chunk)

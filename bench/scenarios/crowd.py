@@ -1,4 +1,4 @@
-"""Many clients at once: readers of one partition's end, connections that do nothing, producers that do little."""
+"""Many clients at once: consumers at the end of one partition, idle connections, slow producers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from confluent_kafka import Producer
 
 from bench import tools
 from bench.contestants import Ketch, Server
-from bench.model import BenchError, Run, Sample, Scenario, Target
+from bench.model import BenchError, Run, Sample, Target
 from bench.processes import resident, settle, tree, watch
+from bench.scenarios.base import Scenario
 
 _TAILS, _BATCHES = 100, 200
 _BATCH_SECONDS = 0.02
@@ -20,13 +21,14 @@ _READS = ("xrange", "xrevrange", "xread", "xreadgroup")
 
 
 class Fanout(Scenario):
-    """Batches, one behind the other, that a hundred waiting consumers get."""
+    """Single batches, each of which a hundred waiting consumers read."""
 
     name: ClassVar[str] = "fanout"
     title: ClassVar[str] = "Tail consumers"
     note: ClassVar[str] = (
-        f"{_TAILS} confluent-kafka consumers wait at the end of one partition; a batch of one record every 20 ms. "
-        "Reads are XRANGE and its like as Valkey's INFO commandstats counts them, CPU the server's."
+        f"{_TAILS} confluent-kafka consumers wait at the end of one partition, to which a batch of one record is sent "
+        "every 20 ms. Reads are calls of XRANGE, XREVRANGE, XREAD and XREADGROUP in Valkey's INFO commandstats; CPU is "
+        "the server's."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     targets: ClassVar[tuple[Target, ...]] = (
@@ -74,13 +76,13 @@ _OTHER_FILES = 1000
 
 
 class Idle(Scenario):
-    """On a broker of its own: one that had more memory before would hide what connections take."""
+    """On a broker of its own: one that has freed memory before would give it to the connections unseen."""
 
     name: ClassVar[str] = "idle"
     title: ClassVar[str] = "Idle connections"
     note: ClassVar[str] = (
-        "Connections that asked for ApiVersions once and then stay: resident memory of broker and store with them, "
-        "less that without them."
+        "Each connection sends one ApiVersions request and stays open. The figure is the resident memory of broker and "
+        "store with the connections less that without them, for each connection."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch",)
     targets: ClassVar[tuple[Target, ...]] = (Target("ketch", "bytes", most=25.0),)
@@ -93,7 +95,8 @@ class Idle(Scenario):
         count = run.count(_IDLE, 2000)
         if limit < count:
             raise BenchError(f"{count} connections need as many open files, of which ulimit -n allows {limit}")
-        with Ketch("--max-connections", str(_IDLE + _OTHER_FILES)) as own:
+        assert isinstance(server, Ketch)
+        with type(server)("--max-connections", str(_IDLE + _OTHER_FILES)) as own:
             settle(own.pid)
             before = resident(tree(own.pid))
             with tools.background("connections", server=own.kafka, count=count):
@@ -107,13 +110,13 @@ _ALONE, _CROWDED = "100 B, alone", f"100 B, beside {_SLOW:,} producers"
 
 
 class Slow(Scenario):
-    """One busy pair with and without them."""
+    """The latency of one producer and one consumer, alone and beside many slow producers."""
 
     name: ClassVar[str] = "slow"
     title: ClassVar[str] = "Slow producers beside a busy pair"
     note: ClassVar[str] = (
-        f"EndToEndLatency alone, and while {_SLOW:,} connections each send a record of 100 bytes a second (acks=all); "
-        "their program shares the cores too."
+        f"EndToEndLatency alone, then while {_SLOW:,} connections each send a record of 100 bytes a second (acks=all). "
+        "The program that holds these connections shares the cores."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     quick: ClassVar[bool] = False

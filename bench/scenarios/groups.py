@@ -1,4 +1,4 @@
-"""What a consumer group costs, and how soon it gets over a member's death."""
+"""Throughput of a consumer group, synchronous commits, and the time to take over from a killed member."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from confluent_kafka import Producer
 
 from bench import tools
 from bench.contestants import Server
-from bench.model import BenchError, Run, Sample, Scenario, Target
+from bench.model import BenchError, Run, Sample, Target
 from bench.processes import settle
+from bench.scenarios.base import Scenario
 
 _RECORDS = 1_000_000
 _COMMITS = 1500
@@ -32,11 +33,12 @@ class Groups(Scenario):
     name: ClassVar[str] = "groups"
     title: ClassVar[str] = "Consumer groups"
     note: ClassVar[str] = (
-        "confluent-kafka from the first record to the last: by assignment, then as a group that commits four times a "
-        "second. Commits one behind the other on one connection. Two members of a group with two partitions "
-        f"(session.timeout.ms {_SESSION}, heartbeat.interval.ms {_HEARTBEAT}); one is killed, and the time runs until "
-        "the other has a record of its partition. A member dies up to a heartbeat's interval behind its last "
-        "heartbeat, so takeovers differ by that much: within 5 % counts as no slower."
+        "confluent-kafka reads with assigned partitions, then as a group that commits four times a second; timed "
+        "from the first record to the last. Synchronous commits: one after the other on one connection. kill -9: "
+        f"two members of a group share two partitions (session.timeout.ms {_SESSION}, heartbeat.interval.ms "
+        f"{_HEARTBEAT}). One is killed; the time ends when the other has read a record of its partition. Up to a "
+        "heartbeat interval has passed since the killed member's last heartbeat, so times differ by that much: "
+        "within 5 % counts as equal."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     targets: ClassVar[tuple[Target, ...]] = (
@@ -118,7 +120,7 @@ def _feeding(server: Server, topic: str) -> Iterator[None]:
 
 
 class _Member:
-    """A process of group_member and what it has said."""
+    """A process of bench/clients/group_member.py and the assignments and records it has reported."""
 
     def __init__(self, server: Server, topic: str) -> None:
         options = {"server": server.kafka, "topic": topic, "group": topic}

@@ -1,4 +1,4 @@
-"""How long a record takes: to be acknowledged at a steady rate, and from a producer to a consumer."""
+"""Latency of a record: from send to acknowledgement at a steady rate, and from a producer to a consumer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from bench import tools
 from bench.contestants import Server
-from bench.model import Run, Sample, Scenario, Target
+from bench.model import Run, Sample, Target
 from bench.processes import settle
+from bench.scenarios.base import Scenario
 
 _RATE = 10_000  # records per second
 _PERCENTILES = ("p50", "p99", "p99.9")
@@ -17,29 +18,31 @@ ALONE = "100 B, one at a time"
 
 
 class Latency(Scenario):
-    """Java's own tools, which count and sort every record's time."""
+    """Kafka's own Java tools, and a Python client at the same rate."""
 
     name: ClassVar[str] = "latency"
     title: ClassVar[str] = "Latency"
     note: ClassVar[str] = (
-        "ProducerPerformance at a steady rate with acks=all: percentiles of what follows its warm-up; it counts whole "
-        "milliseconds, and ratios take anything below one as one. EndToEndLatency: acks=all, each record read by a "
-        "consumer before the next is sent."
+        "10,000 records/s: ProducerPerformance at a steady rate with acks=all; the percentiles leave out its warm-up. "
+        "One at a time: EndToEndLatency with acks=all, which sends a record when the consumer has read the one before. "
+        "Both count whole milliseconds; ratios take a number below one as one. Client confluent: the same steady rate "
+        "from a Python program with linger.ms=0 and, as the Java client has them, batches of 16 KB and five requests "
+        "in flight."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     targets: ClassVar[tuple[Target, ...]] = tuple(
         target
         for contestant in ("ketch", "ketch-batch")
         for target in (
-            *(Target(contestant, name, most=1.0, loads=STEADY, to="kafka") for name in _PERCENTILES),
-            Target(contestant, "p99", most=10.0, loads=STEADY),
+            *(Target(contestant, name, most=1.0, loads=STEADY, clients="java", to="kafka") for name in _PERCENTILES),
+            Target(contestant, "p99", most=10.0, loads=STEADY, clients="java"),
             Target(contestant, "p50", most=0.99, loads=ALONE),
             Target(contestant, "p99", most=1.0, loads=ALONE, to="kafka"),
         )
     )
 
     def labels(self, contestant: str) -> list[str]:
-        return [f"{STEADY}/java", f"{ALONE}/java"]
+        return [f"{STEADY}/java", f"{STEADY}/confluent", f"{ALONE}/java"]
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         server.create("latency-steady", "latency-alone")
@@ -47,6 +50,12 @@ class Latency(Scenario):
             warm, count = run.count(4 * _RATE, 2 * _RATE), run.count(6 * _RATE, 3 * _RATE)
             found = tools.producer_performance(server.kafka, "latency-steady", 1000, count, _RATE, warm)
             yield from (Sample(STEADY, "java", name, found[name]) for name in _PERCENTILES)
+        if run.wants(f"{STEADY}/confluent"):
+            settle(server.pid)
+            counts = {"rate": _RATE, "warm": run.count(4 * _RATE), "count": run.count(6 * _RATE)}
+            options = {"server": server.kafka, "topic": "latency-steady", "size": 1000, **counts}
+            found = tools.python("steady_producer", **options)
+            yield from (Sample(STEADY, "confluent", name, found[name]) for name in _PERCENTILES)
         if run.wants(f"{ALONE}/java"):
             settle(server.pid)
             found = tools.end_to_end(server.kafka, "latency-alone", run.count(2500, 1000), 100)

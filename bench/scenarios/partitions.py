@@ -1,4 +1,4 @@
-"""One topic with many partitions: through all of them, what clients ask about them, and waiting on them."""
+"""One topic with many partitions: producing, consuming, metadata, and waiting consumers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from bench import tools
 from bench.contestants import Server
-from bench.model import Run, Sample, Scenario, Target
+from bench.model import Run, Sample, Target
 from bench.processes import settle, watch
+from bench.scenarios.base import Scenario
 
 _RECORDS = {1: 300_000, 100: 300_000, 1000: 150_000}
 PARTITIONS = tuple(_RECORDS)
@@ -26,14 +27,15 @@ def partitioned(what: str, partitions: int) -> str:
 
 
 class Partitions(Scenario):
-    """A topic each for one, a hundred and a thousand."""
+    """A topic with one partition, one with a hundred, one with a thousand."""
 
     name: ClassVar[str] = "partitions"
     title: ClassVar[str] = "Many partitions"
     note: ClassVar[str] = (
-        "confluent-kafka sends records of 100 bytes to all partitions in turn and reads them all, assigned; metadata "
-        "is one Metadata request for the topic, the median of 20. Waiting: the Java console consumer on all partitions "
-        f"with nothing to read, fetch.max.wait.ms={_POLL}: the server's CPU per fetch, less what it takes without it."
+        "confluent-kafka sends records of 100 bytes to all partitions in turn and reads them with all partitions "
+        f"assigned. Metadata: one Metadata request for the topic, the median of {_ASKED}. Waiting: the Java console "
+        f"consumer reads all partitions, which hold nothing new (fetch.max.wait.ms={_POLL}). The figure is the "
+        "server's CPU for each fetch, less what the server uses without the consumer."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     quick: ClassVar[bool] = False
@@ -77,7 +79,7 @@ def _through(server: Server, topic: str, partitions: int, count: int) -> Iterato
 
 
 def _metadata(server: Server, topic: str) -> float:
-    """Milliseconds."""
+    """Milliseconds of a Metadata request, the median."""
     admin = server.admin()
     admin.list_topics(topic, timeout=30)
     took = []
@@ -107,7 +109,7 @@ def _waiting(server: Server, topic: str) -> float:
 
 
 def _share(server: Server) -> float:
-    """Of a core, over a while."""
+    """The server's CPU time as a share of one core."""
     with watch(server.pid) as usage:
         time.sleep(_POLL_SECONDS)
     return usage.cpu / usage.seconds

@@ -1,4 +1,4 @@
-"""The pipeline beside Spark's own: source, sink, archive; and what reading archived records back costs."""
+"""Spark: Ketch's source, sink and archive beside Spark's own Kafka connector, and fetches of archived records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from confluent_kafka import Producer
 
 from bench import tools
 from bench.contestants import Ketch, Server
-from bench.model import BenchError, Run, Sample, Scenario, Target, Unavailable
+from bench.model import BenchError, Run, Sample, Target, Unavailable
 from bench.processes import settle
+from bench.scenarios.base import Scenario
 from bench.spark_kafka import VERSION, SparkKafka, spark_kafka
 
 _RECORDS, _WARM, _ROWS = 1_000_000, 100_000, 300_000
@@ -44,25 +45,27 @@ _PATIENCE = 300.0
 
 
 class Spark(Scenario):
-    """On a broker of its own, whose archived records leave Redis soon."""
+    """On a broker of its own, which soon trims archived records from Redis."""
 
     name: ClassVar[str] = "spark"
     title: ClassVar[str] = "Spark and the archive"
     note: ClassVar[str] = (
-        f"`local[2]`, {_RECORDS:,} records of 100 bytes in two partitions, {_ROWS:,} rows written: Ketch's data source "
-        f"under PySpark 4.3, Spark's own Kafka source and sink {VERSION} under PySpark {VERSION}. Every load runs once "
-        "with fewer records in the same session before it counts; Trigger.AvailableNow, from start to termination. The "
-        "archive is `ketch archive`'s stream; Spark's Parquet sink gets the same records through Ketch's source. "
-        "Fetches: confluent-kafka reading one partition, before and after its records went to the archive. "
-        f"Record to foreachBatch: {_PACE} records/s, one at a time, by XADD (redis-py) or by a Kafka producer without "
-        "linger, until a query without trigger interval has collected them, in the session of the loads before; with "
-        f"Spark's defaults, so too for {_SELDOM} records/s, each of which finds the query idle, and with the settings "
-        "under Latency in docs/spark.md. Tail: confluent-kafka sends a record every 5 ms and waits for it, while "
-        "another consumer reads one partition from the archive, or from a second broker and its Redis; "
-        f"{_TAIL_TURNS} turns of {_TAILED} records each count as one."
+        f"Spark runs as `local[2]` and reads {_RECORDS:,} records of 100 bytes from two partitions, or writes "
+        f"{_ROWS:,} rows. Ketch's data source runs under PySpark 4.3, Spark's own Kafka source and sink {VERSION} "
+        f"under PySpark {VERSION}. Each load first runs with fewer records in the same session, uncounted. Streams "
+        "use Trigger.AvailableNow and are timed from start to termination. The archive is the stream of `ketch "
+        "archive`; Spark's Parquet sink gets the same records from Ketch's source. Fetches: confluent-kafka reads "
+        f"one partition before and after its records were archived. Record to foreachBatch: {_PACE} records/s, one "
+        "at a time, sent by XADD (redis-py) or by a Kafka producer without linger, until a query without a trigger "
+        f"interval has collected them. It runs with Spark's defaults; with {_SELDOM} records/s, where each record "
+        "finds the query idle; and with the settings of "
+        '"Latency" in docs/spark.md. Tail: confluent-kafka sends a record every 5 ms to a waiting consumer, alone, or '
+        "while another consumer reads one partition from the archive, or from a second broker and its Redis; "
+        f"{_TAIL_TURNS} turns of {_TAILED} records each count as one measurement."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     quick: ClassVar[bool] = False
+    trees: ClassVar[bool] = False  # Ketch's data source runs in this process's environment
     targets: ClassVar[tuple[Target, ...]] = (
         *(
             target
@@ -85,7 +88,7 @@ class Spark(Scenario):
             return [f"{load}/spark" for load in (_SOURCE, _SINK, _LATENCY)]
         queries, fetches = list(_OF.values()), [_HOT, _COLD]
         if contestant == "ketch":
-            queries += _OF_LATENCY.values()  # XADD knows no batches
+            queries += _OF_LATENCY.values()  # an XADD makes no batch
             fetches += _OF_TAIL
         return [*(f"{load}/spark" for load in queries), *(f"{load}/confluent" for load in fetches)]
 
@@ -144,7 +147,7 @@ def _xadds(server: Ketch, topic: str, pace: int) -> contextlib.AbstractContextMa
 
 
 def _paced(send: Callable[[int, bytes], object], pace: int) -> contextlib.AbstractContextManager[None]:
-    """Sends records whose values are the time, ns, to one partition after the other."""
+    """Sends records to the partitions in turn; the value is the time in ns."""
     partitions = itertools.cycle(range(_PARTITIONS))
     return tools.meanwhile(lambda: send(next(partitions), b"%d" % time.time_ns()), 1 / pace)
 
@@ -169,7 +172,7 @@ def _fetch(server: Server, count: int) -> float:
 
 
 def _tail(server: Ketch, run: Run) -> Iterator[Sample]:
-    """A tail consumer's latency with nobody beside it, and with readers of old records."""
+    """A tail consumer's latency alone, and beside a reader of old records."""
     found: dict[str, list[float]] = {load: [] for load in _OF_TAIL}
     with type(server)() as other:
         for one in (server, other):
@@ -195,7 +198,7 @@ def _tail(server: Ketch, run: Run) -> Iterator[Sample]:
 
 
 def _await_trimmed(server: Ketch) -> None:
-    """XTRIM leaves part of a node."""
+    """Waits until Redis holds few archived records; an approximate XTRIM leaves those of one node."""
     deadline, store = time.monotonic() + _TRIM_SECONDS, server.store()
     while store.xlen("korvet:stream:source:0") > 1000:
         if time.monotonic() > deadline:

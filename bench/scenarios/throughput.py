@@ -1,4 +1,4 @@
-"""Records in and out of one partition, by size, compression and client; what the server spends on them."""
+"""Throughput of one partition by record size, compression and client; the server's CPU and memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from bench import tools
 from bench.contestants import Ketch, Server
-from bench.model import BenchError, Run, Sample, Scenario, Target
+from bench.model import BenchError, Run, Sample, Target
 from bench.processes import settle, watch
+from bench.scenarios.base import Scenario
 
 _COUNTS = {100: 1_000_000, 1000: 200_000, 10_000: 30_000}  # records: about a second
 _FEWER = {  # where a client takes longer
@@ -21,7 +22,7 @@ _FEWER = {  # where a client takes longer
 _SHOWN = {100: "100 B", 1000: "1 KB", 10_000: "10 KB"}
 _CODECS = ("lz4", "zstd")
 _CONSUMERS = 4
-_WARM_UP = 4  # ProducerPerformance warms up with this part of the records, beside them
+_WARM_UP = 4  # ProducerPerformance first sends a quarter as many records, uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +61,18 @@ _RAW = {"to": "valkey", "to_client": "raw"}
 
 
 class Throughput(Scenario):
-    """Every load on a topic of its own, which goes when it was read."""
+    """Each load has a topic of its own, deleted after it was consumed."""
 
     name: ClassVar[str] = "throughput"
     title: ClassVar[str] = "Produce and consume"
     note: ClassVar[str] = (
-        "One partition. raw: one C program on Valkey's unix socket, `XADD` of the fields that Ketch writes with 10,000 "
-        "in flight, `XRANGE COUNT 5000` page by page. kcat: `kcat -P -l FILE` and `kcat -C`, from start to exit. java: "
-        "ProducerPerformance (after a warm-up) and ConsumerPerformance, as they time themselves. confluent: a Python "
-        "program, from its first record to its last (fetch.queue.backoff.ms=10: the default second is a pause of the "
-        "client's). 4 consumers: four kcat, each on a partition of its own. CPU and "
-        "memory are those of the server's processes (broker and store); the page cache that holds Kafka's log is not "
-        "in its memory, Valkey's log is."
+        "One partition. raw: a C program on Valkey's unix socket sends `XADD` with the fields that Ketch writes, "
+        "10,000 in flight, and reads with `XRANGE COUNT 5000`, page by page. kcat: `kcat -P -l FILE` and `kcat -C`, "
+        "from the program's start to its exit. java: ProducerPerformance (after a warm-up) and ConsumerPerformance, "
+        "by their own clocks. confluent: a Python program with confluent-kafka, from its first record to its last. "
+        "It sets fetch.queue.backoff.ms=10, because with the default the client itself pauses for a second. 4 "
+        "consumers: four kcat, each on a partition of its own. CPU and memory are those of the server's processes, "
+        "broker and store. Valkey's log is in its memory; Kafka's is in the page cache, which does not count."
     )
     contestants: ClassVar[tuple[str, ...]] = ("valkey", "ketch", "ketch-batch", "kafka")
     targets: ClassVar[tuple[Target, ...]] = (
@@ -126,7 +127,7 @@ class Throughput(Scenario):
 
 
 def _one(server: Server, load: Load, topic: str, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
-    """What produces and what consumes; each gives records per second."""
+    """Two functions: one produces, one consumes; each returns records per second."""
     at, size = server.kafka, load.size
     if load.client == "raw":
         assert isinstance(server, Ketch)

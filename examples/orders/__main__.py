@@ -31,6 +31,7 @@ def main() -> int:
     console = Console()
     try:
         services.require_java()
+        services.require_packages()
         home = _home(arguments.data_dir)
         console.print(f"directory {home}", highlight=False)
         with ExitStack() as stack:
@@ -126,7 +127,7 @@ def _declarative(
 
 
 def _report(tables: Tables, left_out: dict[str, int], bootstrap: str, home: Path, console: Console) -> None:
-    from examples.orders import report
+    from examples.orders import chart, report
 
     revenue = report.revenue_rows(report.consume(bootstrap, "revenue"))
     dead = report.dead_reasons(report.consume(bootstrap, "orders.dead-letter"))
@@ -134,7 +135,7 @@ def _report(tables: Tables, left_out: dict[str, int], bootstrap: str, home: Path
     lines = {f"dead letters: {reason}": count for reason, count in sorted(dead.items())}
     lines |= {names[what]: count for what, count in left_out.items()}
     report.show(console, report.tables(tables, revenue), lines)
-    report.save_chart(home / "revenue.svg", revenue)
+    chart.save(home / "revenue.svg", revenue)
     (home / "left-out.json").write_text(json.dumps({"dead": dead, **left_out}))
     console.print(f"chart {home / 'revenue.svg'}", highlight=False, soft_wrap=True)
 

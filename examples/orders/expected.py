@@ -29,7 +29,7 @@ class Figures:
 
 
 def expected(waves: Iterable[list[Record]], customers: Iterable[Record]) -> Figures:
-    """The figures. The watermark moves behind a wave, as the pipeline has done all of it before the next one comes."""
+    """The figures. The watermark advances after each wave: the pipeline finishes one before the next is produced."""
     figures, known, seen = Figures(), _latest(customers), set[str]()
     watermark = newest = None
     for wave in waves:

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 WAVES = 4
 SPAN = timedelta(minutes=10)  # of a wave
-DELAY = SPAN  # of the watermark: an order may come as late as this behind the newest one
+DELAY = SPAN  # of the watermark: an order may be this much older than the newest one
 _LATE = timedelta(minutes=25)  # well past it
 _BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -63,7 +63,7 @@ def waves(orders: int, seed: int) -> Iterator[list[Record]]:
 
 
 def customer_count(orders: int) -> int:
-    """How many customers there are for so many orders."""
+    """How many customers there are for `orders` orders."""
     return max(20, orders // 15)
 
 
@@ -104,18 +104,18 @@ def produce(bootstrap: str, topic: str, records: list[Record]) -> None:
     """Sends records and waits until the broker has them all."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
     failures: list[str] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
     for record in records:
         while True:
             try:
-                producer.produce(topic, record.value, record.key, on_delivery=lambda error, _: _note(error, failures))
+                producer.produce(topic, record.value, record.key, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.1)
     producer.flush()
     if failures:
         raise RuntimeError(f"{len(failures)} records of {topic} were not written: {failures[0]}.")
-
-
-def _note(error: object, failures: list[str]) -> None:
-    if error is not None:
-        failures.append(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -39,6 +40,12 @@ def require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (home and os.access(Path(home) / "bin" / "java", os.X_OK))):
         raise Failure("Spark needs Java 17 or later: install a JRE (openjdk-17-jre-headless), or set JAVA_HOME.")
+
+
+def require_packages() -> None:
+    """Raises Failure where a package of the job or its chart is missing, before the run rather than at its end."""
+    if missing := [name for name in ("pyspark", "pyiceberg", "matplotlib") if importlib.util.find_spec(name) is None]:
+        raise Failure(f"{' and '.join(missing)} missing: run make pipeline, or pip install 'ketch[charts,spark]'.")
 
 
 @contextmanager

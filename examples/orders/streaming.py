@@ -78,7 +78,7 @@ class Job:
         self._start("tables", self._stream("orders.clean,revenue").writeStream.foreachBatch(self._split))
 
     def process_all(self) -> None:
-        """Waits until everything that is in `orders` now has gone all the way."""
+        """Waits until all queries have processed the records that are in `orders` now."""
         for query in self.queries:
             query.processAllAvailable()
 

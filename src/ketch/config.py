@@ -10,14 +10,16 @@ import os
 import socket
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
+from annotated_types import Ge, Le
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from ketch.errors import ConfigError
+from ketch.similar import hint
 
 _LAST_PORT = 65535
 Port = Annotated[int, Field(ge=0, le=_LAST_PORT)]
@@ -29,7 +31,7 @@ WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 
 
 class Settings(BaseSettings):
-    """Everything `ketch serve` can be told. Times are milliseconds, sizes bytes."""
+    """All settings of `ketch serve`. Times are milliseconds, sizes bytes."""
 
     model_config = SettingsConfigDict(env_prefix="KETCH_", env_ignore_empty=True, extra="forbid", frozen=True)
 
@@ -114,7 +116,7 @@ class Settings(BaseSettings):
             raise ConfigError(_sentence(error, config, flags)) from None
 
     def advertised(self, port: int) -> tuple[str, int]:
-        """Host and port that clients are told, `port` being the one listened on."""
+        """Host and port that clients connect to; `port` is the one that the broker listens on."""
         host = self.advertised_host or (socket.gethostname() if self.host in WILDCARD_HOSTS else self.host)
         return host, self.advertised_port or port
 
@@ -162,16 +164,13 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def _sentence(error: ValidationError, config: Path | None, flags: Mapping[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
-        return f"{message}."
+        return f"{_message(first)}."
     key = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
-        near = get_close_matches(key, Settings.model_fields, 1)
-        hint = f" (did you mean {near[0]}?)" if near else f"; the settings are {', '.join(Settings.model_fields)}"
-        return f"{config}: unknown setting {key}{hint}."
-    message = message.replace("Input should", "it should")
-    return f"{_source(key, config, flags)} = {first['input']!r} is not allowed: {message}."
+        near = hint(key, Settings.model_fields, 0.6) or f"; the settings are {', '.join(Settings.model_fields)}"
+        return f"{config}: unknown setting {key}{near}."
+    return f"{_source(key, config, flags)} = {first['input']!r} is not allowed: {_should_be(key, first)}."
 
 
 def _source(key: str, config: Path | None, flags: Mapping[str, Any]) -> str:
@@ -180,3 +179,49 @@ def _source(key: str, config: Path | None, flags: Mapping[str, Any]) -> str:
         return "--" + key.replace("_", "-")
     variable = f"KETCH_{key.upper()}"
     return variable if os.environ.get(variable) else f"{config}: {key}"
+
+
+def _should_be(key: str, details: Any) -> str:
+    """Of a number always the whole range, whatever is wrong with the value."""
+    bounds = [bound for bound in _metadata(Settings.model_fields[key]) if isinstance(bound, Ge | Le)]
+    if details["type"] == "value_error" or not bounds:
+        return should_be(details)
+    least = [f"{bound.ge}" for bound in bounds if isinstance(bound, Ge)]
+    most = [f"{bound.le}" for bound in bounds if isinstance(bound, Le)]
+    return f"it should be a whole number {f'from {least[0]} to {most[0]}' if most else f'of at least {least[0]}'}"
+
+
+def _metadata(field: FieldInfo) -> list[Any]:
+    """The constraints on a field, those within `| None` too."""
+    within = [found for kind in get_args(field.annotation) for found in getattr(kind, "__metadata__", ())]
+    nested = [bound for info in within if isinstance(info, FieldInfo) for bound in info.metadata]
+    return [*field.metadata, *within, *nested]
+
+
+# By pydantic's type of error, with the fields of its context
+_SHOULD_BE = {
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "path_type": "a path",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+}
+
+
+def should_be(details: Any) -> str:
+    """What a value should be, by one of the errors in pydantic's ValidationError: "it should be at least 10"."""
+    phrase = _SHOULD_BE.get(details["type"])
+    if phrase is None:
+        return _message(details)
+    return f"it should be {phrase.format(**details.get('ctx', {}))}"
+
+
+def _message(details: Any) -> str:
+    return str(details["msg"]).removeprefix("Value error, ").replace("Input should", "it should")

@@ -1,8 +1,13 @@
-"""Every error that Ketch raises on purpose. Each message is one sentence for whoever meets it."""
+"""The base of all errors that Ketch raises on purpose, and those that cross files. A message is one sentence.
+
+An error that only one package raises and catches stands there, a subclass of KetchError all the same.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import ssl
 
 
 class KetchError(Exception):
@@ -10,8 +15,16 @@ class KetchError(Exception):
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, without the address that asyncio and socket add to its words."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+    """Why the system refused, as a phrase without address and error number: "Connection refused"."""
+    if isinstance(error, ssl.SSLError):  # its errno is OpenSSL's
+        return getattr(error, "verify_message", "") or (error.reason or "TLS failed").lower().replace("_", " ")
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    # asyncio, where a name has several addresses: "Multiple exceptions: [Errno 111] Connect call failed (...), ..."
+    several = re.search(r"\[Errno (\d+)\]", str(error))
+    if several:
+        return os.strerror(int(several[1]))
+    return error.strerror or str(error) or "no answer in time"
 
 
 class ConfigError(KetchError):

@@ -101,3 +101,64 @@ def test_a_killed_broker_comes_back_to_the_group_as_it_was(start_ketch: Callable
         reader.commit()
     for reader in readers:
         reader.close()
+
+
+def test_groups_with_one_client_id_read_the_same_partition(broker: KetchServer, topic: str) -> None:
+    """The second group's consumer starts while the first one reads: the native groups of both follow."""
+    redis, stream = broker.redis(), f"korvet:stream:{topic}:0"
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+    def produce(count: int) -> None:
+        for n in range(count):
+            producer.produce(topic, b"%d" % n, partition=0)
+        assert producer.flush(30) == 0
+
+    def consumer(group: str) -> confluent_kafka.Consumer:
+        config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        made = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, **config})
+        made.subscribe([topic])
+        return made
+
+    def read(consumer: confluent_kafka.Consumer, count: int) -> None:
+        found = 0
+
+        def more() -> bool:
+            nonlocal found
+            found += len(consumer.consume(count - found, 0.1))
+            return found == count
+
+        eventually(more)
+
+    def native(group: str) -> tuple[int, int]:
+        """Deliveries pending, and the lag in records."""
+        rows = {row["name"].decode(): row for row in redis.xinfo_groups(stream)}
+        return (rows[group]["pending"], rows[group]["lag"]) if group in rows else (-1, -1)
+
+    first, second = f"first-{topic}", f"second-{topic}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    produce(10)
+    a = consumer(first)
+    read(a, 10)
+    assert native(first) == (10, 0)
+    b = consumer(second)
+    read(b, 10)
+    a.commit(asynchronous=False)
+    assert native(first) == (0, 0)
+
+    def follows() -> bool:
+        produce(1)
+        read(a, 1)
+        read(b, 1)
+        return native(second)[0] > 0
+
+    eventually(follows)
+    b.commit(asynchronous=False)
+    assert native(second) == (0, 0)
+    a.commit(asynchronous=False)
+    produce(5)
+    read(a, 5)
+    read(b, 5)
+    assert native(first) == native(second) == (5, 0)
+    a.close()
+    b.close()

@@ -65,7 +65,7 @@ def trip(request: pytest.FixtureRequest, broker: KetchServer, topic: str) -> Ite
     trip.consumer.close()
 
 
-@settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=rows)
 def test_round_trip(trip: RoundTrip, records: list[Row]) -> None:
     if records:

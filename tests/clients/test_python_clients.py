@@ -205,12 +205,24 @@ def test_kcat(broker: KetchServer, topic: str, codec: str, storage: str) -> None
     assert entries[1][1][b"header.a"] == b"b"
 
 
+def test_a_transactional_producer_ends_at_once(broker: KetchServer) -> None:
+    """The refusal is final: librdkafka would retry any other answer until the timeout, with _TIMED_OUT."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+    with pytest.raises(confluent_kafka.KafkaException) as refusal:
+        producer.init_transactions(30)
+    error = refusal.value.args[0]
+    assert error.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (error.fatal(), error.retriable()) == (True, False)
+
+
 def test_tail_sees_a_redis_cli_write(broker: KetchServer, topic: str) -> None:
     create(broker, topic)
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
     )
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_END)])
+    # librdkafka looks up OFFSET_END some time after `assign`: it might find the end behind the entry.
+    _, end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 10)
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, end)])
     assert consumer.poll(0.5) is None
 
     def written() -> confluent_kafka.Message | None:
@@ -220,3 +232,35 @@ def test_tail_sees_a_redis_cli_write(broker: KetchServer, topic: str) -> None:
     message = eventually(written)
     assert (message.key(), message.value()) == (None, b"hello")
     consumer.close()
+
+
+def test_a_response_is_never_larger_than_librdkafka_takes(broker: KetchServer, topic: str) -> None:
+    """It drops a connection whose response is larger than receive.message.max.bytes, and asks the same again."""
+    create(broker, topic)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    for n in range(60):
+        producer.produce(topic, bytes((90_000, 40_000, 10, 90_000)[n % 4]), partition=n % PARTITIONS)
+        producer.flush(10)  # so that each is a batch
+    errors: list[confluent_kafka.KafkaError] = []
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "receive.message.max.bytes": 100_512,  # the least that it takes beside fetch.max.bytes
+            "fetch.max.bytes": 100_000,
+            "max.partition.fetch.bytes": 100_000,
+            "message.max.bytes": 100_000,
+            "error_cb": errors.append,
+        }
+    )
+    consumer.assign(
+        [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in range(PARTITIONS)]
+    )
+    found = 0
+    while found < 60:
+        messages = consumer.consume(60, 5)
+        assert messages, errors
+        found += len(messages)
+    consumer.close()
+    assert not errors

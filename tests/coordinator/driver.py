@@ -15,13 +15,11 @@ from ketch.coordinator.events import (
     Join,
     JoinResult,
     Leave,
-    Persist,
     Removed,
-    Reply,
     Sync,
-    Tick,
 )
 from ketch.coordinator.group import Group
+from ketch.coordinator.machine import Persist, Reply, Tick
 from ketch.coordinator.member import GroupConfig, State
 from ketch.coordinator.snapshot import from_fields, to_fields
 
@@ -95,6 +93,7 @@ class Driver:
         waiting = [token for m in group.members.values() for token in (m.join_token, m.sync_token) if token is not None]
         assert sorted(waiting) == sorted(self.open), "whoever is not answered is waited for"
         assert not waiting or group.deadline is not None, "nothing would ever end the wait"
+        assert group.is_idle == (group.deadline is None), "what is not idle is woken"
 
     # -- events in short
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ketch.coordinator.events import Tick
+from ketch.coordinator.machine import Tick
 from ketch.coordinator.member import State
 from ketch.coordinator.snapshot import to_fields
 from tests.coordinator.driver import OK, Driver

@@ -24,16 +24,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from bench.model import Unavailable
 from bench.spark_kafka import spark_kafka
 from ketch.lake.catalog import open_catalog
-from tests.protocol.kafka import Kafka
 from tests.spark.conftest import create
 from tests.support.iceberg_java import jars, missing_tools, rest_catalog
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 
 pytestmark = [
-    pytest.mark.skipif(
-        "KETCH_TEST_ICEBERG_RUNTIME" not in os.environ,
-        reason="KETCH_TEST_ICEBERG_RUNTIME is not set: it fetches a second Spark (400 MB) and takes minutes",
-    ),
+    pytest.mark.long(minutes=3),  # and it fetches a second Spark (400 MB)
     pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools())),
 ]
 

@@ -76,7 +76,7 @@ def test_max_bytes_and_at_least_one(archive: Archive, max_bytes: int) -> None:
         batches = cold.read(0, len(read), max_bytes, 100)
         some = offsets(batches)
         assert some
-        assert len(some) == 1 or sum(len(batch[5]) for batch in batches) <= max_bytes
+        assert len(some) == 1 or sum(len(batch.records) for batch in batches) <= max_bytes
         read += some
     assert read == list(range(30))
 

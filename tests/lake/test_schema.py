@@ -49,7 +49,7 @@ def row(**given: object) -> dict[str, Any]:
 
 
 @given(st.lists(_record, max_size=6), st.integers(0, 3), st.integers(0, 6))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_what_goes_in_comes_out(records: list[dict[str, Any]], start: int, size: int) -> None:
     rows = batch(records)
     times = schema.append_times(rows.column("offset"), 10)

@@ -14,11 +14,11 @@ import pytest
 import redis
 
 from ketch.store.layouts import LAYOUTS
-from ketch.store.offsets import OffsetCodec
+from ketch.store.offsets import OffsetNumbering
 from ketch.wire.pieces import Pieces
-from tests.protocol.groups import Member, assignment, subscription
-from tests.protocol.kafka import DELETE_RECORDS, Kafka, ms, split
 from tests.support.batches import HEADER, batch, record, records
+from tests.support.groups import Member, assignment, subscription
+from tests.support.kafka import DELETE_RECORDS, Kafka, ms, split
 from tests.support.ketch import KetchServer, eventually
 
 FIVE = records([b"0", b"1", b"2", b"3", b"4"])
@@ -323,7 +323,7 @@ def test_what_is_served_does_not_keep_a_much_larger_reply(large: int) -> None:
         for n, data in enumerate(batches)
     ]
     reply = b"*%d\r\n%b" % (len(entries), b"".join(entries))
-    chunk = LAYOUTS["batch"].read(reply, OffsetCodec(), 60_000, False)
+    chunk = LAYOUTS["batch"].read(reply, OffsetNumbering(), 60_000, False)
     served = chunk.served(0, True)
     assert isinstance(served, Pieces)
     assert b"".join(served.pieces)[16:] == batches[0][16:]

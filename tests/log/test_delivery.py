@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.protocol.groups import Member, assignment, subscription
-from tests.protocol.kafka import split
 from tests.support.batches import batch, records
+from tests.support.groups import Member, assignment, subscription
+from tests.support.kafka import CREATE_PARTITIONS, FETCH, Kafka, fetch, part, split
 from tests.support.ketch import KetchServer, eventually
 from tests.support.redis_servers import RedisServer, binaries
 
@@ -46,6 +47,17 @@ class Reader(Member):
         self.enter(protocols={"range": subscription(topic)})
         assert self.sync({self.id: assignment({topic: [0]})}).error_code == 0
         self.dense = False
+        self.fetches: Kafka = self  # the connection for fetches
+
+    def fetch(self, *args: Any, **given: Any) -> Any:
+        return super().fetch(*args, **given) if self.fetches is self else self.fetches.fetch(*args, **given)
+
+    @contextmanager
+    def own_connection(self) -> Iterator[None]:
+        """Fetches go through a connection of their own, as those of Java's and librdkafka's consumers do."""
+        with Kafka(self.port, client_id="raw") as self.fetches:
+            yield
+        self.fetches = self
 
     def write(self, count: int) -> list[int]:
         base = self.stored(self.topic, batch(records([b"%d" % n for n in range(count)])))
@@ -149,6 +161,22 @@ def test_a_fetch_that_takes_fewer_than_were_delivered(reader: Reader) -> None:
     assert reader.read_on(offsets[at], offsets[-1] + 1) == offsets[at:]
 
 
+def test_what_does_not_fit_behind_another_partition_is_not_delivered(reader: Reader, topic: str) -> None:
+    reader.ask(CREATE_PARTITIONS, 3, topics=[{"name": topic, "count": 2, "assignments": None}], timeout=5000)
+    reader.enter(protocols={"range": subscription(topic)})
+    assert reader.sync({reader.id: assignment({topic: [0, 1]})}).error_code == 0
+    second = reader.stored(topic, batch(records([b"small"])), partition=1)
+    large = reader.stored(topic, batch(records([bytes(5000)])))
+    asked = [part(topic, 1, second), part(topic, 0, large)]
+    answer = reader.ask(FETCH, 12, **fetch(asked, max_bytes=2000))
+    found = [len(split(p.records)) for each in answer.responses for p in each.partitions]
+    assert found == [1, 0]
+    assert (reader.pending, reader.delivered() < large) == (0, True)
+    assert reader.lags(1)
+    assert reader.read(large) == [large]
+    assert (reader.pending, reader.delivered()) == (1, large)
+
+
 def test_records_that_go_on_are_asked_for_once_and_no_more_than_fit(reader: Reader) -> None:
     offsets = reader.write(40)
     assert reader.read(offsets[0]) == offsets  # the size of one is known now
@@ -210,18 +238,84 @@ def test_two_groups(server: KetchServer, reader: Reader) -> None:
         assert (reader.pending, second.pending) == (10, 0)
 
 
-def test_readers_that_cannot_be_told_apart(server: KetchServer, reader: Reader) -> None:
-    """Two groups with one client id, host and partition: read by offset, commits drive the positions."""
+@pytest.fixture
+def second(server: KetchServer, reader: Reader) -> Iterator[Callable[[], AbstractContextManager[Reader]]]:
+    """Makes a member of another group with the same client id, host and partition; both fetch on own connections."""
+
+    @contextmanager
+    def join() -> Iterator[Reader]:
+        with Reader(server, reader.topic, f"second-{reader.topic}") as other, other.own_connection():
+            other.dense = reader.dense
+            yield other
+
+    with reader.own_connection():
+        yield join
+
+
+Second = Callable[[], AbstractContextManager[Reader]]
+
+
+def test_readers_that_cannot_be_told_apart(reader: Reader, second: Second) -> None:
+    """Both groups are there before either reads: they read by offset, commits drive the positions."""
     offsets = reader.write(10)
-    with Reader(server, reader.topic, f"second-{reader.topic}") as second:
-        second.dense = reader.dense
-        assert reader.read(offsets[0]) == second.read(offsets[0]) == offsets
-        assert (reader.native, second.native) == ({}, {})
+    with second() as other:
+        assert reader.read(offsets[0]) == other.read(offsets[0]) == reader.read(offsets[0]) == offsets
+        assert (reader.native, other.native) == ({}, {})
         reader.commit(reader.topic, offsets[4])
-        assert (reader.delivered(), reader.pending, second.native) == (offsets[3], 0, {})
+        assert (reader.delivered(), reader.pending, other.native) == (offsets[3], 0, {})
         assert reader.lags(6)
-        second.commit(reader.topic, offsets[-1] + 1)
-        assert second.lags(0)
+        other.commit(reader.topic, offsets[-1] + 1)
+        assert other.lags(0)
+
+
+def test_a_reader_is_known_by_its_heartbeats(server: KetchServer, reader: Reader) -> None:
+    offsets = reader.write(10)
+    with Reader(server, reader.topic, f"second-{reader.topic}") as other:
+        other.dense = reader.dense
+        assert reader.read(offsets[0]) == other.read(offsets[0]) == offsets
+        assert (reader.pending, other.pending) == (10, 10)
+
+
+def test_a_reader_is_known_from_before_the_second_group(reader: Reader, second: Second) -> None:
+    offsets = reader.write(10)
+    assert reader.read(offsets[0]) == offsets
+    assert reader.pending == 10
+    with second() as other:
+        assert other.read(offsets[0], max_bytes=1) == offsets[:1]
+        assert other.native == {}, "it may be the first one's new connection"
+        more = reader.write(3)
+        assert reader.read(more[0]) == more
+        assert other.read(offsets[0]) == [*offsets, *more]
+        assert (reader.pending, other.pending) == (13, 13)
+        reader.commit(reader.topic, offsets[4])
+        other.commit(reader.topic, offsets[7])
+        assert (reader.pending, other.pending) == (9, 6)
+        assert reader.delivered() == other.delivered() == more[-1]
+
+
+def test_readers_that_can_no_longer_be_told_apart(server: KetchServer, reader: Reader, second: Second) -> None:
+    """While a third connection of the same client id reads, commits alone drive both groups."""
+    offsets = reader.write(10)
+    assert reader.read(offsets[0]) == offsets
+    with second() as other:
+        for at in (0, 5):
+            assert other.read(offsets[at]) == reader.read(offsets[at]) == offsets[at:]
+        assert (reader.pending, other.pending) == (10, 5)
+        with Kafka(server.port, client_id="raw") as third:
+            for _ in range(2):
+                third.fetch(reader.topic, offsets[0])
+                assert other.read(offsets[5]) == reader.read(offsets[5]) == offsets[5:]
+            for committed in (2, 7, 4, 9, 1):  # also back, as behind a seek
+                reader.commit(reader.topic, offsets[committed])
+                assert (reader.delivered(), reader.pending) == (offsets[committed - 1], 0)
+                assert reader.lags(10 - committed)
+            other.commit(reader.topic, offsets[3])
+            assert (other.delivered(), other.pending) == (offsets[2], 0)
+
+        def tracked() -> bool:
+            return reader.read(offsets[1]) == offsets[1:] and reader.pending == 9
+
+        eventually(tracked)  # once the broker has noticed that the connection is gone
 
 
 def test_a_consumer_that_assigned_itself(server: KetchServer, reader: Reader) -> None:

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import redis
 
-from ketch.log.ahead import Newest
+from ketch.log.recent import Newest
 from ketch.records import BatchHeader, Codec, read_header
 from ketch.store.batch_layout import WholeBatch
-from ketch.store.pipe import open_pipe, pack, parse
+from ketch.store.pipe import open_pipe
+from ketch.store.question import Command, call, calls, command, keyed
+from ketch.store.resp import pack, parse
 from ketch.store.url import RedisAddress
-from tests.protocol.kafka import PRODUCE, Kafka, Record, produce, split
 from tests.support.batches import batch, records
+from tests.support.kafka import PRODUCE, Kafka, Record, produce, split
 from tests.support.ketch import KetchServer, eventually
 
 _TURNS = 80
@@ -206,19 +208,19 @@ def test_pushes_between_the_replies_of_a_transaction(broker: KetchServer, topic:
         address = RedisAddress.parse(broker.redis_url)
         pipe = await open_pipe(address, 10, lambda: None, pushed.append)
         other = await open_pipe(address, 10, lambda: None)
-        await pipe.call("CLIENT", "TRACKING", "ON", "NOLOOP")
+        await pipe.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
         transaction = pack("MULTI") + pack("PING") * 300 + pack("EXEC")
         for turn in range(40):
             told = len(pushed)
-            await pipe.calls([("GET", key) for key in keys])
-            answers = [pipe.send(transaction, 302) for _ in range(10)]
-            answers.append(pipe.send(pack("ECHO", turn)))
-            await other.calls([("SET", key, turn) for key in keys])
+            await pipe.ask(calls([keyed("GET", key) for key in keys]))
+            answers = [pipe.send(Command(None, transaction, 302)) for _ in range(10)]
+            answers.append(pipe.send(command(None, "ECHO", turn)))
+            await other.ask(calls([keyed("SET", key, turn) for key in keys]))
             for answer in await asyncio.gather(*answers[:-1]):
                 assert parse(answer) == [b"PONG"] * 300
             assert parse(await answers[-1]) == b"%d" % turn
             while len(pushed) < told + len(keys):
-                await pipe.call("PING")
+                await pipe.ask(call(None, "PING"))
         pipe.close()
         other.close()
 

@@ -15,11 +15,11 @@ pytest.importorskip("pyiceberg", reason="the spark extra is not installed")
 
 from redis import Redis
 
-from tests.protocol.kafka import CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS, FETCH, Kafka, Record, fetch, part
 from tests.support.archives import Job
 from tests.support.batches import batch, record
+from tests.support.http_console import metrics
+from tests.support.kafka import CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS, FETCH, Kafka, Record, fetch, part
 from tests.support.ketch import KetchServer, eventually
-from tests.test_console import metrics
 
 OUT_OF_RANGE, STORAGE_ERROR = 1, 56
 T0 = 1_700_000_000_000
@@ -369,6 +369,7 @@ def test_a_read_that_hangs_does_not_keep_the_broker_from_stopping(start_ketch: C
             write(kafka, "t", 0, 3)
             redis.hset("korvet:archive:t", mapping={"metadata": "s3://b/m.json", "start:0": 0, "through:0": 3})
             redis.xtrim("korvet:stream:t:0", maxlen=0, approximate=False)
+            eventually(lambda: kafka.list_offsets("t", -2).offset == 0, what="the broker to know of the archive")
             kafka.send(FETCH, 12, **fetch([part("t", 0, 0)]))
             storage.settimeout(20)
             with storage.accept()[0]:

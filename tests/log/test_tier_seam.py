@@ -1,7 +1,7 @@
 """From the earliest record to the end, across the seam of archive and stream, while both ends move and processes die.
 
 A producer appends, the archive job archives, the broker trims what is archived at once; consumer after consumer reads
-everything there is. Broker and job are killed under them. KETCH_TEST_SEAM=spark runs `ketch archive run` itself.
+everything there is. Broker and job are killed under them. The long test runs `ketch archive run` itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 pytest.importorskip("pyiceberg", reason="the spark extra is not installed")
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
-from tests.protocol.kafka import Kafka
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 
 ROOT = Path(__file__).parents[2]
-SPARK = os.environ.get("KETCH_TEST_SEAM") == "spark"  # some minutes, for the JVM starts again and again
 ROUNDS = 10
 PATIENCE_S = 60  # the first cold read loads pyarrow, on a machine that starts a JVM at the same time
 TOPICS = {
@@ -71,11 +70,11 @@ class Writer(threading.Thread):
 
 
 class Job:
-    """Archives what the broker holds. With SPARK it is the command itself; else the same without Spark."""
+    """Archives what the broker holds: the command itself, or without Spark what it does."""
 
-    def __init__(self, server: KetchServer) -> None:
+    def __init__(self, server: KetchServer, spark: bool) -> None:
         data = str(server.directory / "data")
-        if SPARK:
+        if spark:
             command = ["ketch", "archive", "run", "--data-dir", data, "--interval", "0.2", "--master", "local[2,4]"]
         else:
             command = ["tests.support.archive_loop", server.redis_url, data]
@@ -135,12 +134,12 @@ def read(server: KetchServer, topic: str, until: int, halfway: Callable[[], None
     return found
 
 
-def moved(server: KetchServer, topic: str, local: int) -> int:
+def moved(server: KetchServer, topic: str, local: int, patience: float) -> int:
     """Where Redis's part of the log starts, as soon as that is behind `local`."""
     with Kafka(server.port) as kafka:
         return eventually(
             lambda: start if (start := kafka.list_offsets(topic, -4).offset) > local else 0,
-            240 if SPARK else 60,
+            patience,
             "the seam to move",
         )
 
@@ -160,20 +159,22 @@ class Killer:
             victim.start()
 
 
-def test_every_record_is_read_once(server: KetchServer) -> None:
-    job, writer = Job(server), Writer(server.bootstrap)
+@pytest.mark.parametrize("spark", [False, pytest.param(True, marks=pytest.mark.long(minutes=5))])
+def test_every_record_is_read_once(server: KetchServer, spark: bool) -> None:
+    job, writer = Job(server, spark), Writer(server.bootstrap)
+    patience = 240 if spark else 60
     with Kafka(server.port) as kafka:
         begins = {topic: kafka.list_offsets(topic, -2).offset for topic in TOPICS}
     writer.start()
     try:
-        seams = {topic: moved(server, topic, begin) for topic, begin in begins.items()}
+        seams = {topic: moved(server, topic, begin, patience) for topic, begin in begins.items()}
         for number in range(ROUNDS):
             job.revive()
             for topic in TOPICS:
                 found = read(server, topic, writer.acked[topic], Killer(number, topic, server, job))
                 assert found == list(range(len(found)))
         for topic in TOPICS:
-            moved(server, topic, seams[topic])
+            moved(server, topic, seams[topic], patience)
     finally:
         writer.stop()
         job.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +14,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ketch.config import Settings
 from ketch.log.log import Log
+from ketch.log.topic_cache import TopicCache
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
-from ketch.store.topics import Catalog
 from ketch.store.url import RedisAddress
 from ketch.topicconfig import defaults
-from tests.protocol.groups import Member
-from tests.protocol.kafka import CREATE_PARTITIONS, DELETE_TOPICS, Kafka, split
 from tests.support.batches import batch, records
+from tests.support.groups import Member
+from tests.support.kafka import CREATE_PARTITIONS, DELETE_TOPICS, DESCRIBE_CONFIGS, Kafka, split
 from tests.support.ketch import KetchServer, eventually
 
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID = 3, 100
@@ -176,6 +177,44 @@ def test_damaged_hash_is_a_topic_that_is_not_there(start_ketch: Callable[..., Ke
     assert "damaged" in server.log
 
 
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_a_hash_written_by_hand_is_read_as_far_as_it_can_be(broker: KetchServer, topic: str, layout: str) -> None:
+    client = broker.redis()
+    with Kafka(broker.port) as kafka:
+        kafka.create(topic, storage_layout=layout)
+        topic_id = kafka.topic_id(topic)
+        by_kafka = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+        written = {
+            "id": by_kafka, "retentionTime": "86400000.4", "compression": "GZIP", "max.message.bytes": "lots",
+            "messageBytes": "100.5", "largestRecord": "big", "timestampLead": "nan", "storage.layout": layout.upper(),
+            "producerCompression": "LZ4", "message.timestamp.after.max.ms": "never",
+        }  # fmt: skip
+        client.hset(f"korvet:topic:{topic}", mapping=written)
+        client.hdel("korvet:topic-ids", str(topic_id))
+        client.hset("korvet:topic-ids", by_kafka, topic)
+        resources = [{"resource_type": 2, "resource_name": topic, "configuration_keys": None}]
+
+        def configs() -> dict[str, str]:
+            return {c.name: c.value for c in kafka.ask(DESCRIBE_CONFIGS, 4, resources=resources).results[0].configs}
+
+        eventually(lambda: configs()["retention.ms"] == "86400000")
+        assert (configs()["compression.type"], configs()["max.message.bytes"]) == ("gzip", "1048588")
+        base = kafka.stored(topic, batch(records([b"a"])))
+        assert kafka.topic_id(topic) == topic_id
+        assert split(kafka.fetch(topic_id, base, 13).records)[0].codec == 1
+        grown = [{"name": topic, "count": 2, "assignments": None}]
+        assert kafka.ask(CREATE_PARTITIONS, 3, topics=grown, timeout=5000).results[0].error_code == 0
+    assert broker.log.count(f"topic {topic}: max.message.bytes: ") == 1
+
+
+def test_the_average_size_of_records_is_kept(broker: KetchServer, topic: str) -> None:
+    with Kafka(broker.port) as kafka:
+        kafka.create(topic)
+        for _ in range(3):
+            kafka.stored(topic, batch(records([bytes(500)] * 20)))
+    assert 500 <= int(broker.redis().hget(f"korvet:topic:{topic}", "messageBytes") or 0) <= 520
+
+
 def test_a_change_is_seen_though_a_question_was_on_its_way(broker: KetchServer, topic: str) -> None:
     """Both replies come in at once: who asked before must not put what was before into the cache behind the change."""
     with Kafka(broker.port) as kafka:
@@ -184,22 +223,22 @@ def test_a_change_is_seen_though_a_question_was_on_its_way(broker: KetchServer, 
     async def run() -> None:
         link = Link("test", RedisAddress.parse(broker.redis_url), 5)
         await link.start()
-        catalog = Catalog(Keyspace("korvet"), link, 60, defaults(Settings()))
-        asked = await catalog.get(topic)
+        topics = TopicCache(Keyspace("korvet"), link, 60, defaults(Settings()))
+        asked = await topics.get(topic)
         assert asked is not None
-        await asyncio.gather(catalog.anew(asked), catalog.alter(asked, {"retention.ms": "77"}))
-        altered = await catalog.get(topic)
+        await asyncio.gather(topics.reread(asked), topics.alter(asked, {"retention.ms": "77"}))
+        altered = await topics.get(topic)
         assert altered is not None
         assert altered.configs["retention.ms"] == "77"
-        await asyncio.gather(catalog.anew(asked), catalog.grow(asked, 3))
-        grown = await catalog.get(topic)
+        await asyncio.gather(topics.reread(asked), topics.grow(asked, 3))
+        grown = await topics.get(topic)
         assert grown is not None
         assert grown.partitions == 3
-        altering = asyncio.create_task(catalog.alter(asked, {"retention.ms": "78"}))
+        altering = asyncio.create_task(topics.alter(asked, {"retention.ms": "78"}))
         await asyncio.sleep(0)
         altering.cancel()
         await asyncio.wait([altering])
-        altered = await catalog.get(topic)
+        altered = await topics.get(topic)
         assert altered is not None
         assert altered.configs["retention.ms"] == "78", "though the client that wanted it has gone"
         await link.stop()
@@ -250,9 +289,10 @@ def test_what_was_read_of_a_topic_is_not_given_to_readers_of_its_successor(broke
             delete(broker, topic)
             kafka.create(topic, storage_layout="batch", offset_ids="dense")
             assert kafka.stored(topic, batch(records([b"x", b"y"]))) == 0
-            await old.read(0, 1 << 20, zstd=True)
-            logs.catalog.forget(topic)
-            read = await logs.partition(await logs.topic(topic), 0).read(0, 1 << 20, zstd=True)
+            await old.reader.read(0, 1 << 20, await old.bounds.get(), zstd=True)
+            logs.topics.forget(topic)
+            new = logs.partition(await logs.topic(topic), 0)
+            read = await new.reader.read(0, 1 << 20, await new.bounds.get(), zstd=True)
             assert isinstance(read.records, bytes)
             assert [record.value for one in split(read.records) for record in one.records] == [b"x", b"y"]
             await logs.stop()

@@ -6,11 +6,6 @@ import importlib
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
-
-# The same examples every time, and no verdict by the clock.
-settings.register_profile("records", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("records")
 
 
 @pytest.fixture(params=["_kernel", "_pure"], scope="module")

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from ketch.records import DecodedBatch
 from tests.support.batches import read_records as decoded
 from tests.support.batches import record as encoded
 
@@ -74,17 +75,17 @@ def entry_id(offset: int, bits: int, dense: bool = False) -> str:
     return "{}-{}".format(*divmod(offset + dense, 1 << bits))
 
 
-def decoded_rows(batches: list[tuple[int, int, int, int, int, bytes]]) -> list[tuple[int, Row]]:
+def decoded_rows(batches: list[DecodedBatch]) -> list[tuple[int, Row]]:
     """The records of what decode_entries returned, after checking that each batch agrees with its own header."""
     rows = []
-    for base_offset, last_offset_delta, base_timestamp, max_timestamp, count, data in batches:
-        batch = read_records(data, base_offset, base_timestamp)
-        assert len(batch) == count
-        assert batch[0][0] == base_offset
-        assert batch[-1][0] - base_offset == last_offset_delta <= INT32_MAX
-        assert batch[0][1].timestamp == base_timestamp
-        assert max(row.timestamp for _, row in batch) == max_timestamp
-        rows += batch
+    for batch in batches:
+        of_batch = read_records(batch.records, batch.base_offset, batch.base_timestamp)
+        assert len(of_batch) == batch.record_count
+        assert of_batch[0][0] == batch.base_offset
+        assert of_batch[-1][0] - batch.base_offset == batch.last_offset_delta <= INT32_MAX
+        assert of_batch[0][1].timestamp == batch.base_timestamp
+        assert max(row.timestamp for _, row in of_batch) == batch.max_timestamp
+        rows += of_batch
     assert all(before < after for (before, _), (after, _) in pairwise(rows))
     return rows
 

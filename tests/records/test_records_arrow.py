@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketch.errors import InvalidRecord
+from ketch.records import DecodedBatch
 from tests.records.model import (
     INT32_MAX,
     INT64_MAX,
@@ -32,7 +33,6 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from ketch.records import arrow  # noqa: E402
 
 ALL = 2**31 - 1
-Batch = tuple[int, int, int, int, int, bytes]
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ class TestRoundTrip:
     def test_batches_of_a_producer(self, parts: list[list[Row]], base: int) -> None:
         start, decoded, expected = 7, [], []
         for rows in parts:
-            decoded.append((start, len(rows) - 1, base, 0, len(rows), records(rows, base)))
+            decoded.append(DecodedBatch(start, len(rows) - 1, base, 0, len(rows), records(rows, base)))
             expected += [(start + i, row) for i, row in enumerate(rows)]
             start += len(rows) + 5
         assert as_rows(arrow.to_arrow(decoded)) == expected
@@ -120,8 +120,8 @@ class TestRoundTrip:
         table, out = as_table(expected), []
         while rest:
             part = arrow.from_arrow(table, limit, split)
-            taken = sum(batch[4] for batch in part)
-            assert taken == 1 or sum(len(batch[5]) for batch in part) <= limit
+            taken = sum(batch.record_count for batch in part)
+            assert taken == 1 or sum(len(batch.records) for batch in part) <= limit
             out += decoded_rows(part)
             table, rest = table.slice(taken), rest[taken:]
         assert out == expected
@@ -135,7 +135,7 @@ class TestRoundTrip:
             Row(100 + i, b"k" * (i % 5), None if i % 7 == 0 else b"v" * i, ((b"h", b"x"),) * (i % 3))
             for i in range(500)
         ]
-        batch = (9, 499, 100, 599, 500, records(rows, 100))
+        batch = DecodedBatch(9, 499, 100, 599, 500, records(rows, 100))
         table = arrow.to_arrow([batch])
         assert as_rows(table) == [(9 + i, row) for i, row in enumerate(rows)]
         assert arrow.from_arrow(table, ALL) == [batch]
@@ -147,32 +147,36 @@ class TestDamagedRecords:
         data = bytearray(records(rows))
         data[at % len(data)] = byte
         with suppress(InvalidRecord):
-            arrow.to_arrow([(0, len(rows) - 1, 0, 0, len(rows), bytes(data))]).validate(full=True)
+            arrow.to_arrow([DecodedBatch(0, len(rows) - 1, 0, 0, len(rows), bytes(data))]).validate(full=True)
 
     @given(rows=batches, cut=st.integers(1, 10_000))
     def test_cut_short(self, rows: list[Row], cut: int) -> None:
         data = records(rows)
         with pytest.raises(InvalidRecord):
-            arrow.to_arrow([(0, len(rows) - 1, 0, 0, len(rows), data[: -1 - cut % len(data)])])
+            arrow.to_arrow([DecodedBatch(0, len(rows) - 1, 0, 0, len(rows), data[: -1 - cut % len(data)])])
 
     @pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**40])
     def test_another_count(self, count: int) -> None:
         with pytest.raises(InvalidRecord):
-            arrow.to_arrow([(0, 1, 0, 0, count, records([Row(), Row()]))])
+            arrow.to_arrow([DecodedBatch(0, 1, 0, 0, count, records([Row(), Row()]))])
 
     @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 0)])
     def test_offset_deltas_rise(self, deltas: tuple[int, int]) -> None:
         data = b"".join(record(Row(), delta, 0) for delta in deltas)
         with pytest.raises(InvalidRecord):
-            arrow.to_arrow([(5, 1, 0, 0, 2, data)])
+            arrow.to_arrow([DecodedBatch(5, 1, 0, 0, 2, data)])
 
     def test_an_offset_beyond_int64(self) -> None:
         with pytest.raises(InvalidRecord):
-            arrow.to_arrow([(INT64_MAX, 1, 0, 0, 2, records([Row(), Row()]))])
+            arrow.to_arrow([DecodedBatch(INT64_MAX, 1, 0, 0, 2, records([Row(), Row()]))])
 
     def test_sparse_offset_deltas(self) -> None:
         data = b"".join(record(Row(), delta, 0) for delta in (0, 7, INT32_MAX))
-        assert [offset for offset, _ in as_rows(arrow.to_arrow([(5, 0, 0, 0, 3, data)]))] == [5, 12, 5 + INT32_MAX]
+        assert [offset for offset, _ in as_rows(arrow.to_arrow([DecodedBatch(5, 0, 0, 0, 3, data)]))] == [
+            5,
+            12,
+            5 + INT32_MAX,
+        ]
 
 
 class TestForeignArrays:
@@ -257,7 +261,7 @@ class TestForeignArrays:
 class TestBuffers:
     """The kernels believe no length."""
 
-    def records(self, kernel: ModuleType, **change: object) -> list[Batch]:
+    def records(self, kernel: ModuleType, **change: object) -> list[DecodedBatch]:
         def int32s(*n: int) -> bytes:
             return numbers("i", n).tobytes()
 
@@ -271,7 +275,7 @@ class TestBuffers:
             "names": (None, 0, int32s(0, 1), b"h"),
             "contents": (None, 0, int32s(0, 1), b"x"),
         } | change
-        out: list[Batch] = kernel.columns_to_records(*buffers.values(), ALL, False)
+        out: list[DecodedBatch] = kernel.columns_to_records(*buffers.values(), ALL, False)
         return out
 
     def test_they_fit(self, kernel: ModuleType) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ketch.records import DecodedBatch
 from tests.records.model import (
     INT32_MAX,
     INT64_MAX,
@@ -24,6 +25,7 @@ from tests.records.model import (
     entry_id,
     fields,
     int64s,
+    record,
     records,
     xrange_reply,
 )
@@ -31,9 +33,9 @@ from tests.records.model import (
 ALL = 2**31 - 1
 
 
-def decode(kernel: ModuleType, reply: bytes, **options: object) -> list[tuple[int, int, int, int, int, bytes]]:
+def decode(kernel: ModuleType, reply: bytes, **options: object) -> list[DecodedBatch]:
     settings = {"bits": 10, "dense": False, "max_bytes": ALL, "split_timestamps": False} | options
-    batches: list[tuple[int, int, int, int, int, bytes]] = kernel.decode_entries(
+    batches: list[DecodedBatch] = kernel.decode_entries(
         reply, settings["bits"], settings["dense"], settings["max_bytes"], settings["split_timestamps"]
     )
     return batches
@@ -179,7 +181,7 @@ class TestBatches:
     def test_timestamp_deltas_stay_int64(self, kernel: ModuleType) -> None:
         timestamps = [-1, INT64_MAX, 0, INT64_MAX - 1, INT64_MIN]
         reply = xrange_reply([(f"1-{i}", [b"timestamp", b"%d" % each]) for i, each in enumerate(timestamps)])
-        assert [(base, top, count) for _, _, base, top, count, _ in decode(kernel, reply)] == [
+        assert [(batch.base_timestamp, batch.max_timestamp, batch.record_count) for batch in decode(kernel, reply)] == [
             (-1, -1, 1),
             (INT64_MAX, INT64_MAX, 3),
             (INT64_MIN, INT64_MIN, 1),
@@ -188,7 +190,19 @@ class TestBatches:
     def test_split_timestamps(self, kernel: ModuleType) -> None:
         reply = xrange_reply([(f"1-{i}", [b"timestamp", b"%d" % each]) for i, each in enumerate([5, 5, 6, 5])])
         out = decode(kernel, reply, split_timestamps=True)
-        assert [(batch[0], batch[2], batch[4]) for batch in out] == [(1024, 5, 2), (1026, 6, 1), (1027, 5, 1)]
+        assert [(batch.base_offset, batch.base_timestamp, batch.record_count) for batch in out] == [
+            (1024, 5, 2),
+            (1026, 6, 1),
+            (1027, 5, 1),
+        ]
+
+    def test_fields_have_names(self, kernel: ModuleType) -> None:
+        reply = xrange_reply([(f"1-{n}", [b"timestamp", b"%d" % time]) for n, time in ((0, 5), (3, 9))])
+        (batch,) = decode(kernel, reply)
+        assert isinstance(batch, DecodedBatch)
+        assert (batch.base_offset, batch.last_offset_delta, batch.last_offset) == (1024, 3, 1027)
+        assert (batch.base_timestamp, batch.max_timestamp, batch.record_count) == (5, 9, 2)
+        assert batch.records == record(Row(5, None, None), 0, 5) + record(Row(9, None, None), 3, 5)
 
     @given(rows=batches, limit=st.integers(-5, 300), split=st.booleans())
     def test_max_bytes(self, kernel: ModuleType, rows: list[Row], limit: int, split: bool) -> None:
@@ -198,7 +212,7 @@ class TestBatches:
         got = decoded_rows(out)
         assert got == decoded_rows(whole)[: len(got)]
         assert len(got) >= 1
-        size = sum(len(batch[5]) for batch in out)
+        size = sum(len(batch.records) for batch in out)
         assert size <= limit or len(got) == 1
 
     def test_exactly_max_bytes(self, kernel: ModuleType) -> None:

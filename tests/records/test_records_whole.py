@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketch.errors import InvalidRecord
-from ketch.records import HEADER_SIZE, decompress, patch, peek_header, read_header, rewrite
+from ketch.records import HEADER_SIZE, DecodedBatch, decompress, patch, peek_header, read_header, rewrite
 from ketch.records.columns import restamped, row_timestamps
 from tests.records.model import Row, batches, blobs, decoded_rows, entry_id, int64s, records, xrange_reply
 from tests.support import batches as wire
@@ -105,7 +105,7 @@ def test_patch_is_outside_the_checksum() -> None:
 
 @given(rows=batches, base=int64s, timestamp=int64s)
 def test_columns(rows: list[Row], base: int, timestamp: int) -> None:
-    batch = (5, len(rows) - 1, base, 0, len(rows), records(rows, base))
+    batch = DecodedBatch(5, len(rows) - 1, base, 0, len(rows), records(rows, base))
     assert list(row_timestamps(batch)) == [(5 + n, row.timestamp) for n, row in enumerate(rows)]
     again = decoded_rows([restamped(batch, timestamp)])
     assert again == [(5 + n, Row(timestamp, row.key, row.value, row.headers)) for n, row in enumerate(rows)]

@@ -19,10 +19,7 @@ from tests.spark.conftest import create
 from tests.support.ketch import KetchServer
 
 pytestmark = [
-    pytest.mark.skipif(
-        "KETCH_TEST_SPARK_KAFKA" not in os.environ,
-        reason="KETCH_TEST_SPARK_KAFKA is not set: it fetches a second Spark (400 MB) and takes a minute",
-    ),
+    pytest.mark.long(minutes=2),  # and it fetches a second Spark (400 MB)
     pytest.mark.skipif(shutil.which("mvn") is None, reason="mvn is missing: Spark's Kafka source comes through Maven"),
 ]
 

@@ -31,13 +31,14 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from ketch.records.arrow import to_arrow  # noqa: E402
 from ketch.spark.appender import Writer  # noqa: E402
-from ketch.spark.connection import Server, ask  # noqa: E402
 from ketch.spark.options import Topics, WriteOptions  # noqa: E402
 from ketch.spark.partitioner import murmur2, partitions  # noqa: E402
 from ketch.spark.reader import read_batches  # noqa: E402
-from ketch.spark.task import Task  # noqa: E402
+from ketch.spark.task import SinkTask  # noqa: E402
 from ketch.spark.topics import look  # noqa: E402
+from ketch.store.blocking import Server, ask  # noqa: E402
 from ketch.store.keys import Keyspace  # noqa: E402
+from ketch.store.question import call  # noqa: E402
 
 Write = Callable[..., None]
 
@@ -48,7 +49,7 @@ def write(broker: KetchServer) -> Write:
 
     def run(topic: str | None, batches: Iterable[Any], epoch: int = 0, task: int = 0) -> None:
         options = WriteOptions(Server(broker.redis_url), "korvet", topic)
-        Task(options, Writer(f"spark-query-{task}", epoch), task + epoch).write(iter(batches), forget=False)
+        SinkTask(options, Writer(f"spark-query-{task}", epoch), task + epoch).write(iter(batches), forget=False)
 
     return run
 
@@ -206,13 +207,13 @@ def test_redis_goes_away_and_comes_back(tmp_path: Any) -> None:
                 [str(n) for n in range(start, start + 1_000)], key=pa.array([f"{n}".encode() for n in range(1_000)])
             )
 
-    Task(WriteOptions(Server(server.url), "korvet", "t"), Writer("spark-q-0", 0), 0).write(batches(), forget=False)
+    SinkTask(WriteOptions(Server(server.url), "korvet", "t"), Writer("spark-q-0", 0), 0).write(batches(), forget=False)
     written = [fields[b"value"] for p in (0, 1) for _, fields in client.xrange(f"korvet:stream:t:{p}")]
     assert sorted(map(int, written)) == list(range(20_000))
     assert sorted(read_while_it_goes(server)) == sorted(written)
     server.stop()
-    with pytest.raises(StorageUnavailable, match=r"cannot be reached: Connection refused \(tried for 1 s\)\."):
-        ask(Server(server.url, patience=1), lambda connection: connection.call("PING"))
+    with pytest.raises(StorageUnavailable, match=r"cannot be used: Connection refused \(tried for 1 s\)\."):
+        ask(Server(server.url, patience=1), lambda connection: connection.ask(call(None, "PING")))
 
 
 def read_while_it_goes(server: RedisServer) -> Iterator[bytes]:

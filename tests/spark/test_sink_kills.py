@@ -22,11 +22,9 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer, eventually
 
-pytestmark = pytest.mark.skipif(
-    "KETCH_TEST_SINK_KILLS" not in os.environ,
-    reason="KETCH_TEST_SINK_KILLS, a number of kills, is not set: each starts a JVM or repeats a task",
-)
+pytestmark = pytest.mark.long(minutes=3)
 
+KILLS = 6  # each starts a JVM or repeats a task
 RECORDS = 200_000
 START_S = 300.0  # that Spark may take on a machine with better things to do
 ROOT = Path(__file__).parents[2]
@@ -125,7 +123,7 @@ def test_every_record_is_written_once(
 
     job = Job([broker.redis_url, source, target, str(tmp_path / "checkpoint")], tmp_path / "job.log")
     try:
-        for number in range(int(os.environ["KETCH_TEST_SINK_KILLS"])):
+        for number in range(KILLS):
             before = written()
             eventually(lambda b=before: job.alive() and written() > b, START_S, "rows")
             if number % 2:
@@ -148,10 +146,10 @@ def test_every_record_is_written_once(
 
 def consumed(broker: KetchServer, topic: str) -> list[int]:
     """The numbers in all records of the topic."""
-    from ketch.spark.connection import Server, connected
     from ketch.spark.options import Topics
     from ketch.spark.tier import read_records
     from ketch.spark.topics import look
+    from ketch.store.blocking import Server, connected
     from ketch.store.keys import Keyspace
 
     server = Server(broker.redis_url)

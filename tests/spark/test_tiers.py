@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import redis
 
-from tests.protocol.kafka import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.test_batch import produce
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer
 
 pytest.importorskip("pyiceberg", reason="the extra spark is not installed")
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from ketch.spark import rows
-from ketch.spark.connection import connected
 from ketch.spark.options import ReadOptions, read_options
-from ketch.spark.plan import Planner, Range
+from ketch.spark.plan import ReadPlanner, ReadRange
+from ketch.store.blocking import connected
 from tests.support.archives import Job
 
 KINDS = [("time", "record"), ("dense", "record"), ("time", "batch"), ("dense", "batch")]
@@ -46,15 +46,15 @@ def made(request: pytest.FixtureRequest, make_topic: MakeTopic) -> str:
     return make_topic(1, **{"offset.ids": ids, "storage.layout": layout})
 
 
-def planned(options: ReadOptions) -> list[Range]:
-    planner = Planner(options)
+def planned(options: ReadOptions) -> list[ReadRange]:
+    planner = ReadPlanner(options)
     with connected(options.server) as connection:
         view = planner.view(connection)
         start, end = planner.start(connection, view), planner.end(connection, view)
         return planner.ranges(connection, view, start, end, again=False)
 
 
-def values(options: ReadOptions, ranges: list[Range]) -> list[int]:
+def values(options: ReadOptions, ranges: list[ReadRange]) -> list[int]:
     found: list[int] = []
     for range_ in ranges:
         for batch in rows.read(options.server, range_, options.fail_on_data_loss, headers=True):

@@ -11,20 +11,20 @@ from __future__ import annotations
 import sys
 import time
 
-from ketch.spark.archive import ArchiveWriter, Done, archive
-from ketch.spark.archive_options import Job
-from ketch.spark.archive_plan import Planner
-from ketch.spark.connection import Server, ask
+from ketch.archive.batch import commit, write
+from ketch.archive.options import Job
+from ketch.archive.plan import ArchivePlanner
+from ketch.store.blocking import Server, ask
 
 _PAUSE_S = 0.5
 
 
 def main(url: str, data_dir: str) -> None:
     job = Job(server=Server(url), keyspace="korvet", catalog="ketch", data_dir=data_dir)
-    planner, writer = Planner(job), ArchiveWriter(job)
+    planner = ArchivePlanner(job)
     while True:
         splits = ask(job.server, lambda connection: planner.splits(connection, planner.ends(connection, None)))
-        writer.commit([Done([(split.source, archive(job.server, split))]) for split in splits], 0)
+        commit(job, [write(job.server, split) for split in splits])
         time.sleep(_PAUSE_S)
 
 

@@ -12,7 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from redis import Redis
 
 from ketch.lake.schema import RECORDS_SCHEMA, iceberg_schema, partition_spec, sort_order, to_lake
-from tests.protocol.kafka import Kafka
+from tests.support.kafka import Kafka
 
 
 class Row(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import redis
 
-from tests.protocol.kafka import split
+from tests.support.kafka import split
 
 
 def offset_of(entry_id: bytes, dense: bool = False, bits: int = 10) -> int:

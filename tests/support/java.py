@@ -1,4 +1,4 @@
-"""The Java clients in one JVM that a test session keeps: tests/java, compiled once and cached by its content."""
+"""The Java clients in one JVM that a test session keeps: compiled once from tests/clients/java, cached by content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tests.support.cache import kept, maven, missing
 
-SOURCE = Path(__file__).parent.parent / "java"
+SOURCE = Path(__file__).parents[1] / "clients" / "java"
 
 
 class JavaError(Exception):
@@ -39,7 +39,7 @@ def compiled() -> Path:
 
 
 class JavaDriver:
-    """A running tests/java; a context manager. Takes one command at a time."""
+    """A running tests/clients/java; a context manager. Takes one command at a time."""
 
     def __init__(self) -> None:
         target = compiled() / "target"

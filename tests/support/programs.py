@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support import java
 from tests.support.cache import kept, run
 
-TESTS = Path(__file__).parent.parent
+CLIENTS = Path(__file__).parents[1] / "clients"
 
 
 def java_member() -> list[str]:
@@ -18,12 +18,12 @@ def java_member() -> list[str]:
 
 
 def go_member() -> list[str]:
-    home = _built(TESTS / "go", ["go", "build", "-o", "member", "."])
+    home = _built(CLIENTS / "go", ["go", "build", "-o", "member", "."])
     return [str(home / "member")]
 
 
 def node_member() -> list[str]:
-    home = _built(TESTS / "node", ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"])
+    home = _built(CLIENTS / "node", ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"])
     return ["node", str(home / "member.js")]
 
 

@@ -32,7 +32,7 @@ def binaries() -> dict[str, str]:
 class RedisServer:
     """One server on a free loopback port, its append-only file in `directory`."""
 
-    def __init__(self, binary: str, directory: Path, *options: str) -> None:
+    def __init__(self, binary: str, directory: Path, *options: str, env: dict[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
@@ -40,6 +40,7 @@ class RedisServer:
             binary, "--port", str(self.port), "--save", "", "--appendonly", "yes", "--dir", str(directory), *options,
         ]  # fmt: skip
         self._log = directory / "redis.log"
+        self._env = env
         self.start()
 
     @property
@@ -48,13 +49,15 @@ class RedisServer:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._env)
         eventually(self._answers, what=f"Redis, see {self._log}")
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self._log.read_text()
         try:
             return bool(self.client().ping())
+        except redis.AuthenticationError:
+            return True
         except redis.RedisError:
             return False
 

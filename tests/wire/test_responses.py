@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
-import typing
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -20,8 +15,7 @@ from kio.serial import entity_writer
 from ketch.broker.dispatch import TABLE
 from ketch.wire.pieces import Pieces, gather
 from ketch.wire.responses import Kept, encode_response
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from tests.support.entities import drawn_body, entity
 
 
 def encoded(api_key: int, version: int, correlation_id: int, body: dict[str, Any]) -> bytes:
@@ -36,81 +30,6 @@ def by_kio(api_key: int, version: int, correlation_id: int, body: dict[str, Any]
     return len(buffer.getvalue()).to_bytes(4) + buffer.getvalue()
 
 
-def entity(schema: Any, body: dict[str, Any]) -> Any:
-    hints = typing.get_type_hints(schema)
-    return schema(
-        **{
-            field.name: converted(field.metadata.get("kafka_type"), hints[field.name], body[field.name])
-            for field in dataclasses.fields(schema)
-            if field.name in body
-        }
-    )
-
-
-def converted(kind: str | None, hint: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return tuple(converted(kind, inner(hint)[1], each) for each in value)
-    if kind is None:
-        return entity(inner(hint)[1], value)
-    if kind.startswith("timedelta"):
-        return timedelta(milliseconds=value)
-    if kind == "datetime_i64":
-        return EPOCH + timedelta(milliseconds=value)
-    return ErrorCode(value) if kind == "error_code" else value
-
-
-def inner(hint: Any) -> tuple[bool, Any]:
-    """(is it an array, the type of one without None)."""
-    options = [option for option in typing.get_args(hint) if option not in (type(None), Ellipsis)]
-    if typing.get_origin(hint) is tuple:
-        return True, inner(options[0])[1]
-    if len(options) == 1:
-        return inner(options[0])
-    return False, hint
-
-
-def nullable(hint: Any) -> bool:
-    return type(None) in typing.get_args(hint) and typing.get_origin(hint) is not tuple
-
-
-PRIMITIVES: dict[str, Callable[[Random], Any]] = {
-    "bool": lambda random: random.random() < 0.5,
-    "int8": lambda random: integer(random, 8),
-    "int16": lambda random: integer(random, 16),
-    "int32": lambda random: integer(random, 32),
-    "int64": lambda random: integer(random, 64),
-    "float64": lambda random: random.random(),
-    "error_code": lambda random: random.choice(list(ErrorCode)),
-    "timedelta_i32": lambda random: random.randrange(2**31),
-    "timedelta_i64": lambda random: random.randrange(2**40),
-    "datetime_i64": lambda random: random.randrange(2**40),
-    "uuid": lambda random: UUID(int=random.getrandbits(128)),
-    "string": lambda random: random.choice("aé€") * size(random),
-    "bytes": lambda random: random.randbytes(size(random)),
-    "records": lambda random: random.randbytes(size(random)),
-}
-
-
-def integer(random: Random, bits: int) -> int:
-    return random.choice((-(2 ** (bits - 1)), -1, 0, 1, 2 ** (bits - 1) - 1, random.randrange(2 ** (bits - 1))))
-
-
-def size(random: Random) -> int:
-    return random.choice((0, 1, 5, 126, 127, 128, 9_000))
-
-
-def drawn_body(schema: Any, random: Random) -> dict[str, Any]:
-    """A body for a schema, with some of the fields that have defaults."""
-    hints = typing.get_type_hints(schema)
-    return {
-        field.name: drawn(field, hints[field.name], random)
-        for field in dataclasses.fields(schema)
-        if field.default is dataclasses.MISSING or random.random() < 0.5
-    }
-
-
 def keeping(body: dict[str, Any]) -> dict[str, Any]:
     """The body with Kept ones for the entities in it."""
     return {name: kept(value) for name, value in body.items()}
@@ -122,19 +41,10 @@ def kept(value: Any) -> Any:
     return [kept(each) for each in value] if isinstance(value, list) else value
 
 
-def drawn(field: dataclasses.Field[Any], hint: Any, random: Random) -> Any:
-    array, element = inner(hint)
-    if nullable(hint) and "tag" not in field.metadata and random.random() < 0.2:
-        return None
-    kind = field.metadata.get("kafka_type")
-    draw = PRIMITIVES[kind] if kind else partial(drawn_body, element)
-    return [draw(random) for _ in range(random.randrange(4))] if array else draw(random)
-
-
 @pytest.mark.parametrize("api_key", [api.key for api in TABLE.values()])
 def test_every_response_is_what_kio_writes(api_key: int) -> None:
     api, random = TABLE[api_key], Random(api_key)
-    for version in range(api.served or api.least, api.most + 1):
+    for version in range(api.oldest_answered or api.oldest, api.newest + 1):
         for _ in range(5):
             body = drawn_body(load_response_schema(api_key, version), random)
             assert encoded(api_key, version, 7, body) == by_kio(api_key, version, 7, body)
@@ -145,7 +55,7 @@ def test_what_is_kept_of_a_version_is_that_version_s(api_key: int) -> None:
     api, random = TABLE[api_key], Random(api_key)
     bodies = {
         version: drawn_body(load_response_schema(api_key, version), random)
-        for version in range(api.served or api.least, api.most + 1)
+        for version in range(api.oldest_answered or api.oldest, api.newest + 1)
     }
     for version, body in bodies.items():
         for made in (kept(body), keeping(body)):

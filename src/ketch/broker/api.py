@@ -1,19 +1,21 @@
-"""What a handler is given and what it may give back."""
+"""What a handler is given (`Request`) and what it may return, and what a row of the dispatch table holds (`Api`)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.errors import code_of, is_failure
+from ketch.broker.readers import Reader
+from ketch.broker.services import Services
 from ketch.errors import KetchError
-from ketch.wire.requests import Header
+from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
-
-if TYPE_CHECKING:
-    from ketch.broker.server import Broker
-
 
 _NOTES_MAX = 3  # of one request: a line in the log must not grow with what a client asks for
 _TEXT_MAX = 200
@@ -31,24 +33,54 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request and who sent it."""
+    """One request and who sent it.
 
-    broker: Broker
-    header: Header
-    body: Any  # the kio entity of this API and version
-    client: str  # "client-id at host:port", for log lines
-    host: str  # as Kafka names it: "/127.0.0.1"
+    Attributes:
+        broker: what a handler may use.
+        api: its row of the dispatch table.
+        body: the kio entity of this API and version.
+        client: "client-id at host:port", for log lines.
+        host: the client's, as Kafka names it: "/127.0.0.1".
+        reader: what is known of the connection's fetches.
+        received: when its last byte came, seconds of the monotonic clock.
+        notes: what did not go well, for the request's line in the log.
+        failures: those of the notes that are no mistake of the client.
+    """
+
+    broker: Services
+    api: Api
+    header: RequestHeader
+    body: Any
+    client: str
+    host: str
+    reader: Reader
+    received: float
     notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     @property
     def version(self) -> int:
         return self.header.api_version
 
-    def note(self, text: str) -> None:
-        """What did not go well, for the request's line in the log."""
+    def note(self, text: str, error: BaseException | ErrorCode = ErrorCode.none) -> None:
+        """What did not go well, for the request's line in the log: a warning if `error` is a failure of this side."""
         text = printable(text)
         if len(self.notes) <= _NOTES_MAX and text not in self.notes:
             self.notes.append(text)
+            if is_failure(error):
+                self.failures.append(text)
+
+    def refuse(self, what: str, error: KetchError, code: ErrorCode | None = None) -> ErrorCode:
+        """Notes that something of the request failed; the code that the client gets for it.
+
+        Args:
+            what: the name of what failed: a topic, a partition, a group; "" for the request as a whole.
+            code: where it is another than the API gives for this error (`Api.codes`).
+        """
+        code = self.api.codes(error) if code is None else code
+        of = f" of {what}" if what else ""
+        self.note(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
+        return code
 
     @property
     def summary(self) -> str:
@@ -58,21 +90,52 @@ class Request:
 
 
 # A body; None for no response (acks=0); or a future of either. A handler that returns a future lets the next request of
-# the connection begin while its own answer is still on the way.
+# the connection begin while its own answer is still on the way; that request's response waits for the answer.
 Answer = Body | None
-Handler = Callable[[Request], Awaitable[Answer | asyncio.Future[Answer]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The request gets no response and later responses do not wait for it.
+
+    Args:
+        end: done when the request's bytes are needed no more; fails with CloseConnection where Kafka hangs up.
+    """
+
+    end: asyncio.Future[Answer]
+
+
+Handler = Callable[[Request], Awaitable[Answer | asyncio.Future[Answer] | Unanswered]]
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One row of the dispatch table.
+    """One row of the dispatch table: an API, the versions that are served, and its traits.
 
     Args:
-        least: the oldest version advertised; versions from `least` to below `served` close the connection.
+        name: Kafka's.
+        oldest, newest: the versions that are advertised.
+        oldest_answered: where that is not `oldest`: an older version closes the connection.
+        carries_records: a request may be as large as `socket.request.max.bytes`, and is carried out even where its
+            client has gone: with acks=0 a producer closes when it has sent the request.
+        codes: the code that a client gets for an error. One that asks a coordinator looks for it, again or elsewhere.
+        unknown_version: makes the version 0 body that answers a version which is not served; without it the connection
+            is closed.
     """
 
     key: int
-    least: int
-    most: int
+    name: str
+    oldest: int
+    newest: int
     handle: Handler
-    served: int = 0  # the oldest version answered, where that is not `least`
+    oldest_answered: int = 0
+    carries_records: bool = False
+    codes: Callable[[KetchError], ErrorCode] = code_of
+    unknown_version: Callable[[Mapping[int, Api]], Body] | None = None
+    metric: str = field(init=False)  # its name in metrics: `list_offsets`
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower())
+
+    def serves(self, version: int) -> bool:
+        return (self.oldest_answered or self.oldest) <= version <= self.newest

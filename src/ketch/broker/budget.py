@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-_SMALL = 16 << 10  # bytes; who holds no more is not to wait for those who do
+_SMALL = 16 << 10  # bytes; a connection that holds no more never has to wait
 
 
 class Reader(Protocol):
@@ -19,13 +19,14 @@ class Budget:
     """Counts request bytes received and not yet answered; above `limit` connections have to stop reading.
 
     Connections that hold little go on, and so may always one of the others: requests that are half received could block
-    each other for ever otherwise.
+    each other for ever otherwise. That one is favoured until some of its bytes are given back. It must hold more than
+    little when it is chosen, for an idle connection would never give anything back.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._used = 0
-        self._paused: dict[Reader, None] = {}  # in the order they stopped
+        self._paused: dict[Reader, None] = {}  # in the order they stopped; all of them hold more than little
         self._favoured: Reader | None = None
 
     @property
@@ -47,9 +48,15 @@ class Budget:
         self._paused[reader] = None
         return False
 
-    def give(self, reader: Reader, size: int) -> None:
-        """Bytes were answered or dropped."""
+    def give(self, reader: Reader, size: int, held: int) -> None:
+        """Bytes were answered or dropped.
+
+        Args:
+            held: what the reader holds without them.
+        """
         self._used -= size
+        if held <= _SMALL:
+            self._paused.pop(reader, None)  # the caller sees by `open_for` that it may go on
         if self._used <= self._limit:
             self._favoured = None
             paused, self._paused = self._paused, {}
@@ -64,8 +71,7 @@ class Budget:
 
     def leave(self, reader: Reader, size: int) -> None:
         """The connection is gone, with what it held."""
-        self._paused.pop(reader, None)
-        self.give(reader, size)
+        self.give(reader, size, held=0)
 
     def _pass_on(self) -> None:
         self._favoured = next(iter(self._paused), None)
@@ -75,7 +81,7 @@ class Budget:
 
 
 class Gate:
-    """Counts what work in progress holds; whoever would add to it waits while it is above `limit`."""
+    """Counts what work in progress holds; work that would add to it waits while it is above `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,9 +1,10 @@
 """Which brokers share this Redis, and which of them leads a partition or coordinates a group.
 
-Every broker announces itself (`broker.heartbeat.interval.ms`) and counts those in that it has heard of within
-`broker.session.timeout.ms`. Leaders and coordinators follow from the live node ids alone, by rendezvous hashing: no
-broker has to be told, and when one comes or goes only its own share moves. For a moment two may differ in whom they
-count in. That is harmless for partitions, which any broker can serve, and a group is stored with every change.
+Every broker announces itself (`broker.heartbeat.interval.ms`), and counts as live those that it has heard of within
+`broker.session.timeout.ms`. Leaders and coordinators follow from the live node ids alone, by rendezvous hashing:
+nothing is stored or agreed on, and when a broker comes or goes only its own share moves. For a moment two brokers may
+count different brokers as live. That is harmless for partitions, which any broker can serve. For groups, `store.terms`
+decides who may write.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
@@ -18,11 +20,14 @@ from uuid import UUID
 
 from ketch.config import Settings
 from ketch.errors import KetchError, StorageUnavailable
-from ketch.store.registry import Announced, Node, NodeIdTaken, Registry
+from ketch.log.log import Log
+from ketch.store import registry
+from ketch.store.registry import Announced, Node, NodeIdTaken
 
 log = logging.getLogger(__name__)
 
 _FIRST_BEAT_S = 0.05
+_DRAINED_S = 0.1  # what came while this broker was paused has been read from the sockets by then
 _RETRY_S = 0.25  # between two looks at a node id that may come free
 
 
@@ -30,27 +35,54 @@ class Cluster:
     """The live brokers, as this one sees them. Before `join` and without Redis it is alone or as last seen.
 
     Args:
-        changed: called when brokers have come or gone.
-        beat: called after every heartbeat while there are other brokers.
+        log_: names the connection, the keys and this broker process.
     """
 
-    def __init__(
-        self, settings: Settings, registry: Registry, changed: Callable[[], None], beat: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._settings, self._registry, self._changed, self._beat = settings, registry, changed, beat
+    def __init__(self, settings: Settings, log_: Log) -> None:
+        self._settings = settings
+        self._link, self._keys, self._session = log_.link, log_.keys, log_.session
         self._interval = settings.broker_heartbeat_interval_ms / 1000
         self._timeout = settings.broker_session_timeout_ms / 1000
         self._own = Node(settings.node_id, *settings.advertised(settings.port))
         self._nodes: dict[int, Node] = {self._own.id: self._own}
         self._heard: dict[int, tuple[int, float]] = {}  # node id -> what it said last, and when that came here
         self._updated = 0.0
+        self._announced = -math.inf  # when this broker began its last announcement that Redis took
+        self._leased_since = -math.inf  # requests that were received before may be older than the lease
         self._owners: dict[bytes, int] = {}
         self._told = False  # that another broker has this node id
+        self._changed: list[Callable[[], None]] = []
+        self._beats: list[Callable[[], Awaitable[None]]] = []
+
+    def listen(self, changed: Callable[[], None], beat: Callable[[], Awaitable[None]]) -> None:
+        """Adds callbacks.
+
+        Args:
+            changed: when brokers have come or gone.
+            beat: after every heartbeat while there are other brokers.
+        """
+        self._changed.append(changed)
+        self._beats.append(beat)
 
     @property
     def nodes(self) -> list[Node]:
         """The live brokers by node id, this one included."""
         return [self._nodes[node_id] for node_id in sorted(self._nodes)]
+
+    @property
+    def lease(self) -> bool:
+        """Whether others must still count this broker in: it has announced itself within the session timeout.
+
+        A broker that was paused for longer, or cut off from Redis, may have been replaced without knowing it.
+        """
+        return time.monotonic() - self._announced <= self._timeout
+
+    def leased_at(self, received: float) -> bool:
+        """Whether the lease holds, and has held since a request was received (seconds of the monotonic clock).
+
+        A request may have waited behind others of its connection while this broker got its lease back.
+        """
+        return self.lease and received >= self._leased_since
 
     @property
     def alone(self) -> bool:
@@ -66,13 +98,13 @@ class Cluster:
             return (self._own.id,) * partitions
         return tuple(self.leader(topic_id, index) for index in range(partitions))
 
-    def coordinator(self, group: str) -> Node:
-        """The broker that coordinates the group."""
-        return self._nodes[self._owner(b"group:" + group.encode())]
+    def coordinator(self, kind: str, name: str) -> Node:
+        """The broker that coordinates what has this name: a group, where `kind` is "group"."""
+        return self._nodes[self._owner(f"{kind}:{name}".encode())]
 
-    def coordinates(self, group: str) -> bool:
-        """Whether this broker coordinates the group."""
-        return self.coordinator(group).id == self._own.id
+    def coordinates(self, kind: str, name: str) -> bool:
+        """Whether this broker is its `coordinator`."""
+        return self.coordinator(kind, name).id == self._own.id
 
     def leads(self, topic_id: UUID, index: int) -> bool:
         """Whether clients come to this broker for the partition."""
@@ -93,7 +125,7 @@ class Cluster:
 
         Args:
             port: it listens on.
-            alone: Redis was started by this broker, so whoever is said to be there is not.
+            alone: Redis was started by this broker, so no entry in it is of a live broker.
 
         Raises:
             KetchError: another broker has this node id.
@@ -102,11 +134,11 @@ class Cluster:
         self._own = Node(self._own.id, *self._settings.advertised(port))
         self._nodes = {self._own.id: self._own}
         if alone:
-            await self._registry.clear()
+            await self._link.ask(registry.clear(self._keys))
         first: Announced | None = None
         while True:
             try:
-                self._take(await self._registry.announce(self._own))
+                await self._announce()
                 return
             except NodeIdTaken as taken:
                 if first is None:
@@ -125,10 +157,11 @@ class Cluster:
             await asyncio.sleep(min(pause, self._interval))
             pause *= 2
             try:
-                self._take(await self._registry.announce(self._own))
+                await self._announce()
                 self._told = False
                 if not self.alone:
-                    await self._beat()
+                    for beat in self._beats:
+                        await beat()
             except NodeIdTaken as taken:
                 if not self._told:
                     log.error("node id %d is also used by %s: stop one of them", self._own.id, _address(taken.holder))
@@ -141,11 +174,25 @@ class Cluster:
     async def leave(self) -> None:
         """Others take over at once."""
         with contextlib.suppress(KetchError):  # they will notice
-            await self._registry.withdraw(self._own.id)
+            await self._link.ask(registry.withdraw(self._keys, self._own.id, self._session))
 
-    def _take(self, announced: list[Announced]) -> None:
-        now = time.monotonic()
-        # While nobody could reach Redis nobody could speak: everybody's time begins anew.
+    async def _announce(self) -> None:
+        began = time.monotonic()
+        timeout_ms = self._settings.broker_session_timeout_ms
+        announced = await self._link.ask(registry.announce(self._keys, self._own, self._session, timeout_ms))
+        if -math.inf < self._announced < began - self._timeout:
+            self._leased_since = time.monotonic() + _DRAINED_S
+        self._announced = began
+        self.update(announced, time.monotonic())
+
+    def update(self, announced: list[Announced], now: float) -> None:
+        """Counts in those brokers that have announced themselves within the session timeout, and this one.
+
+        Args:
+            announced: every broker's last announcement.
+            now: a clock that only rises, seconds.
+        """
+        # While Redis could not be reached no broker could announce itself: the time of each begins again.
         paused = self._updated and now - self._updated > self._timeout
         first, self._updated = not self._updated, now
         nodes = {self._own.id: self._own}
@@ -162,7 +209,8 @@ class Cluster:
             log.info("brokers: %s", ", ".join(f"{n.id} at {n.host}:{n.port}" for _, n in sorted(nodes.items())))
             self._nodes = nodes
             self._owners.clear()
-            self._changed()
+            for changed in self._changed:
+                changed()
 
 
 def _weight(node_id: int, key: bytes) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import ketch
 from ketch.config import Settings
 from ketch.store.topics import Topic
+from ketch.store.url import RedisAddress
 from ketch.topicconfig import CONFIGS, TopicConfig
 from ketch.wire.responses import Body
 
@@ -59,10 +61,18 @@ def _topic_config(config: TopicConfig, topic: Topic, settings: Settings) -> Body
     }
 
 
-def broker_configs(settings: Settings, port: int, names: Iterable[str] | None = None) -> list[Body]:
-    """The configs of this broker by Kafka's names; `port` is the one it listens on."""
+def broker_configs(
+    settings: Settings, port: int, redis: RedisAddress, names: Iterable[str] | None = None
+) -> list[Body]:
+    """The configs of this broker by Kafka's names, and those that only Ketch has (`ketch.*`).
+
+    Args:
+        port: the one it listens on.
+        redis: where its log is; clients are told the address without user and password.
+    """
     every = {name: _broker_config(name, field, settings) for name, field in _BROKER.items()}
     every |= {name: _listeners(name, fields, settings, port) for name, fields in _LISTENERS.items()}
+    every |= {entry[0]: _body(*entry) for entry in _own(settings, redis)}
     chosen = every if names is None else {name for name in names if name in every}
     return [every[name] for name in sorted(chosen)]
 
@@ -85,6 +95,15 @@ def _listeners(name: str, fields: tuple[str, ...], settings: Settings, port: int
     address = f"[{host}]" if ":" in host else host
     text = f"PLAINTEXT://{address}:{port}"
     return _body(name, text, _DEFAULT if default else _STATIC_BROKER, "list", documentation)
+
+
+def _own(settings: Settings, redis: RedisAddress) -> list[tuple[str, str, int, str, str]]:
+    """Facts that `ketch status`, `ketch groups` and `ketch topics` ask a broker for: see `ketch.cli.ask`."""
+    return [
+        ("ketch.keyspace", settings.keyspace, _STATIC_BROKER, "string", "First part of every key in Redis."),
+        ("ketch.redis", redis.describe(), _STATIC_BROKER, "string", "URL of the Redis, without user and password."),
+        ("ketch.version", ketch.__version__, _STATIC_BROKER, "string", "Version of the broker."),
+    ]
 
 
 def _body(name: str, value: str, source: int, kind: str, documentation: str | None) -> Body:

@@ -1,4 +1,8 @@
-"""One client connection: frames in, requests to the handlers one after the other, responses out in the same order."""
+"""One client connection: frames in, requests to the handlers one after the other, responses out in the same order.
+
+It owns the queue of requests, the line of responses, and the pauses in reading that bound both. It knows no API: traits
+of an API that it must know are in the API's row of the dispatch table.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ import logging
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, cast
-
-from kio.schema.errors import ErrorCode
+from typing import Protocol, cast
 
 from ketch import metrics
-from ketch.broker.api import Answer, Api, CloseConnection, Request, printable
-from ketch.broker.dispatch import TABLE
-from ketch.broker.handlers import api_versions
+from ketch.broker.api import Answer, Api, CloseConnection, Request, Unanswered, printable
+from ketch.broker.budget import Budget
+from ketch.broker.complaints import Complaints
+from ketch.broker.readers import Reader
+from ketch.broker.services import Services
 from ketch.errors import KetchError
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError, FrameReader
@@ -22,46 +26,60 @@ from ketch.wire.pieces import BytesLike
 from ketch.wire.requests import api_label, decode_request, peek_api
 from ketch.wire.responses import encode_response
 
-if TYPE_CHECKING:
-    from ketch.broker.server import Broker
-
 log = logging.getLogger(__name__)
 
-_PRODUCE, _API_VERSIONS = 0, 18
-# A request other than Produce carries no records; a fetch of 100,000 partitions fits.
+# A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
-_IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered
+_IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
 
 # Pieces of it, None for no response, or the reason for closing the connection when it is this one's turn.
 _Response = asyncio.Future[list[BytesLike] | KetchError | None]
 
 
+class Host(Services, Protocol):
+    """What a connection uses of the broker, beside what its handlers may.
+
+    Attributes:
+        budget: bounds the bytes of requests over all connections.
+    """
+
+    budget: Budget
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a new connection may stay (`max.connections`)."""
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+
+
 class Connection(asyncio.Protocol):
     """The asyncio shell. A task lives only while there are requests, so an idle connection costs little."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Host) -> None:
         # for good
         self._broker = broker
         self.peer = "?"
         self._transport: asyncio.Transport | None = None
         # reading
         self._frames = FrameReader(broker.settings.socket_request_max_bytes)
-        self._requests: deque[bytes | FrameError] = deque()  # an error is the last
+        self._requests: deque[tuple[float, bytes | FrameError]] = deque()  # with when it came; an error is the last
         self._held = 0  # bytes of requests not yet answered, a half received one included
         self._paused = False
         self._ending = False  # nothing more is read
         self.last_active = time.monotonic()
         # working
         self._worker: asyncio.Task[None] | None = None
-        self._producing = 0  # bytes of the Produce request at hand
+        self._carrying = 0  # bytes of the Produce request at hand
         self._client_id: str | None = None
+        self._reader = Reader()
         # writing
         self._responses: deque[tuple[int, _Response]] = deque()  # (request's bytes, response)
+        self._unanswered = set[asyncio.Future[Answer]]()  # requests that get no response and are not stored yet
         self._progress = asyncio.Event()  # a response went out, or the peer reads again
         self._writable = True
         self._unsent = 0  # response bytes that the peer does not take, as far as they count
-        self._reported = ""  # what the log said last
+        self._complaints = Complaints()
 
     @property
     def client(self) -> str:
@@ -71,7 +89,7 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         unsent = self._transport is not None and self._transport.get_write_buffer_size()
-        return bool(self._requests or self._responses or self._worker or unsent)
+        return bool(self._requests or self._responses or self._unanswered or self._worker or unsent)
 
     @property
     def halfway(self) -> bool:
@@ -89,14 +107,14 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self.last_active = time.monotonic()
+        now = self.last_active = time.monotonic()
         self._held += len(data)
         allowed = self._broker.budget.take(self, len(data), self._held)
         try:
             for frame in self._frames.feed(data):
-                self._requests.append(frame)
+                self._requests.append((now, frame))
         except FrameError as error:
-            self._requests.append(error)
+            self._requests.append((now, error))
             self.drain()
         if self._requests and self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work())
@@ -111,15 +129,17 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._reader.closed = True
         # What was produced is stored all the same, as in Kafka: with acks=0 a producer closes when it has sent it.
-        self._requests = deque(frame for frame in self._requests if _produces(frame))
-        kept = self._producing + sum(len(frame) + 4 for frame in self._requests if isinstance(frame, bytes))
-        if self._worker is not None and not self._producing:
+        self._requests = deque((at, frame) for at, frame in self._requests if self._carries_records(frame))
+        kept = self._carrying + sum(len(frame) + 4 for _, frame in self._requests if isinstance(frame, bytes))
+        if self._worker is not None and not self._carrying:
             self._worker.cancel()
             self._worker = None
         for _, response in self._responses:
             response.cancel()
         self._responses.clear()
+        self._unanswered.clear()
         self._count_unsent(0)
         self._broker.forget(self)
         self._broker.budget.leave(self, self._held - kept)
@@ -158,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     def _release(self, size: int) -> None:
         self._held -= size
-        self._broker.budget.give(self, size)
+        self._broker.budget.give(self, size, self._held)
         if self._paused and self._broker.budget.open_for(self):
             self.resume()
 
@@ -168,7 +188,7 @@ class Connection(asyncio.Protocol):
         """Serves what has come in, one request after the other, until there is nothing left."""
         try:
             while self._requests:
-                await self._serve(self._requests.popleft())
+                await self._serve(*self._requests.popleft())
                 await self._keep_pace()
         except KetchError as error:
             self.drain()
@@ -184,32 +204,37 @@ class Connection(asyncio.Protocol):
 
     async def _keep_pace(self) -> None:
         """Waits while the peer does not read, or has too many answers outstanding."""
-        while not self._writable or len(self._responses) >= _IN_FLIGHT_MAX:
+        while not self._writable or len(self._responses) + len(self._unanswered) >= _IN_FLIGHT_MAX:
             self._progress.clear()
             await self._progress.wait()
 
-    async def _serve(self, frame: bytes | FrameError) -> None:
+    async def _serve(self, received: float, frame: bytes | FrameError) -> None:
         if isinstance(frame, FrameError):
             raise frame
         key, version, correlation_id = peek_api(frame)
-        api = TABLE.get(key)
+        api = self._broker.apis.get(key)
         if api is None:
             raise MalformedRequest(f"API key {api_label(key)} is not served")
-        if not (api.served or api.least) <= version <= api.most:
+        if not api.serves(version):
             self._serve_unknown_version(len(frame), api, version, correlation_id)
             return
-        if key != _PRODUCE and len(frame) > _CONTROL_REQUEST_MAX:
+        if not api.carries_records and len(frame) > _CONTROL_REQUEST_MAX:
             raise MalformedRequest(f"a request of {len(frame)} bytes for API key {api_label(key)}")
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._client_id = printable(header.client_id or "")
-        request = Request(self._broker, header, body, self.client, "/" + self.peer.rpartition(":")[0])
-        self._producing = len(frame) + 4 if key == _PRODUCE else 0
+        host = "/" + self.peer.rpartition(":")[0]
+        request = Request(self._broker, api, header, body, self.client, host, self._reader, received)
+        self._carrying = len(frame) + 4 if api.carries_records else 0
         try:
             answer = await api.handle(request)
         finally:
-            self._producing = 0
-        metrics.requested(api.handle.__module__.rpartition(".")[2])
+            self._carrying = 0
+        metrics.requested(api.metric)
+        if isinstance(answer, Unanswered):
+            self._unanswered.add(answer.end)
+            answer.end.add_done_callback(partial(self._ended, request, len(frame) + 4))
+            return
         response = self._respond(len(frame) + 4)
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(partial(self._later, request, response))
@@ -217,12 +242,18 @@ class Connection(asyncio.Protocol):
             self._answer(request, answer, response)
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
-        if api.key != _API_VERSIONS:
-            served = f"served are {api.served or api.least} to {api.most}"
+        if api.unknown_version is None:
+            served = f"served are {api.oldest_answered or api.oldest} to {api.newest}"
             raise MalformedRequest(f"version {version} of API key {api_label(api.key)}, {served}")
-        body = api_versions.answer(ErrorCode.unsupported_version)
+        body = api.unknown_version(self._broker.apis)
         self._respond(size + 4).set_result(encode_response(api.key, 0, correlation_id, body))
         self._flush()
+
+    def _carries_records(self, frame: bytes | FrameError) -> bool:
+        if not isinstance(frame, bytes) or len(frame) < 8:
+            return False
+        api = self._broker.apis.get(peek_api(frame)[0])
+        return api is not None and api.carries_records
 
     # -- responses
 
@@ -244,6 +275,15 @@ class Connection(asyncio.Protocol):
         except Exception:
             log.exception("%s: unexpected error; connection closed", self.client)
             self._close()
+
+    def _ended(self, request: Request, size: int, end: asyncio.Future[Answer]) -> None:
+        """A request that gets no response is done with."""
+        counted = end in self._unanswered  # else the connection is gone, and its bytes with it
+        self._unanswered.discard(end)
+        if counted:
+            self._release(size)
+        self._later(request, self._respond(0), end)
+        self._progress.set()
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
@@ -268,11 +308,10 @@ class Connection(asyncio.Protocol):
         self._progress.set()
 
     def _report(self, request: Request) -> None:
-        """One line for what went wrong in a request; what a client goes on asking is not said again."""
         summary = request.summary
-        if summary and summary != self._reported:
-            self._reported = summary
-            log.warning("%s: %s", request.client, summary)
+        line = self._complaints.line(summary, time.monotonic()) if summary else None
+        if line:
+            log.log(logging.WARNING if request.failures else logging.INFO, "%s: %s", request.client, line)
 
     # -- the end
 
@@ -296,7 +335,3 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def _produces(frame: bytes | FrameError) -> bool:
-    return isinstance(frame, bytes) and len(frame) >= 8 and peek_api(frame)[0] == _PRODUCE

@@ -1,4 +1,4 @@
-"""Ketch's errors as Kafka's codes. The one place where the two meet."""
+"""Kafka's codes of the errors that come from below the broker. Codes of a single API stand in its handler."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ def code_of(error: BaseException) -> ErrorCode:
     if isinstance(error, Refused):
         return error.code
     return _CODES.get(type(error), ErrorCode.unknown_server_error)  # type: ignore[arg-type]
+
+
+def is_failure(error: BaseException | ErrorCode) -> bool:
+    """Whether the broker or its Redis failed, rather than that the client asked for what cannot be."""
+    if isinstance(error, errors.NotCoordinator):
+        return False
+    code = error if isinstance(error, ErrorCode) else code_of(error)
+    return code in (ErrorCode.kafka_storage_error, ErrorCode.unknown_server_error)
 
 
 def coordinator_error(error: KetchError) -> ErrorCode:

@@ -1,273 +1,188 @@
-"""Drives the coordinator: loads groups from Redis, carries out effects, keeps the timers."""
+"""The classic consumer groups that this broker coordinates, and their committed offsets.
+
+`broker.machines` runs them; this tells it how Redis keeps a group (`store.groups`), what its effects have native groups
+do, and what of it metrics and log lines say. Commits are stored in the term in which the group admitted them.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.cluster import Cluster
+from ketch.broker.machines import Machines, Token
+from ketch.broker.native_groups import NativeGroups
 from ketch.clock import now_ms
 from ketch.config import Settings
-from ketch.coordinator.events import Commit, Effect, Event, Persist, Removed, Reply, Tick
+from ketch.coordinator.events import Commit, Effect, Event, Removed
 from ketch.coordinator.group import Group
-from ketch.coordinator.member import GroupConfig, State
+from ketch.coordinator.member import GroupConfig
 from ketch.coordinator.snapshot import from_fields, to_fields
-from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
-from ketch.store.groups import GroupStore
+from ketch.log.log import Log
+from ketch.store import groups
+from ketch.store.commits import Committed
+from ketch.store.keys import Keyspace, TopicPartition
+from ketch.store.question import Question
+from ketch.store.scripts import Holder
+from ketch.store.terms import Overtaken
 
 log = logging.getLogger(__name__)
 
+_COMMIT_TRIES = 5  # where other commits of the group take a new term at the same time
 
-class Groups:
-    """The groups that this broker coordinates. A group is loaded when a client first speaks of it.
 
-    The cluster says whose a group is. To look at another broker's group does not take it over, or its members, whose
-    heartbeats go there, would expire here; only a member that speaks of it here does.
+class Groups(Machines[Group]):
+    """The groups that this broker coordinates.
 
     Args:
-        removed: told of every member that is gone, with its group.
-        changed: told when a group's members or assignments have changed.
+        native_groups: follow commits, assignments and members that go.
     """
 
-    def __init__(
+    def __init__(self, settings: Settings, log_: Log, cluster: Cluster, native_groups: NativeGroups) -> None:
+        super().__init__(GroupKind(settings, log_.keys, native_groups), settings.node_id, log_, cluster)
+        self._log, self._keys, self._native_groups = log_, log_.keys, native_groups
+
+    # -- committing
+
+    async def commit(
         self,
-        settings: Settings,
-        store: GroupStore,
-        cluster: Cluster,
-        removed: Callable[[Group, str], None],
-        changed: Callable[[Group], None],
-    ) -> None:
-        self.store = store
-        self._cluster = cluster
+        group_id: str,
+        make: Callable[[Token], Commit],
+        lease: bool,
+        commits: Mapping[TopicPartition, Committed],
+    ) -> ErrorCode:
+        """Asks the group whether commits may be stored, and stores them.
+
+        Args:
+            make: the event from its token.
+            lease: `Cluster.leased_at` of the time when the request was received.
+            commits: may be none, then the group is asked alone.
+
+        Raises:
+            NotCoordinator: it is another broker's, or another one has written it since it was loaded here.
+            StorageUnavailable: Redis is gone; the commits may be stored or not.
+        """
+        above, tries = 0, _COMMIT_TRIES
+        while True:
+            error, group = await self._submit(group_id, make)
+            if error or not commits:
+                return ErrorCode(error)
+            try:
+                await self._store_commits(group_id, commits, await self.hold(group, lease, above))
+                return ErrorCode.none
+            except Overtaken as newer:  # by another request of this broker, or the commits know of a higher term
+                tries -= 1
+                if not tries or (newer.session != self._session and newer.term <= above):
+                    raise
+                above = max(above, newer.term)
+
+    async def _store_commits(self, group_id: str, commits: Mapping[TopicPartition, Committed], term: str) -> None:
+        await self._log.commits.store(group_id, commits, term)
+        for topic, count in Counter(topic for topic, _ in commits).items():
+            metrics.committed(group_id, topic, count)
+        await self._native_groups.committed(group_id, commits)
+
+    # -- which there are
+
+    async def names(self) -> list[str]:
+        """Every group of this broker that is stored, or that a client joins for the first time."""
+        joined = (name for name, group in self._machines.items() if group.members or group.pending)
+        stored = await self._link.ask(groups.names(self._keys))
+        return sorted(name for name in {*stored, *joined} if self._coordinates(name))
+
+    async def exists(self, group_id: str) -> bool:
+        """Whether a client joins the group now, or it is stored."""
+        group = await self.get(group_id)
+        return bool(group.members or group.pending) or await self._link.ask(groups.exists(self._keys, group_id))
+
+    async def emptied(self, group_id: str) -> int:
+        """When the group lost its last member, ms since the epoch; 0 where it never had any."""
+        return await self._link.ask(groups.emptied(self._keys, group_id))
+
+    async def delete(self, group_id: str) -> bool:
+        """Deletes a group with all that is kept of it; False where it has members. Raises as `retire`."""
+        return await self.retire(group_id, lambda term: self._log.delete_group(group_id, term))
+
+
+class GroupKind:
+    """What is particular to classic groups, see `broker.machines.Kind`."""
+
+    name = "group"
+
+    def __init__(self, settings: Settings, keys: Keyspace, native_groups: NativeGroups) -> None:
+        self._keys, self._native_groups = keys, native_groups
         self._config = GroupConfig(
             settings.group_min_session_timeout_ms / 1000,
             settings.group_max_session_timeout_ms / 1000,
             settings.group_max_size,
             settings.group_initial_rebalance_delay_ms / 1000,
         )
-        self._removed, self._changed = removed, changed
-        self._groups: dict[str, Group] = {}
-        self._node = str(settings.node_id)
-        self._loading: dict[tuple[str, bool], asyncio.Task[Group]] = {}
-        self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._saving: Counter[str] = Counter()
-        self._waiting: dict[asyncio.Future[Any], str] = {}
-        self._journal: bytes | None = None  # how far this broker knows what others changed
 
-    async def submit(self, group_id: str, make: Callable[[asyncio.Future[Any]], Event]) -> Any:
-        """Feeds an event to a group and waits for its reply.
+    # -- in Redis
 
-        Args:
-            make: the event from its token.
+    def load(self, id: str) -> Question[dict[str, str]]:
+        return groups.load(self._keys, id)
 
-        Raises:
-            NotCoordinator: it is another broker's.
-            StorageUnavailable: the group can't be loaded now.
-        """
-        self.require(group_id)
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        event = make(reply)
-        by_member = not (isinstance(event, Commit) and event.generation < 0)
-        group = await self._get(group_id, by_member)
-        if group.members and group_id not in self._groups:  # another broker's, and nobody of it asks
-            self._carry_out(group, group.handle(event, time.monotonic()))
-        else:
-            self._handle(group, event)
-        self._waiting[reply] = group_id
-        try:
-            return await reply
-        finally:
-            del self._waiting[reply]
+    def hold(self, id: str, holder: Holder, above: int) -> Question[str]:
+        return groups.hold(self._keys, id, holder, above)
 
-    def require(self, group_id: str) -> None:
-        """Raises NotCoordinator unless this broker coordinates the group."""
-        if not self._cluster.coordinates(group_id):
-            raise NotCoordinator(f"group {group_id} is broker {self._cluster.coordinator(group_id).id}'s")
+    def save(self, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
+        return groups.save(self._keys, id, holder, fields)
 
-    async def get(self, group_id: str) -> Group:
-        """The group as it stands, loaded if need be; a group that never was is an empty one."""
-        return await self._get(group_id, take=False)
+    def journal(self, id: str) -> Question[None]:
+        return groups.journal(self._keys, id)
 
-    async def _get(self, group_id: str, take: bool) -> Group:
-        group = self._groups.get(group_id)
-        if group is not None:
-            return group
-        task = self._loading.get((group_id, take))
-        if task is None:
-            task = self._loading[group_id, take] = asyncio.get_running_loop().create_task(self._load(group_id, take))
-            task.add_done_callback(lambda _: self._loading.pop((group_id, take), None))
-        return await asyncio.shield(task)
+    def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
+        """Groups' members may read from this broker, so it has to know their assignments."""
+        if since is not None:
+            return (yield from groups.changed_since(self._keys, since))
+        end = yield from groups.journal_end(self._keys)
+        return (yield from groups.names(self._keys)), end
 
-    async def names(self) -> list[str]:
-        """Every group of this broker that is stored, or that somebody joins for the first time."""
-        joined = (name for name, group in self._groups.items() if group.members or group.pending)
-        return sorted(name for name in {*await self.store.names(), *joined} if self._cluster.coordinates(name))
+    # -- machines
 
-    async def exists(self, group_id: str) -> bool:
-        """Whether somebody joins the group now, or it is stored."""
-        group = await self.get(group_id)
-        return bool(group.members or group.pending) or await self.store.exists(group_id)
+    def new(self, id: str) -> Group:
+        return Group(id, self._config, _new_member_id)
 
-    async def _load(self, group_id: str, take: bool) -> Group:
-        fields = await self.store.load(group_id)
-        if fields:
-            try:
-                group = from_fields(group_id, fields, self._config, _new_member_id, time.monotonic())
-            except (ValueError, KeyError, TypeError) as error:
-                log.error("group %s: what is stored of it is damaged (%r); it starts anew", group_id, error)
-            else:
-                if group.members and not take and fields.get("broker", self._node) != self._node:
-                    return group
-                group = self._groups.setdefault(group_id, group)
-                self._changed(group)
-                self._after(group)
-                return group
-        return Group(group_id, self._config, _new_member_id)  # it is kept once something happens to it
+    def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> Group | None:
+        if "state" not in fields:  # it never had members
+            return None
+        return from_fields(id, fields, self._config, _new_member_id, now)
 
-    async def retire(self, group_id: str, remove: Callable[[], Awaitable[None]]) -> bool:
-        """Takes a group without members out of service while `remove` deletes what is stored; False if it has members.
-
-        Raises:
-            StorageUnavailable: Redis is gone; the group is there still, as far as it was not removed.
-        """
-        found = await self.get(group_id)
-        group = self._groups.setdefault(group_id, found)
-        if group.state is not State.EMPTY:
-            return False
-        group.state = State.DEAD  # who comes now comes again
-        try:
-            await remove()
-        finally:
-            del self._groups[group_id]
-        return True
-
-    # -- other brokers
-
-    def relinquish(self) -> None:
-        """Brokers have come or gone: lets go of the groups that are another's now; who waits is sent there."""
-        for reply, group_id in self._waiting.items():
-            if not self._cluster.coordinates(group_id) and not reply.done():
-                reply.set_exception(NotCoordinator(f"group {group_id} has moved to another broker"))
-        for group_id in [name for name in self._groups if not self._cluster.coordinates(name)]:
-            del self._groups[group_id]
-            if group_id in self._timers:
-                self._timers.pop(group_id)[1].cancel()
-
-    async def follow(self) -> None:
-        """Learns what other brokers' groups were assigned: their members may read here."""
-        if self._journal is None:
-            end = await self.store.journal_end()
-            names = await self.store.names()
-        else:
-            names, end = await self.store.changed_since(self._journal)
-        for name in names:
-            if not self._cluster.coordinates(name):
-                self._changed(await self._load(name, take=False))
-        self._journal = end
-
-    def stop(self) -> None:
-        """Answers whoever waits for a rebalance, so that it looks for the next coordinator; timers end."""
-        for reply in self._waiting:
-            if not reply.done():
-                reply.set_exception(StorageUnavailable("the broker is stopping"))
-        for _, timer in self._timers.values():
-            timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+    def to_fields(self, machine: Group) -> dict[str, str]:
+        return to_fields(machine, now_ms())
 
     # -- events and effects
 
-    def _handle(self, group: Group, event: Event) -> None:
-        group = self._groups.setdefault(group.id, group)
-        before, generation = group.state, group.generation
-        effects = group.handle(event, time.monotonic())
-        if group.state is not before:
-            log.info(
-                "group %s: %s, generation %d, %d members", group.id, group.state, group.generation, len(group.members)
-            )
-        if group.generation != generation:
-            metrics.rebalanced(group.id)
-        self._carry_out(group, effects)
-        self._after(group)
+    def takes_over(self, event: Event) -> bool:
+        """A commit without a generation is not a member's."""
+        return not (isinstance(event, Commit) and event.generation < 0)
 
-    def _carry_out(self, group: Group, effects: list[Effect]) -> None:
-        for n, effect in enumerate(effects):
-            match effect:
-                case Reply(token, result):
-                    _set(token, result)
-                case Removed(member_id):
-                    self._removed(group, member_id)
-                case Persist():
-                    self._changed(group)
-                    # As it is now: it may change meanwhile.
-                    fields = to_fields(group, now_ms()) | {"broker": self._node}
-                    task = asyncio.get_running_loop().create_task(self._persist(group, fields, effects[n + 1 :]))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
-                    return
+    def handle(self, machine: Group, event: Event, now: float) -> list[Effect]:
+        state, generation = machine.state, machine.generation
+        effects = machine.handle(event, now)
+        if machine.state is not state:
+            members = len(machine.members)
+            log.info("group %s: %s, generation %d, %d members", machine.id, machine.state, machine.generation, members)
+        if machine.generation != generation:
+            metrics.rebalanced(machine.id)
+        return effects
 
-    async def _persist(self, group: Group, fields: dict[str, str], rest: list[Effect]) -> None:
-        """Stores the group, then does what was to wait for it. Without Redis the members are sent to join again."""
-        self._saving[group.id] += 1
-        try:
-            await self.store.save(group.id, fields)
-            if not self._cluster.alone:
-                await self.store.journal(group.id)
-        except KetchError as error:
-            log.warning("group %s: cannot be stored: %s", group.id, error)
-            rest = [
-                Reply(effect.token, _failed(effect.result)) if isinstance(effect, Reply) else effect for effect in rest
-            ]
-        finally:
-            self._saving[group.id] -= 1
-        self._carry_out(group, rest)
-        self._after(group)
+    def carry_out(self, machine: Group, effect: Removed) -> None:
+        self._native_groups.member_left(machine.id, effect.member_id)
 
-    # -- timers
+    def changed(self, machine: Group) -> None:
+        self._native_groups.reassigned(machine)
 
-    def _after(self, group: Group) -> None:
-        """Sets the timer for what is due next; a group that holds nothing is let go of."""
-        due = group.deadline
-        if due is None:
-            if not self._saving[group.id]:
-                del self._saving[group.id]
-                if self._groups.get(group.id) is group and group.state is not State.DEAD:
-                    del self._groups[group.id]
-            return
-        known = self._timers.get(group.id)
-        if known is not None:
-            if known[0] <= due:
-                return  # it looks again then: a heartbeat costs no timer
-            known[1].cancel()
-        delay = max(0.0, due - time.monotonic())
-        timer = asyncio.get_running_loop().call_later(delay, self._tick, group.id)
-        self._timers[group.id] = (due, timer)
-
-    def _tick(self, group_id: str) -> None:
-        del self._timers[group_id]
-        group = self._groups.get(group_id)  # perhaps not the one that the timer was set for
-        if group is not None:
-            self._handle(group, Tick())
-
-
-def _set(token: Any, result: Any) -> None:
-    if not token.done():  # its connection may be gone
-        token.set_result(result)
-
-
-def _failed(result: Any) -> Any:
-    if isinstance(result, ErrorCode):
-        return result
-    return type(result)(ErrorCode.coordinator_not_available)
+    def unstored(self, result: Any) -> Any:
+        """Members join again; an answer that is an error code stays as it is."""
+        return result if isinstance(result, ErrorCode) else type(result)(ErrorCode.coordinator_not_available)
 
 
 def _new_member_id(prefix: str) -> str:

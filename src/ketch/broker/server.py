@@ -6,23 +6,23 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
-from ketch.broker.assignments import Assignments, Place
+from ketch.broker.adoption import Adoption
+from ketch.broker.assignments import Assignments
 from ketch.broker.budget import Budget, Gate
 from ketch.broker.cluster import Cluster
 from ketch.broker.connection import Connection
+from ketch.broker.dispatch import TABLE
 from ketch.broker.groups import Groups
+from ketch.broker.native_groups import NativeGroups
 from ketch.broker.sessions import Sessions
 from ketch.config import Settings
-from ketch.coordinator.group import Group
-from ketch.errors import KetchError, RedisError, UnknownTopicOrPartition, reason
+from ketch.errors import KetchError, reason
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
-from ketch.store.groups import Committed
 from ketch.store.url import RedisAddress
 
 log = logging.getLogger(__name__)
@@ -46,12 +46,16 @@ class Broker:
 
     def __init__(self, settings: Settings, redis: RedisAddress) -> None:
         self.settings = settings
+        self.apis: dict[int, Any] = dict(TABLE)
+        self.redis = redis
         self.log = Log(settings, redis)
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots, self.log.watcher.waiter)
-        self.topic_notes = TopicNotes(self.log.catalog)
+        self.topic_notes = TopicNotes(self.log.topics)
         self.assignments = Assignments()
-        self.cluster = Cluster(settings, self.log.registry, self._brokers_changed, self._follow_groups)
-        self.groups = Groups(settings, self.log.groups, self.cluster, self._member_left, self._reassigned)
+        self.cluster = Cluster(settings, self.log)
+        native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)
+        self.groups = Groups(settings, self.log, self.cluster, native_groups)
+        self.adoption = Adoption(self.log, self.background)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.fetching = asyncio.Semaphore(_FETCHES)
@@ -84,7 +88,7 @@ class Broker:
             )
         except OSError as error:
             where = f"{self.settings.host}:{self.settings.port}"
-            raise KetchError(f"Cannot listen on {where}: {reason(error)}.") from None
+            raise KetchError(f"Cannot listen on {where}: {reason(error)}; --port and --host choose another.") from None
         self.port = self._server.sockets[0].getsockname()[1]
         await self.cluster.join(self.port, alone=self.settings.redis is None)
         self.background(loop.create_task(self.cluster.stay()))
@@ -104,61 +108,6 @@ class Broker:
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         metrics.connections.set(len(self._connections))
-
-    async def commit(self, group: str, commits: Mapping[Place, Committed]) -> None:
-        """Stores committed offsets, and has the native groups follow.
-
-        Raises:
-            StorageUnavailable: Redis is gone; the commits may be stored or not.
-        """
-        await self.log.groups.commit(group, commits)
-        for name in {name for name, _ in commits}:
-            metrics.committed(group, name, sum(place[0] == name for place in commits))
-        await asyncio.gather(*(self._follow(group, *place, commit.offset) for place, commit in commits.items()))
-
-    async def _follow(self, group: str, topic: str, index: int, offset: int) -> None:
-        """The commit is stored: that its native group cannot follow does not undo it."""
-        try:
-            known = await self.log.topic(topic)
-            elsewhere = not self.cluster.leads(known.id, index) and self.assignments.reads(group, (topic, index))
-            await self.log.partition(known, index).committed(group, offset, elsewhere)
-        except (RedisError, UnknownTopicOrPartition) as error:
-            log.warning("group %s: its native group on %s-%d: %s", group, topic, index, error)
-
-    async def delete_group(self, group: str) -> bool:
-        """Deletes a group with all that is kept of it; False where it has members.
-
-        Raises:
-            StorageUnavailable: Redis is gone.
-        """
-        return await self.groups.retire(group, lambda: self.log.delete_group(group))
-
-    def _brokers_changed(self) -> None:
-        self.groups.relinquish()
-
-    async def _follow_groups(self) -> None:
-        await self.groups.follow()
-
-    def _reassigned(self, group: Group) -> None:
-        for member_id, places in self.assignments.update(group):
-            self._lost(group, member_id, places)
-
-    def _member_left(self, group: Group, member_id: str) -> None:
-        self._lost(group, member_id, self.assignments.remove(group.id, member_id))
-
-    def _lost(self, group: Group, member_id: str, places: list[Place]) -> None:
-        if places:
-            self.background(asyncio.get_running_loop().create_task(self._leave(group.id, member_id, places)))
-
-    async def _leave(self, group: str, member_id: str, places: list[Place]) -> None:
-        """What a member was delivered and did not commit is no longer its own."""
-        for name, index in places:
-            try:
-                await self.log.partition(await self.log.topic(name), index).left(group, member_id)
-            except UnknownTopicOrPartition:
-                continue  # its groups went with it
-            except KetchError as error:
-                log.warning("group %s: %s-%d still names member %s: %s", group, name, index, member_id, error)
 
     def background(self, work: asyncio.Future[Any]) -> None:
         """Keeps a task alive until it is done."""

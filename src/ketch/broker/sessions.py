@@ -1,4 +1,8 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes."""
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
+
+A session also knows which of its partitions may have news: those that were not read to their end, and those whose
+streams have changed since (`store.watcher`). It asks Redis nothing: the Fetch handler does.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 
 TopicKey = str | UUID  # a name up to Fetch v12, an id from v13 on
-Place = tuple[TopicKey, int]
+PartitionKey = tuple[TopicKey, int]
 # What moves a log's start without a write to its stream is found out so: an archive that expires, a topic of which
 # nothing was ever written and that another broker deletes.
 _LOOK_AGAIN_S = 30.0
@@ -35,18 +39,18 @@ class InvalidSessionEpoch(KetchError):
 
 @dataclass(slots=True)
 class Target:
-    """One partition that a fetch asks for, and what its session was last told of it."""
+    """One partition that a fetch asks for, and what its session was last answered about it."""
 
     topic: TopicKey
     partition: int
     offset: int
     max_bytes: int
     leader_epoch: int = -1  # that the consumer knows; -1 for none
-    told: tuple[int, int] = (-1, -1)  # log start and high watermark
-    place: Place = field(init=False)
+    answered: tuple[int, int] = (-1, -1)  # log start and high watermark
+    key: PartitionKey = field(init=False)
 
     def __post_init__(self) -> None:
-        self.place = (self.topic, self.partition)
+        self.key = (self.topic, self.partition)
 
 
 @dataclass(slots=True)
@@ -60,47 +64,49 @@ class Session:
     id: int = 0
     epoch: int = FINAL_EPOCH
     by_id: bool = False  # topics are ids
-    targets: dict[Place, Target] = field(default_factory=dict)
+    targets: dict[PartitionKey, Target] = field(default_factory=dict)
     incremental: bool = False  # this answer leaves out what has not changed
-    _due: dict[Place, Target] = field(default_factory=dict)  # all but those at their end; who waited longest is first
-    _places: dict[bytes, Place] = field(default_factory=dict)  # by stream
+    _due: dict[PartitionKey, Target] = field(
+        default_factory=dict
+    )  # all but those at their end; who waited longest is first
+    _keys: dict[bytes, PartitionKey] = field(default_factory=dict)  # by stream
     _looked: float = 0.0  # when all of them were due
 
-    def update(self, targets: Iterable[Target], forgotten: Iterable[Place] = ()) -> None:
+    def update(self, targets: Iterable[Target], forgotten: Iterable[PartitionKey] = ()) -> None:
         for target in targets:
-            known = self.targets.setdefault(target.place, target)
+            known = self.targets.setdefault(target.key, target)
             known.offset, known.max_bytes, known.leader_epoch = target.offset, target.max_bytes, target.leader_epoch
-            self._due.setdefault(target.place, known)
-        for place in forgotten:
-            self.targets.pop(place, None)
-            self._due.pop(place, None)
+            self._due.setdefault(target.key, known)
+        for key in forgotten:
+            self.targets.pop(key, None)
+            self._due.pop(key, None)
 
     def due(self, now: float) -> list[Target]:
         """The partitions that may have something to say."""
         if now - self._looked >= _LOOK_AGAIN_S:
             self._looked = now
-            self._due |= {place: target for place, target in self.targets.items() if place not in self._due}
+            self._due |= {key: target for key, target in self.targets.items() if key not in self._due}
         for stream in self.waiter.take():
-            place = self._places.get(stream)
-            if place in self.targets:
-                self._due.setdefault(place, self.targets[place])
+            key = self._keys.get(stream)
+            if key in self.targets:
+                self._due.setdefault(key, self.targets[key])
             else:
-                self._places.pop(stream, None)
+                self._keys.pop(stream, None)
         return list(self._due.values())
 
     def watch(self, target: Target, stream: bytes) -> None:
         """The partition is due when its stream changes; to be called before it is looked at."""
-        self._places[stream] = target.place
+        self._keys[stream] = target.key
         self.waiter.add(stream)
 
     def settle(self, target: Target) -> None:
         """The partition is at its end: it is due no more until it changes."""
-        self._due.pop(target.place, None)
+        self._due.pop(target.key, None)
 
     def served(self, target: Target) -> None:
         """The partition gave records: the others come first next time, so that none starves."""
-        if self._due.pop(target.place, None):
-            self._due[target.place] = target
+        if self._due.pop(target.key, None):
+            self._due[target.key] = target
 
     def close(self) -> None:
         self.waiter.close()
@@ -123,13 +129,13 @@ class Sessions:
         return len(self._sessions)
 
     def passing(self, targets: Iterable[Target]) -> Session:
-        """One for a single fetch, to be closed behind it."""
+        """A session for a single fetch, to be closed after it."""
         session = Session(self._waiter())
         session.update(targets)
         return session
 
     def resolve(
-        self, session_id: int, epoch: int, targets: list[Target], forgotten: list[Place], by_id: bool
+        self, session_id: int, epoch: int, targets: list[Target], forgotten: list[PartitionKey], by_id: bool
     ) -> Session:
         """The session that a fetch belongs to, its targets brought up to date.
 

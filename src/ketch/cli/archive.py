@@ -24,12 +24,9 @@ from ketch.embedded import running_socket
 from ketch.errors import ConfigError, KetchError
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
+    from ketch.archive.options import Job
+    from ketch.archive.status import PartitionStatus
     from ketch.lake.table import ArchiveTable
-    from ketch.spark.archive_options import Job
-    from ketch.spark.archive_status import PartitionStatus
-    from ketch.spark.connection import Connection
     from ketch.store.topics import Topic
 
 app = typer.Typer(
@@ -60,9 +57,10 @@ def run(
     """Archive topics until SIGTERM or Ctrl-C; with --once up to their ends as they are now."""
     job = _job(topic, redis, data_dir, catalog, config, tasks=_cores(master))
     with _needs_extra():
-        from ketch.spark.archive_job import Meter, Plan
-        from ketch.spark.archive_job import run as run_job
-        from ketch.spark.archive_plan import topics_of
+        from ketch.archive.job import Meter
+        from ketch.archive.job import run as run_job
+        from ketch.archive.options import Plan
+        from ketch.archive.tables import topics_of
     topics_of(job)  # the job itself leaves out what does not exist
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -74,9 +72,9 @@ def run(
             meter.see(sum({status.topic: status.topic_records for status in found}.values()))
             screen.show(found, meter.rate)
 
-        run_job(Plan(job, once, interval, master), stop, report)
+        run_job(Plan(job, once, interval, master), stop, report, screen.say)
     seconds = time.monotonic() - began
-    typer.echo(f"archived {meter.records:,} records in {seconds:.1f} s")
+    typer.echo(f"archived {_count(meter.records, 'record')} in {seconds:.1f} s")
 
 
 @app.command()
@@ -90,8 +88,8 @@ def status(
 ) -> None:
     """Show of each partition what is archived, and what waits."""
     job = _job(topic, redis, data_dir, catalog, config)
-    from ketch.spark.archive_plan import topics_of
-    from ketch.spark.archive_status import status as ask
+    from ketch.archive.status import status as ask
+    from ketch.archive.tables import topics_of
 
     topics_of(job)
     found = ask(job)
@@ -118,7 +116,7 @@ def expire(
 
     def work(table: ArchiveTable, topic: Topic, deleted: Mapping[int, int]) -> dict[str, int]:
         retention = Retention(
-            int(topic.configs["retention.ms"]), int(topic.configs["retention.bytes"]), topic.codec.dense
+            int(topic.configs["retention.ms"]), int(topic.configs["retention.bytes"]), topic.numbering.dense
         )
         records = expire_records(table, retention, deleted, now_ms())
         snapshots = expire_snapshots(table, older_than * 3600)
@@ -131,8 +129,16 @@ def expire(
             "bytes_removed": snapshots.bytes + orphans.bytes,
         }
 
-    _each(job, work, as_json, "{topic}: {records:,} records in {data_files} files expired, {snapshots} snapshots"
-          " forgotten, {files_removed} files removed")  # fmt: skip
+    _each(job, work, as_json, _expired)
+
+
+def _expired(done: Mapping[str, int]) -> str:
+    if not any(done.values()):
+        return "nothing to expire"
+    return (
+        f"{_count(done['records'], 'record')} in {_count(done['data_files'], 'data file')} expired,"
+        f" {_count(done['snapshots'], 'snapshot')} forgotten, {_count(done['files_removed'], 'file')} removed"
+    )
 
 
 @app.command()
@@ -154,7 +160,13 @@ def compact(
         before, after = compact_table(table, target_mb << 20, min_files)
         return {"files_before": before, "files_after": after}
 
-    _each(job, work, as_json, "{topic}: {files_before} small files became {files_after}")
+    _each(job, work, as_json, _compacted)
+
+
+def _compacted(done: Mapping[str, int]) -> str:
+    if not done["files_before"]:
+        return "no small files to rewrite"
+    return f"{_count(done['files_before'], 'small file')} rewritten as {_count(done['files_after'], 'file')}"
 
 
 @app.command()
@@ -168,20 +180,22 @@ def drop(
 ) -> None:
     """Remove the table of a topic, whether the topic exists or not. Records that only it holds are lost."""
     job = _job([], redis, data_dir, catalog, config)
-    from ketch.lake.catalog import open_catalog, table_name
+    from ketch.archive.tables import catalog_of
+    from ketch.lake.catalog import table_name
     from ketch.lake.maintenance import drop as drop_table
     from ketch.lake.table import ArchiveTable
-    from ketch.spark.connection import connected
+    from ketch.store import archives
+    from ketch.store.blocking import connected
     from ketch.store.keys import Keyspace
 
-    opened = open_catalog(job.catalog, Path(job.data_dir))
+    opened = catalog_of(job)
     table = ArchiveTable.find(opened, topic)
     if table is None:
         raise KetchError(f"There is no table {table_name(topic)}.")
     confirm(f"Remove {table_name(topic)} with {table.records:,} records?", yes)
     with connected(job.server) as connection:
         # The brokers first: they would look for files that are on their way out.
-        connection.call("DEL", Keyspace(job.keyspace).archive(topic))
+        connection.ask(archives.forget(Keyspace(job.keyspace), topic))
     drop_table(opened, table)
     typer.echo(f"Table {table_name(topic)} was removed.")
 
@@ -202,7 +216,7 @@ def _job(
     with _needs_extra():
         import pyiceberg  # noqa: F401
 
-        from ketch.spark.archive_options import Job
+        from ketch.archive.options import Job
     return Job(
         server=_server(settings),
         keyspace=settings.keyspace,
@@ -229,7 +243,7 @@ class _needs_extra:
 
 
 def _server(settings: Settings) -> Any:
-    from ketch.spark.connection import Server
+    from ketch.store.blocking import Server
 
     def text(path: Path | None) -> str | None:
         return None if path is None else str(path.absolute())
@@ -253,50 +267,48 @@ def _cores(master: str) -> int:
 
 
 def _each(
-    job: Job, work: Callable[[ArchiveTable, Topic, Mapping[int, int]], dict[str, int]], as_json: bool, line: str
+    job: Job,
+    work: Callable[[ArchiveTable, Topic, Mapping[int, int]], dict[str, int]],
+    as_json: bool,
+    sentence: Callable[[Mapping[str, int]], str],
 ) -> None:
-    """Does `work` on the table of each topic, and tells the brokers."""
-    from ketch.lake.catalog import open_catalog
-    from ketch.spark.archive_plan import announce, topics_of
-    from ketch.spark.connection import connected
+    """Does `work` on the table of each topic, and announces the result.
+
+    Args:
+        work: gets the table, its topic, and by partition the offset below which DeleteRecords deleted.
+    """
+    from ketch.archive.tables import announce, tables_of
+    from ketch.store import archives
+    from ketch.store.blocking import connected
     from ketch.store.keys import Keyspace
 
-    keys, catalog = Keyspace(job.keyspace), open_catalog(job.catalog, Path(job.data_dir))
+    keys = Keyspace(job.keyspace)
     done: list[dict[str, Any]] = []
-    for topic in topics_of(job):
-        table = _own_table(catalog, topic)
-        if table is None:
-            continue
+    for topic, table in tables_of(job):
         with connected(job.server) as connection:
-            deleted = _deleted(connection, keys.archive(topic.name))
-        done.append({"topic": topic.name, **work(table, topic, deleted)})
+            known = connection.ask(archives.read(keys, topic.name, str(topic.id)))
+        counts = work(table, topic, known.deleted if known is not None else {})
         with connected(job.server) as connection:
             announce(connection, keys, table)
+        done.append({"topic": topic.name, **counts})
         if not as_json:
-            typer.echo(line.format(**done[-1]))
+            typer.echo(f"{topic.name}: {sentence(counts)}")
     if as_json:
         show_json(done)
 
 
-def _own_table(catalog: Catalog, topic: Topic) -> ArchiveTable | None:
-    from ketch.lake.table import ArchiveTable
-
-    table = ArchiveTable.find(catalog, topic.name)
-    return table if table is not None and table.topic_id == str(topic.id) else None
-
-
-def _deleted(connection: Connection, key: bytes) -> dict[int, int]:
-    reply = connection.call("HGETALL", key)
-    fields = zip(reply[::2], reply[1::2], strict=True)
-    return {int(name[8:]): int(value) for name, value in fields if name.startswith(b"deleted:")}
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 class _Screen:
-    """A table that changes in place on a terminal, else a line now and then."""
+    """How far the job is: a table that changes in place on a terminal, else a line for each topic that has moved."""
 
     def __init__(self) -> None:
         self._live: Any = None
-        self._said = 0.0
+        self._printed = float("-inf")
+        self._found: list[PartitionStatus] = []
+        self._records: dict[str, int] | None = None  # of each topic, as printed last
 
     def __enter__(self) -> _Screen:
         if sys.stdout.isatty():
@@ -309,20 +321,33 @@ class _Screen:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+        else:
+            self._print_moved()
+
+    def say(self, line: str) -> None:
+        """Prints a line that stays."""
+        if self._live is not None:
+            self._live.console.print(line, highlight=False, markup=False)
+        else:
+            typer.echo(line)
 
     def show(self, found: list[PartitionStatus], rate: float) -> None:
-        lag = sum(part.lag for part in found)
-        headline = f"{rate:,.0f} records/s, lag {lag:,} records"
+        """Shows where the job is; in a pipe no more often than every ten seconds, and at the end."""
+        self._found = found
         if self._live is not None:
-            self._live.update(_table(found, headline))
-        elif time.monotonic() - self._said >= _LINE_S:
-            self._said = time.monotonic()
-            behind = [
-                f"{part.topic}-{part.partition} through {'nothing' if part.through is None else part.through}"
-                for part in found
-                if part.lag
-            ]
-            typer.echo(f"{headline}{': ' if behind else ''}{', '.join(behind[:5])}{', ...' if behind[5:] else ''}")
+            lag = sum(part.lag for part in found)
+            self._live.update(_table(found, f"{_count(lag, 'record')} waiting, {rate:,.0f} records/s"))
+        elif time.monotonic() - self._printed >= _LINE_S:
+            self._print_moved()
+
+    def _print_moved(self) -> None:
+        records = {part.topic: part.topic_records for part in self._found}
+        known = records if self._records is None else self._records
+        for topic in [topic for topic in records if records[topic] != known.get(topic)]:
+            lag = sum(part.lag for part in self._found if part.topic == topic)
+            typer.echo(f"{topic}: {_count(records[topic], 'record')} archived, {lag:,} waiting")
+            self._printed = time.monotonic()
+        self._records = records
 
 
 def _table(found: list[PartitionStatus], headline: str) -> Any:

@@ -6,14 +6,16 @@ confluent-kafka is imported where it is used: it takes 0.1 s that `ketch --help`
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ketch.errors import ConfigError, KetchError
+from ketch.errors import ConfigError, KetchError, reason
+from ketch.similar import hint
+from ketch.store.keys import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -32,6 +34,14 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 T = TypeVar("T")
 
 
+# By Kafka's code, where librdkafka's words are a riddle
+_PHRASES = {
+    15: "the broker cannot reach its storage, or has just begun to look after the group",  # COORDINATOR_NOT_AVAILABLE
+    16: "another broker looks after the group by now",  # NOT_COORDINATOR
+    56: "the broker cannot reach its storage",  # KAFKA_STORAGE_ERROR
+}
+
+
 class ClientError(KetchError):
     """A broker that cannot be reached or that refuses what was asked."""
 
@@ -45,19 +55,22 @@ class Topic:
     leaders: Mapping[int, int | None]
 
 
-def configuration(bootstrap: str) -> dict[str, Any]:
+def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
     """librdkafka's properties for every kind of client.
+
+    Args:
+        timeout: seconds that each address has to accept a connection.
 
     Raises:
         ConfigError: `bootstrap` is no list of HOST:PORT.
-        ClientError: nobody listens there. librdkafka itself would go on trying in silence.
+        ClientError: no broker listens there. librdkafka itself would retry without a message.
     """
     failure = ""
     for host, port in _addresses(bootstrap):
         try:
-            socket.create_connection((host, port), TIMEOUT).close()
+            socket.create_connection((host, port), timeout).close()
         except OSError as error:
-            failure = (error.strerror or str(error)).lower()
+            failure = reason(error).lower()
         else:
             # Level 0: its log would be a second voice beside the one sentence that an error is.
             return {"bootstrap.servers": bootstrap, "log_level": 0, "socket.connection.setup.timeout.ms": 5000}
@@ -76,15 +89,18 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def admin(bootstrap: str) -> AdminClient:
-    """Raises what `configuration` raises."""
+def admin(bootstrap: str, timeout: float = TIMEOUT) -> AdminClient:
+    """Takes and raises what `configuration` does."""
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient(configuration(bootstrap))
+    return AdminClient(configuration(bootstrap, timeout))
 
 
-def result(future: Future[T], what: str) -> T:
+def result(future: Future[T], what: str, near: Callable[[], str] = str) -> T:
     """What the future holds. `what` begins the sentence of an error: "Topic orders was not created".
+
+    Args:
+        near: gives what to add where there is no such topic or group: `near_topic`.
 
     Raises:
         ClientError: the broker refused or did not answer.
@@ -94,7 +110,21 @@ def result(future: Future[T], what: str) -> T:
     try:
         return future.result()
     except KafkaException as error:
-        raise ClientError(f"{what}: {explain(error.args[0])}.") from None
+        refused = error.args[0]
+        raise ClientError(f"{what}: {explain(refused)}{near() if _no_such(refused) else ''}.") from None
+
+
+def _no_such(error: KafkaError) -> bool:
+    return _no_topic(error) or error.code() == error.GROUP_ID_NOT_FOUND
+
+
+def _no_topic(error: KafkaError) -> bool:
+    return error.code() in (error.UNKNOWN_TOPIC_OR_PART, error._UNKNOWN_TOPIC)
+
+
+def near_topic(client: AdminClient, name: str) -> Callable[[], str]:
+    """Gives " (did you mean orders?)" when it is called, or nothing where no topic has a name near to `name`."""
+    return lambda: hint(name, [known for known, _ in topics(client)])
 
 
 def explain(error: KafkaError) -> str:
@@ -102,8 +132,10 @@ def explain(error: KafkaError) -> str:
     from confluent_kafka import KafkaError
 
     code = error.code()
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+    if _no_topic(error):
         return "there is no such topic"
+    if code == KafkaError.GROUP_ID_NOT_FOUND:
+        return "there is no such group"
     if code == KafkaError._UNKNOWN_PARTITION:
         return "there is no such partition"
     if code == KafkaError._MSG_TIMED_OUT:
@@ -116,9 +148,55 @@ def explain(error: KafkaError) -> str:
     ):
         return f"no answer from a Kafka broker in {TIMEOUT:.0f} s"
     text = error.str() or error.name()
+    if code in _PHRASES and text == KafkaError(code).str():  # not where the broker has said more
+        return _PHRASES[code]
     for prefix in ("Broker: ", "Local: "):
         text = text.removeprefix(prefix)
     return text.rstrip(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker as Metadata names it to clients."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Kafka's cluster id, and its brokers by id."""
+
+    id: str
+    brokers: tuple[Broker, ...]
+
+
+def cluster(client: AdminClient) -> Cluster:
+    """The brokers that live now. Costs little however many topics there are.
+
+    Raises:
+        ClientError: no answer.
+    """
+    found = result(client.describe_cluster(request_timeout=TIMEOUT), "The cluster cannot be described")
+    brokers = sorted((Broker(node.id, node.host, node.port) for node in found.nodes), key=lambda broker: broker.id)
+    if not brokers:
+        raise ClientError("The cluster cannot be described: the broker that answered knows none.")
+    return Cluster(found.cluster_id, tuple(brokers))
+
+
+def metadata(client: AdminClient) -> Any:
+    """Brokers, topics and cluster id.
+
+    Raises:
+        ClientError: no answer.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        return client.list_topics(timeout=TIMEOUT)
+    except KafkaException as error:
+        raise ClientError(f"The broker cannot be asked: {explain(error.args[0])}.") from None
 
 
 def topics(client: AdminClient) -> list[tuple[str, int]]:
@@ -127,12 +205,7 @@ def topics(client: AdminClient) -> list[tuple[str, int]]:
     Raises:
         ClientError: no answer.
     """
-    from confluent_kafka import KafkaException
-
-    try:
-        found = client.list_topics(timeout=TIMEOUT).topics
-    except KafkaException as error:
-        raise ClientError(f"Topics cannot be listed: {explain(error.args[0])}.") from None
+    found = metadata(client).topics
     return sorted((name, len(topic.partitions)) for name, topic in found.items())
 
 
@@ -142,24 +215,44 @@ def describe(client: AdminClient, names: Iterable[str]) -> list[Topic]:
     Raises:
         ClientError: one is unknown, or no answer.
     """
+    found, missing = describe_known(client, names)
+    if missing:
+        raise missing[0]
+    return found
+
+
+def describe_known(client: AdminClient, names: Iterable[str]) -> tuple[list[Topic], list[ClientError]]:
+    """Those that can be described, in the order of `names`, and why the others cannot."""
     from confluent_kafka import TopicCollection
 
     wanted = list(dict.fromkeys(names))
     futures = client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT)
-    found = []
+    found, missing = [], []
     for name in wanted:
-        topic = result(futures[name], f"Topic {name} cannot be described")
+        try:
+            topic = result(futures[name], f"Topic {name} cannot be described", near_topic(client, name))
+        except ClientError as error:
+            missing.append(error)
+            continue
         leaders = {p.id: p.leader.id if p.leader else None for p in topic.partitions}
         # Kafka writes its ids in the URL's Base64 alphabet, librdkafka in the other.
         found.append(Topic(name, str(topic.topic_id).translate(_URL_SAFE), dict(sorted(leaders.items()))))
-    return found
+    return found, missing
 
 
 _URL_SAFE = str.maketrans("+/", "-_", "=")
 
 
 def offsets(client: AdminClient, topic: str, partitions: Iterable[int], spec: str | int) -> dict[int, int]:
-    """Offsets by partition.
+    """Offsets by partition; see `partition_offsets`."""
+    found = partition_offsets(client, [(topic, partition) for partition in partitions], spec)
+    return {partition: offset for (_, partition), offset in found.items()}
+
+
+def partition_offsets(
+    client: AdminClient, partitions: Iterable[TopicPartition], spec: str | int
+) -> dict[TopicPartition, int]:
+    """Offsets of partitions of any topics.
 
     Args:
         spec: "earliest", "latest", or a timestamp in epoch ms: then the first record that late, or -1 for none.
@@ -167,15 +260,17 @@ def offsets(client: AdminClient, topic: str, partitions: Iterable[int], spec: st
     Raises:
         ClientError: an unknown partition, or no answer.
     """
-    from confluent_kafka import TopicPartition
+    import confluent_kafka
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
     which = OffsetSpec.for_timestamp(spec) if isinstance(spec, int) else getattr(OffsetSpec, spec)()
-    asked = {TopicPartition(topic, partition): which for partition in partitions}
+    asked = {confluent_kafka.TopicPartition(*partition): which for partition in partitions}
     if not asked:
         return {}
     futures = client.list_offsets(asked, request_timeout=TIMEOUT)
     return {
-        where.partition: result(future, f"Offsets of {topic} partition {where.partition} cannot be listed").offset
+        (where.topic, where.partition): result(
+            future, f"Offsets of {where.topic} partition {where.partition} cannot be listed"
+        ).offset
         for where, future in futures.items()
     }

@@ -56,7 +56,7 @@ async def _examine(settings: Settings) -> list[Check]:
         return await examine(RedisAddress.of(settings), timeout)
     running = running_socket(settings.data_dir)
     if running is not None:
-        return await examine(RedisAddress.parse(f"unix://{quote(str(running))}"), timeout)
+        return await examine(RedisAddress.parse(f"unix://{quote(str(running))}"), timeout, embedded=True)
     return await _examine_trial(settings, timeout)
 
 
@@ -69,7 +69,7 @@ async def _examine_trial(settings: Settings, timeout: float) -> list[Check]:
         except KetchError as error:
             return [Check("Redis", "fail", str(error).rstrip("."), "name a Redis with --redis URL")]
         try:
-            checks = await examine(RedisAddress.parse(valkey.url), timeout)
+            checks = await examine(RedisAddress.parse(valkey.url), timeout, embedded=True)
         finally:
             await valkey.stop()
     if checks[0].verdict == "ok":

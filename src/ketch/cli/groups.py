@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ketch.cli import client, records
+from ketch.cli import ask, client, completion, groupstate
+from ketch.cli.ask import Store
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
-from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
-from ketch.cli.records import DEFAULT_DATA_DIR, DEFAULT_KEYSPACE, DataDir, KeyspaceName, Records, RedisUrl
+from ketch.cli.figures import Keyspace, RedisUrl
+from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows
+from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
+from ketch.store.keys import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -25,107 +28,109 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Names = Annotated[list[str], typer.Argument(help="One or more groups.")]
-Place = tuple[str, int]
+Names = Annotated[list[str], typer.Argument(help="One or more groups.", autocompletion=completion.groups)]
 
 
 @app.command("list")
-def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """List groups and their states."""
-    admin = client.admin(bootstrap)  # it has to live until the answer is there
-    future = admin.list_consumer_groups(request_timeout=client.TIMEOUT)
-    found = client.result(future, "Groups cannot be listed")
-    if found.errors:
-        raise ClientError(f"Groups cannot be listed: {found.errors[0]}.")
-    groups = sorted((group.group_id, _state(group.state)) for group in found.valid)
+def list_(
+    stats: Stats = None,
+    watch: Watch = None,
+    redis: RedisUrl = None,
+    keyspace: Keyspace = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """List groups: their states, and with --stats the number of members and the lag in records."""
+    admin = client.admin(bootstrap)
+    with_stats = not as_json and sys.stdout.isatty() if stats is None else stats
+
+    def fetch() -> list[dict[str, Any]]:
+        if with_stats:
+            return groupstate.summary(admin, redis, keyspace)
+        return [{"group": name, "state": state} for name, state in groupstate.listed(admin)]
+
+    repeat(watch, fetch, lambda found: _show_list(found, with_stats, as_json))
+
+
+def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> None:
     if as_json:
-        show_json([{"group": name, "state": state} for name, state in groups])
-    else:
-        show_rows(("group", "state"), groups)
+        show_json(found)
+        return
+    columns = ("group", "state", *(("members", "lag") if with_stats else ()))
+    show_rows(columns, [[group[column] for column in columns] for group in found], optional=("members", "state"))
 
 
 @app.command()
 def describe(
     names: Names,
+    watch: Watch = None,
     redis: RedisUrl = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    keyspace: KeyspaceName = DEFAULT_KEYSPACE,
+    keyspace: Keyspace = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Show members, positions and lag in records.
 
-    Lag is counted in the broker's Redis. Where that cannot be found it is left out, save for topics with
+    Lag is counted in the Redis that the broker names. Where that cannot be asked it is left out, save for topics with
     offset.ids=dense.
     """
     admin = client.admin(bootstrap)
-    counter = records.find(redis, data_dir, keyspace)
-    found = [_describe(admin, counter, name) for name in dict.fromkeys(names)]
-    if as_json:
-        show_json(found)
-        return
-    columns = ("group", "state", "topic", "partition", "committed", "end", "lag", "member", "client", "host")
-    for group in found:
-        busy = {place["member"] for place in group["partitions"]}
+    unique = list(dict.fromkeys(names))
+
+    def fetch() -> tuple[list[dict[str, Any]], list[ClientError]]:
+        return _described(admin, groupstate.Lag(admin, redis, keyspace), unique)
+
+    def show(answer: tuple[list[dict[str, Any]], list[ClientError]]) -> None:
+        found, missing = answer
+        if as_json and (found or not missing):
+            show_json(found)
+        elif not as_json:
+            _show(found)
+        raise_all(missing)
+
+    repeat(watch, fetch, show)
+
+
+def _described(
+    admin: AdminClient, lag: groupstate.Lag, names: list[str]
+) -> tuple[list[dict[str, Any]], list[ClientError]]:
+    """Those that can be described, and why the others cannot."""
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(groupstate.description(admin, lag, name))
+        except ClientError as error:
+            missing.append(error)
+    return found, missing
+
+
+_OF_GROUP = ("group", "state")
+_OF_PARTITION = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
+
+
+def _show(groups: list[dict[str, Any]]) -> None:
+    """A table for each group under its name; in a pipe a line for each partition, which begins with the group."""
+    columns = _OF_PARTITION if sys.stdout.isatty() else (*_OF_GROUP, *_OF_PARTITION)
+    for group in groups:
+        busy = {row["member"] for row in group["partitions"]}
         idle = [member for member in group["members"] if member["member"] not in busy]
         rows = [{**group, **row} for row in [*group["partitions"], *idle]] or [group]
-        show_rows(columns, [[row.get(column) for column in columns] for row in rows])
-    if counter is None and any(place["lag"] is None for group in found for place in group["partitions"]):
-        print("ketch: lag in records needs the broker's Redis: give --redis or --data-dir.", file=sys.stderr)
-
-
-def _describe(admin: AdminClient, counter: Records | None, name: str) -> dict[str, Any]:
-    group = _group(admin, name)
-    members = [{"member": m.member_id, "client": m.client_id, "host": m.host} for m in group.members]
-    owners = {
-        (place.topic, place.partition): member
-        for member, described in zip(members, group.members, strict=True)
-        for place in described.assignment.topic_partitions
-    }
-    committed = _committed(admin, name)
-    ends = _ends(admin, sorted({*committed, *owners}))
-    return {
-        "group": name,
-        "state": _state(group.state),
-        "assignor": group.partition_assignor,
-        "members": members,
-        "partitions": [
-            {
-                "topic": place[0],
-                "partition": place[1],
-                "committed": committed.get(place),
-                "end": end,
-                "lag": _lag(admin, counter, name, place, committed.get(place), (earliest, end)),
-                **owners.get(place, dict.fromkeys(("member", "client", "host"))),
-            }
-            for place, (earliest, end) in ends.items()
-        ],
-    }
-
-
-def _lag(
-    admin: AdminClient,
-    counter: Records | None,
-    group: str,
-    place: Place,
-    committed: int | None,
-    bounds: tuple[int, int],
-) -> int | None:
-    if committed is None:
-        return None
-    if counter is not None:
-        return counter.lag(group, *place, committed)
-    from ketch.cli.topics import configs_of
-
-    dense = any(c["name"] == "offset.ids" and c["value"] == "dense" for c in configs_of(admin, place[0]))
-    return max(0, bounds[1] - max(committed, bounds[0])) if dense else None
+        members = "1 member" if len(group["members"]) == 1 else f"{len(group['members'])} members"
+        title = f"Group {group['group']}: {group['state']}, {members}"
+        cells = [[row.get(column) for column in columns] for row in rows]
+        show_rows(columns, cells, title, optional=("member", "host", "client", "end"))
 
 
 @app.command("reset-offsets")
 def reset_offsets(
-    name: Annotated[str, typer.Argument(help="A group without members.")],
+    name: Annotated[str, typer.Argument(help="A group without members.", autocompletion=completion.groups)],
     topic: Annotated[
-        list[str], typer.Option(metavar="TOPIC[:PARTITION,...]", help="What to reset; default: all it has committed.")
+        list[str],
+        typer.Option(
+            metavar="TOPIC[:PARTITION,...]",
+            help="What to reset; default: all it has committed.",
+            autocompletion=completion.topics,
+        ),
     ] = [],  # noqa: B006
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
@@ -134,8 +139,7 @@ def reset_offsets(
     shift_by: Annotated[int | None, typer.Option(help="So many records on, or back below 0.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without, it is only shown.")] = False,
     redis: RedisUrl = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    keyspace: KeyspaceName = DEFAULT_KEYSPACE,
+    keyspace: Keyspace = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -144,40 +148,40 @@ def reset_offsets(
         raise ConfigError("Give one of --to-earliest, --to-latest, --to-offset, --to-datetime and --shift-by.")
     moment = _milliseconds(to_datetime) if to_datetime else None
     admin = client.admin(bootstrap)
-    if _group(admin, name, new=True).members:
+    if groupstate.group(admin, name, new=True).members:
         raise ClientError(f"Group {name} has members; stop them before its offsets are reset.")
-    committed = _committed(admin, name)
-    places = _places(admin, topic) if topic else sorted(committed)
-    if not places:
+    committed = groupstate.committed(admin, name)
+    partitions = _partitions(admin, topic) if topic else sorted(committed)
+    if not partitions:
         raise ConfigError(f"Group {name} has committed nothing; say with --topic what to reset.")
-    counter = records.find(redis, data_dir, keyspace) if shift_by is not None else None
-    targets: dict[Place, int] = {}
-    for place, (earliest, latest) in _ends(admin, places).items():
+    counter = ask.store(admin, redis, keyspace) if shift_by is not None else None
+    targets: dict[TopicPartition, int] = {}
+    for partition, (earliest, latest) in groupstate.bounds(admin, partitions).items():
         wanted = earliest if to_earliest else latest
         if to_offset is not None:
             wanted = to_offset
         elif moment is not None:
-            late = client.offsets(admin, place[0], [place[1]], moment)[place[1]]
+            late = client.offsets(admin, partition[0], [partition[1]], moment)[partition[1]]
             wanted = latest if late < 0 else late
-        elif shift_by is not None:
-            shifted = _shifted(counter, place, committed.get(place), shift_by)
+        elif shift_by is not None and counter is not None:
+            shifted = _shifted(counter, partition, committed.get(partition), shift_by)
             wanted = shifted if shifted is not None else (latest if shift_by > 0 else earliest)
-        targets[place] = min(max(wanted, earliest), latest)
+        targets[partition] = min(max(wanted, earliest), latest)
     if execute:
         _alter(admin, name, targets)
     _say(name, committed, targets, execute, as_json)
 
 
-def _shifted(counter: Records | None, place: Place, committed: int | None, by: int) -> int | None:
-    if counter is None:
-        raise ConfigError("--shift-by counts records in the broker's Redis: give --redis or --data-dir.")
+def _shifted(counter: Store, partition: TopicPartition, committed: int | None, by: int) -> int | None:
     if committed is None:
-        raise ConfigError(f"--shift-by: nothing is committed for {place[0]}:{place[1]}.")
-    return counter.shifted(*place, committed, by)
+        raise ConfigError(f"--shift-by: nothing is committed for {partition[0]}:{partition[1]}.")
+    return counter.shifted(partition, committed, by)
 
 
-def _say(name: str, committed: dict[Place, int], targets: dict[Place, int], done: bool, as_json: bool) -> None:
-    rows = [(name, *place, committed.get(place), target) for place, target in targets.items()]
+def _say(
+    name: str, committed: dict[TopicPartition, int], targets: dict[TopicPartition, int], done: bool, as_json: bool
+) -> None:
+    rows = [(name, *partition, committed.get(partition), target) for partition, target in targets.items()]
     columns = ("group", "topic", "partition", "from", "to")
     if as_json:
         show_json([{**dict(zip(columns, row, strict=True)), "executed": done} for row in rows])
@@ -194,8 +198,8 @@ def _milliseconds(text: str) -> int:
         raise ConfigError(f"--to-datetime {text!r} is no time like 2025-01-31T12:00:00+00:00.") from None
 
 
-def _places(admin: AdminClient, topics: Iterable[str]) -> list[Place]:
-    found: list[Place] = []
+def _partitions(admin: AdminClient, topics: Iterable[str]) -> list[TopicPartition]:
+    found: list[TopicPartition] = []
     for item in topics:
         name, _, numbers = item.partition(":")
         (described,) = client.describe(admin, [name])
@@ -220,62 +224,23 @@ def delete(
     futures = admin.delete_consumer_groups(unique, request_timeout=client.TIMEOUT)
     gone = [name for name, future in futures.items() if future.exception() is None]
     if as_json:
-        show_json([{"group": name, "deleted": True} for name in gone])
+        if gone:  # else only the error is printed
+            show_json([{"group": name, "deleted": True} for name in gone])
     else:
         for name in gone:
             typer.echo(f"Group {name} was deleted.")
     for name, future in futures.items():
-        client.result(future, f"Group {name} was not deleted")
+        client.result(future, f"Group {name} was not deleted", groupstate.near(admin, name))
 
 
-# -- what the commands share
+def _alter(admin: AdminClient, name: str, targets: dict[TopicPartition, int]) -> None:
+    import confluent_kafka
 
-
-def _state(state: Any) -> str:
-    """As Kafka writes it: PreparingRebalance."""
-    return "".join(word.capitalize() for word in state.name.split("_")).replace("balancing", "balance")
-
-
-def _group(admin: AdminClient, name: str, new: bool = False) -> Any:
-    """
-    Args:
-        new: a group that does not exist is fine.
-    """
-    (future,) = admin.describe_consumer_groups([name], request_timeout=client.TIMEOUT).values()
-    group = client.result(future, f"Group {name} cannot be described")
-    if _state(group.state) == "Dead" and not new:
-        raise ClientError(f"Group {name} cannot be described: there is no such group.")
-    return group
-
-
-def _committed(admin: AdminClient, name: str) -> dict[Place, int]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    asked = [ConsumerGroupTopicPartitions(name)]
-    (future,) = admin.list_consumer_group_offsets(asked, request_timeout=client.TIMEOUT).values()
-    found = client.result(future, f"Offsets of group {name} cannot be listed").topic_partitions
-    return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
-
-
-def _ends(admin: AdminClient, places: list[Place]) -> dict[Place, tuple[int, int]]:
-    """(earliest, latest) of each."""
-    found: dict[Place, tuple[int, int]] = {}
-    for topic in dict.fromkeys(topic for topic, _ in places):
-        indexes = [index for name, index in places if name == topic]
-        earliest = client.offsets(admin, topic, indexes, "earliest")
-        latest = client.offsets(admin, topic, indexes, "latest")
-        found |= {(topic, index): (earliest[index], latest[index]) for index in indexes}
-    return found
-
-
-def _alter(admin: AdminClient, name: str, targets: dict[Place, int]) -> None:
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-    places = [TopicPartition(topic, index, offset) for (topic, index), offset in targets.items()]
-    asked = [ConsumerGroupTopicPartitions(name, places)]
+    wanted = [confluent_kafka.TopicPartition(topic, index, offset) for (topic, index), offset in targets.items()]
+    asked = [confluent_kafka.ConsumerGroupTopicPartitions(name, wanted)]
     (future,) = admin.alter_consumer_group_offsets(asked, request_timeout=client.TIMEOUT).values()
     done = client.result(future, f"Offsets of group {name} were not reset")
-    for place in done.topic_partitions:
-        if place.error:
-            why = client.explain(place.error)
-            raise ClientError(f"{place.topic} partition {place.partition} was not reset: {why}.")
+    for each in done.topic_partitions:
+        if each.error:
+            why = client.explain(each.error)
+            raise ClientError(f"{each.topic} partition {each.partition} was not reset: {why}.")

@@ -8,17 +8,21 @@ from __future__ import annotations
 import sys
 import time
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from ketch.cli.usage import is_usage_error, sentence
 from ketch.errors import ConfigError, KetchError
 
 STARTED = time.perf_counter()
 
 # Each is a module of this package with either `app`, a typer.Typer, or `command`, a function in Typer's annotations.
-COMMANDS = ("serve", "topics", "groups", "produce", "consume", "archive", "offset", "doctor", "version")
+COMMANDS = (
+    *("serve", "status", "cluster", "topics", "groups", "produce", "consume"),
+    *("archive", "offset", "doctor", "version"),
+)
 
 
 class LazyGroup(TyperGroup):
@@ -55,17 +59,44 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from ketch.cli.version import command
+
+        command()
+        raise typer.Exit
+
+
 @app.callback()
-def _ketch() -> None:
+def _ketch(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """A Kafka broker whose log is Redis Streams."""
 
 
 def main() -> None:
+    """Runs the command that was typed, and exits. Whatever fails is one sentence on stderr."""
     try:
-        app(prog_name="ketch")
+        code = app(prog_name="ketch", standalone_mode=False)
     except KetchError as error:
-        print(f"ketch: {str(error).rstrip('.')}.", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        _fail(str(error), 2 if isinstance(error, ConfigError) else 1)
+    except typer.Abort:  # of a question whether to go on: each is asked before anything is done
+        _fail("nothing was changed", 1)
+    except Exception as error:
+        if not is_usage_error(error):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error, file=sys.stderr)
+            sys.exit(2)
+        _fail(sentence(error), 2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(why: str, code: int) -> NoReturn:
+    print(f"ketch: {why.rstrip('.')}.", file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from ketch.cli.output import Json, show_json
 from ketch.errors import ConfigError
-from ketch.store.offsets import MAX_BITS, MAX_OFFSET, MIN_BITS, OffsetCodec
+from ketch.store.offsets import MAX_BITS, MAX_OFFSET, MIN_BITS, OffsetNumbering
 
 app = typer.Typer(
     help="Convert between Redis entry ids and Kafka offsets.",
@@ -32,15 +33,18 @@ def encode(
     as_json: Json = False,
 ) -> None:
     """The Kafka offset of a Redis entry id, and its time."""
-    codec = OffsetCodec(bits, dense)
+    numbering = OffsetNumbering(bits, dense)
     try:
-        ms, seq = codec.parse_id(entry_id.encode(errors="replace"))
+        ms, seq = numbering.parse_id(entry_id.encode(errors="replace"))
     except ValueError:
         raise ConfigError(f"{entry_id!r} is not an entry id; one looks like 1700000000000-0.") from None
-    offset = codec.to_offset(ms, seq)
+    offset = numbering.to_offset(ms, seq)
     if not 0 <= offset <= MAX_OFFSET:
         raise ConfigError(f"Entry id {entry_id} has no offset: it would be {offset}, and offsets are 0 to 2^63-1.")
     _show(str(offset), entry_id, offset, _time(ms, dense), as_json)
+    other = numbering.format_id(*numbering.to_id(offset)).decode()
+    if other != f"{ms}-{seq}":
+        print(f"ketch: entry id {other} has the same offset: {seq} does not fit into {bits} bits.", file=sys.stderr)
 
 
 @app.command()
@@ -51,9 +55,9 @@ def decode(
     as_json: Json = False,
 ) -> None:
     """The Redis entry id of a Kafka offset, and its time."""
-    codec = OffsetCodec(bits, dense)
-    ms, seq = codec.to_id(offset)
-    entry_id = codec.format_id(ms, seq).decode()
+    numbering = OffsetNumbering(bits, dense)
+    ms, seq = numbering.to_id(offset)
+    entry_id = numbering.format_id(ms, seq).decode()
     _show(entry_id, entry_id, offset, _time(ms, dense), as_json)
 
 

@@ -1,4 +1,4 @@
-"""What commands print: tables on a terminal, tab-separated lines in a pipe, JSON when asked. And what they ask."""
+"""The output of commands: tables on a terminal, tab-separated lines in a pipe, JSON when asked; and their questions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
+from ketch.cli.tables import blocks, fit, numeric
 from ketch.errors import ConfigError
 
 Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
+Stats = Annotated[
+    bool | None,
+    typer.Option("--stats/--no-stats", help="Ask for figures too; by default for a table on a terminal alone."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -22,32 +27,65 @@ def show_json(data: Any) -> None:
     typer.echo(json.dumps(data, ensure_ascii=False))
 
 
-def show_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", caption: str = "") -> None:
-    """Rows of cells, None being an empty one. Title and caption are for terminals alone: cut(1) has no use for them."""
+def show_rows(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    title: str = "",
+    caption: str = "",
+    optional: Sequence[str] = (),
+) -> None:
+    """Rows of cells, None being an empty one. Title and caption are for terminals alone: cut(1) has no use for them.
+
+    Args:
+        optional: columns that a narrow terminal goes without, the first one first. Lines in a pipe have all columns.
+    """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in cells:
             typer.echo("\t".join(row))
         return
+    if title:
+        typer.echo(title)
+    _show_table(columns, cells, optional)
+    if caption:
+        typer.echo(caption)
+
+
+def _show_table(columns: Sequence[str], rows: list[list[str]], optional: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=Text(title) if title else None, caption=Text(caption) if caption else None, title_justify="left"
-    )
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    console = Console()
+    layout = fit(columns, rows, optional, console.width)
+    if not layout.columns:
+        for line in blocks(columns, rows):
+            typer.echo(line)
+        return
+    table, right = Table(), numeric(columns, rows)
+    for index, width in layout.columns:
+        table.add_column(columns[index], width=width, justify="right" if right[index] else "left")
+    for row in rows:
+        table.add_row(*(Text(row[index]) for index, _ in layout.columns))
+    console.print(table)
+    if layout.left_out:
+        missing = ", ".join(columns[index] for index in layout.left_out)
+        typer.echo(f"Not shown, for want of width: {missing}.")
+
+
+def raise_all(errors: Sequence[Exception]) -> None:
+    """Prints all but the last, which it raises: each is a sentence of its own. Nothing where there are none."""
+    for error in errors[:-1]:
+        print(f"ketch: {str(error).rstrip('.')}.", file=sys.stderr)
+    if errors:
+        raise errors[-1]
 
 
 def confirm(question: str, yes: bool) -> None:
     """Asks before something is deleted, unless `yes`.
 
     Raises:
-        ConfigError: nobody can be asked.
+        ConfigError: stdin is no terminal.
         typer.Abort: the answer is no.
     """
     if yes:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ketch.cli import client
+from ketch.cli import client, completion, lines
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
-from ketch.cli.output import Json, show_json, unescape
+from ketch.cli.formats import Encoding, KeyFormat, ValueFormat
+from ketch.cli.lines import Source
+from ketch.cli.output import Json, show_json
+from ketch.cli.sink import InputRecord, Sink
 from ketch.errors import ConfigError
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
 
-# Records between two updates of the progress bar: often enough for an eye, seldom enough to cost nothing.
-_STEP = 4096
+class Format(StrEnum):
+    """What a line of input is."""
+
+    LINES = "lines"
+    JSON = "json"
 
 
 class Compression(StrEnum):
@@ -44,47 +46,60 @@ class Acks(StrEnum):
 
 
 def command(
-    topic: Annotated[str, typer.Argument(help="The topic to write to.")],
+    topic: Annotated[str, typer.Argument(help="The topic to write to.", autocompletion=completion.topics)],
     files: Annotated[list[Path] | None, typer.Argument(help="Files to read instead of standard input.")] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="A line is text, or a record in JSON as ketch consume --json writes it.")
+    ] = Format.LINES,
     key_separator: Annotated[
         str | None, typer.Option(help="Ends the key of a line (\\t is a tab); a line without it has a null key.")
+    ] = None,
+    key_format: KeyFormat = Encoding.TEXT,
+    value_format: ValueFormat = Encoding.TEXT,
+    null_value: Annotated[
+        str | None, typer.Option(metavar="MARKER", help="A line with this value becomes a null value (a tombstone).")
     ] = None,
     headers: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A header of every record; may be repeated.")
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Default: by key, as the Java client does.")] = None,
+    same_partitions: Annotated[
+        bool, typer.Option("--same-partitions", help="With --format json: the partition that each line names.")
+    ] = False,
     compression: Annotated[Compression, typer.Option(help="Compression of batches.")] = Compression.NONE,
     acks: Annotated[Acks, typer.Option(help="Acknowledgements to wait for.")] = Acks.ALL,
     idempotent: Annotated[bool, typer.Option("--idempotent", help="No duplicates when the client retries.")] = False,
-    null_value: Annotated[
-        str | None, typer.Option(metavar="MARKER", help="A line with this value becomes a null value (a tombstone).")
-    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Write lines, one record each, and wait until the broker has them.
 
-    Ctrl-C ends the input. The first record that cannot be delivered ends it too, with exit code 1.
+    Ctrl-C ends the input; records that the broker does not acknowledge within a second are then given up, with exit
+    code 1. The first record that cannot be delivered ends the input too, with exit code 1.
     """
     if idempotent and acks is not Acks.ALL:
         raise ConfigError(f"--idempotent needs --acks all, not {acks}.")
-    split = _Splitter(_separator(key_separator), None if null_value is None else null_value.encode())
+    if same_partitions and (form is Format.LINES or partition is not None):
+        raise ConfigError("--same-partitions needs --format json, and takes no --partition.")
     options: dict[str, Any] = {"headers": [_header(item) for item in headers or ()]} if headers else {}
     if partition is not None:
         options["partition"] = partition
+    as_text = (key_separator, null_value, key_format, value_format)
+    parse: Callable[[bytes], InputRecord | None]
+    if form is Format.LINES:
+        parse = lines.Text(*as_text, options)
+    elif as_text == (None, None, Encoding.TEXT, Encoding.TEXT):
+        parse = lines.JsonLines(same_partitions, options)
+    else:
+        raise ConfigError("--format json takes no --key-separator, --null-value, --key-format or --value-format.")
     with ExitStack() as stack:
-        sources = _Sources([stack.enter_context(_open(path)) for path in files or ()])
-        sink = _Sink(topic, _configuration(bootstrap, compression, acks, idempotent), options)
-        with _progress(sources, sink) as advance:
-            sink.write(split.records(sources.lines()), advance)
+        source = Source([stack.enter_context(lines.opened(path)) for path in files or ()])
+        sink = Sink(topic, _configuration(bootstrap, compression, acks, idempotent))
+        with _progress(source, sink) as advance:
+            sink.write(source.records(parse), advance)
     _report(sink, as_json)
-
-
-def _separator(text: str | None) -> bytes | None:
-    separator = None if text is None else unescape("--key-separator", text)
-    if separator == b"":
-        raise ConfigError("--key-separator should not be empty.")
-    return separator
+    if source.problem:
+        raise ClientError(source.problem)
 
 
 def _header(item: str) -> tuple[str, bytes]:
@@ -92,13 +107,6 @@ def _header(item: str) -> tuple[str, bytes]:
     if not equals:
         raise ConfigError(f"--headers {item!r} should be KEY=VALUE.")
     return name, value.encode(errors="surrogateescape")
-
-
-def _open(path: Path) -> Any:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _configuration(bootstrap: str, compression: Compression, acks: Acks, idempotent: bool) -> dict[str, Any]:
@@ -117,101 +125,7 @@ def _configuration(bootstrap: str, compression: Compression, acks: Acks, idempot
     }
 
 
-class _Sources:
-    """Files, or standard input, as lines; counts bytes for the progress bar."""
-
-    def __init__(self, files: list[Any]) -> None:
-        self._files = files or [sys.stdin.buffer]
-        self.size = sum(Path(file.name).stat().st_size for file in files) if files else None
-        self.interactive = not files and sys.stdin.isatty()
-
-    def lines(self) -> Iterator[bytes]:
-        """Without the newline; a last line without one counts as well."""
-        for file in self._files:
-            for line in file:
-                yield line[:-1] if line.endswith(b"\n") else line
-
-
-@dataclass(slots=True)
-class _Splitter:
-    """Lines to (key, value)."""
-
-    separator: bytes | None
-    null: bytes | None
-
-    def records(self, lines: Iterable[bytes]) -> Iterator[tuple[bytes | None, bytes | None]]:
-        separator, null = self.separator, self.null
-        for line in lines:
-            key: bytes | None = None
-            value: bytes | None = line
-            if separator is not None:
-                head, found, tail = line.partition(separator)
-                if found:
-                    key, value = head, tail
-            yield key, None if value == null else value
-
-
-class _Sink:
-    """A producer and what became of its records.
-
-    Args:
-        configuration: librdkafka's properties.
-        options: of every record: `partition`, `headers`.
-    """
-
-    def __init__(self, topic: str, configuration: dict[str, Any], options: dict[str, Any]) -> None:
-        from confluent_kafka import Producer
-
-        self.producer: Producer = Producer({**configuration, "on_delivery": self._delivered})
-        self.topic, self.options = topic, options
-        self.records = self.size = self.failed = 0
-        self.reason = ""
-        self.started = time.monotonic()
-        self.seconds = 0.0
-
-    def write(self, records: Iterable[tuple[bytes | None, bytes | None]], advance: Callable[[], None]) -> None:
-        """Takes all records, until one fails, and waits for the broker."""
-        # Ctrl-C is the end of the input; a second one, while records are on their way, gives those up.
-        with suppress(KeyboardInterrupt):
-            self._queue(records, advance)
-        try:
-            while self.producer.flush(0.2):
-                advance()
-        except KeyboardInterrupt:
-            self.failed += len(self.producer)
-            self.reason = self.reason or "interrupted"
-            self.producer.purge()
-        self.seconds = time.monotonic() - self.started
-
-    def _queue(self, records: Iterable[tuple[bytes | None, bytes | None]], advance: Callable[[], None]) -> None:
-        from confluent_kafka import KafkaException
-
-        produce, poll, topic, options = self.producer.produce, self.producer.poll, self.topic, self.options
-        for key, value in records:
-            self.records += 1
-            try:
-                while True:
-                    try:
-                        produce(topic, value, key, **options)
-                        break
-                    except BufferError:  # the queue is full: the broker is slower than the input
-                        poll(0.05)
-            except KafkaException as error:
-                self._delivered(error.args[0], None)
-            self.size += len(value or b"") + len(key or b"")
-            if not self.records % _STEP:
-                advance()
-            poll(0)
-            if self.failed:
-                break
-
-    def _delivered(self, error: KafkaError | None, _: object) -> None:
-        if error is not None:
-            self.failed += 1
-            self.reason = self.reason or client.explain(error)
-
-
-def _report(sink: _Sink, as_json: bool) -> None:
+def _report(sink: Sink, as_json: bool) -> None:
     delivered = sink.records - sink.failed
     if as_json:
         figures = {"records": delivered, "bytes": sink.size, "failed": sink.failed, "seconds": round(sink.seconds, 3)}
@@ -219,14 +133,17 @@ def _report(sink: _Sink, as_json: bool) -> None:
     else:
         rate = f"{delivered / sink.seconds:,.0f} records/s" if sink.seconds else ""
         typer.echo(f"{delivered:,} records to {sink.topic} in {sink.seconds:.1f} s ({rate})", err=True)
+    if sink.interrupted:
+        stored = f"{delivered:,} of {sink.records:,} records were stored, {sink.failed:,} were not acknowledged"
+        raise ClientError(f"Interrupted: {stored}.")
     if sink.failed:
         raise ClientError(f"{sink.failed:,} of {sink.records:,} records were not delivered: {sink.reason}.")
 
 
 @contextmanager
-def _progress(sources: _Sources, sink: _Sink) -> Iterator[Callable[[], None]]:
+def _progress(source: Source, sink: Sink) -> Iterator[Callable[[], None]]:
     """A bar on a terminal, unless someone is typing there; gives the function that brings it up to date."""
-    if sources.interactive or not sys.stderr.isatty():
+    if source.interactive or not sys.stderr.isatty():
         yield lambda: None
         return
     from rich.console import Console
@@ -234,7 +151,7 @@ def _progress(sources: _Sources, sink: _Sink) -> Iterator[Callable[[], None]]:
 
     columns = [BarColumn(), FileSizeColumn(), TextColumn("{task.fields[records]:,} records"), TimeRemainingColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=sources.size, records=0)
+        task = progress.add_task("", total=source.size, records=0)
 
         def advance() -> None:
             # Keys and values without separators and newlines: near enough for a bar.

@@ -13,15 +13,17 @@ import signal
 import sys
 import time
 import types
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
 from ketch.cli.main import STARTED
+from ketch.cli.report import Ready, Reporter
 from ketch.config import Settings
 from ketch.embedded import EmbeddedValkey
-from ketch.errors import KetchError
+from ketch.errors import ConfigError, KetchError
 from ketch.records import KERNEL
 from ketch.store.health import examine, require_fit
 from ketch.store.url import RedisAddress
@@ -45,9 +47,15 @@ def command(config: Path | None, **flags: Any) -> None:
     Every option is also an environment variable (--data-dir: KETCH_DATA_DIR) and a key of the --config file
     (data_dir); an option beats the variable, the variable the file. ketch.toml documents them all.
     """
-    settings = Settings.load(config, {name: value for name, value in flags.items() if value is not None})
+    given = {name: value for name, value in flags.items() if value is not None}
+    settings = Settings.load(config, given)
+    _refuse_contradictions(settings, given)
+    reporter = Reporter.of_environment()
+    who = f"worker {settings.node_id} " if reporter else ""
     logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=settings.log_level.upper(),
+        format=f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s",
+        stream=sys.stderr,
     )
     import uvloop
 
@@ -55,16 +63,44 @@ def command(config: Path | None, **flags: Any) -> None:
         from ketch.cli.workers import Workers
 
         sys.exit(uvloop.run(Workers(settings).run()))
-    code = uvloop.run(_Serve(settings).run())
+    try:
+        code = uvloop.run(_Serve(settings, reporter).run())
+    except KetchError as error:
+        if reporter is None:
+            raise
+        reporter.failed(str(error))
+        sys.exit(1)
     # Not sys.exit, which waits for every thread: one may hang in a read of the archive for as long as its storage does.
     os._exit(code)
 
 
-class _Serve:
-    """One run, from start to stop."""
+def _refuse_contradictions(settings: Settings, given: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an option on the command line that would have no effect.
 
-    def __init__(self, settings: Settings) -> None:
+    In the file and the environment they are no contradiction: `--redis` there overrides what is meant for other runs.
+    """
+    if settings.redis is None:
+        return
+    useless = [f"--{name.replace('_', '-')}" for name in ("redis_port", "fsync", "data_dir") if name in given]
+    if useless:
+        last = f"{', '.join(useless[:-1])} and {useless[-1]} are" if useless[1:] else f"{useless[0]} is"
+        raise ConfigError(
+            f"{last} for the embedded Valkey, and the setting redis names another server: give one or the other."
+        )
+
+
+class _Serve:
+    """One run, from start to stop.
+
+    Args:
+        reporter: of a worker; it reports that the broker is ready, where `ketch serve` prints the ready line.
+    """
+
+    def __init__(self, settings: Settings, reporter: Reporter | None) -> None:
         self._settings = settings
+        self._reporter = reporter
+        # The process that started this worker speaks of its start and stop for all of them.
+        self._told_at = logging.DEBUG if reporter else logging.INFO
         self._valkey: EmbeddedValkey | None = None
         self._broker: Broker | None = None
         self._console: Console | None = None
@@ -103,7 +139,11 @@ class _Serve:
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        print(self._ready_line(address, broker.port), flush=True)
+        if self._reporter is not None:
+            http = self._listening(self._console.port) if self._console is not None else None
+            self._reporter.ready(Ready(self._listening(broker.port), http))
+        else:
+            print(self._ready_line(address, broker.port), flush=True)
 
     async def _redis(self) -> RedisAddress:
         if self._settings.redis is not None:
@@ -140,21 +180,24 @@ class _Serve:
         if self._console is not None:
             await self._console.stop()
 
-    def _ready_line(self, address: RedisAddress, port: int) -> str:
+    def _listening(self, port: int) -> str:
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-        parts = [f"kafka {host}:{port}"]
+        return f"{host}:{port}"
+
+    def _ready_line(self, address: RedisAddress, port: int) -> str:
+        parts = [f"kafka {self._listening(port)}"]
         if self._valkey is not None:
             parts += [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
         else:
             parts += [f"redis {address.describe()}"]
         if self._console is not None:
-            parts += [f"http {host}:{self._console.port}"]
+            parts += [f"http {self._listening(self._console.port)}"]
         parts += [f"kernel {KERNEL}", f"{time.perf_counter() - STARTED:.1f} s"]
         return f"ketch ready: {', '.join(parts)}"
 
     def _signalled(self, number: signal.Signals) -> None:
         if not self._stop.is_set():
-            log.info("%s: finishing requests in flight; once more stops at once", number.name)
+            log.log(self._told_at, "%s: finishing requests in flight; once more stops at once", number.name)
             self._stop.set()
         else:
             self._abort.set()
@@ -164,7 +207,7 @@ class _Serve:
         drained = self._broker is None or await self._unless(self._abort, self._broker.drain())
         if self._broker is not None and not drained:
             self._broker.abort()
-        log.info("stopped")
+        log.log(self._told_at, "stopped")
         return 0 if drained else 1
 
     @staticmethod
@@ -199,7 +242,7 @@ def _raise_file_limit(connections: int) -> None:
 
 
 def _keep_memory() -> None:
-    """glibc gives buffers of a megabyte back to the system and gets them anew, a page at a time, for every fetch."""
+    """Keeps glibc from returning buffers of a megabyte to the system: each fetch would get them page by page again."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for parameter, size in _MALLOPT.items():
@@ -214,21 +257,31 @@ def _options() -> list[inspect.Parameter]:
     parameters = [inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config)]
     for name, field in Settings.model_fields.items():
         flag, kind = name.replace("_", "-"), _plain(field.annotation)
+        switch = kind is bool
         option = typer.Option(
-            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            f"--{flag}/--no-{flag}" if switch else f"--{flag}",
             help=f"{field.description}{_default(field.default)}",
             show_default=False,
+            metavar=None if switch else _metavar(kind),
         )
-        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+        # As text: Settings alone says what a value may be, wherever it comes from.
+        annotation = Annotated[bool | None, option] if switch else Annotated[str | None, option]
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return parameters
 
 
 def _plain(annotation: Any) -> Any:
-    """The type without `| None` and constraints: those are the Settings' to check."""
+    """The type without `| None` and constraints."""
     if get_origin(annotation) in (types.UnionType, Union):
         (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _metavar(kind: Any) -> str:
+    """What stands for the value in --help, as Typer writes it."""
+    if get_origin(kind) is Literal:
+        return f"<{'|'.join(get_args(kind))}>"
+    return {int: "<int>", Path: "<path>"}.get(kind, "<str>")
 
 
 def _default(default: Any) -> str:

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ketch.cli import client
+from ketch.cli import client, completion, configs
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
-from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
+from ketch.cli.configs import Config
+from ketch.cli.figures import Keyspace, RedisUrl, of_topics
+from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows
+from ketch.cli.units import amount, config_shown
+from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,15 +26,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="A topic.")]
-Names = Annotated[list[str], typer.Argument(help="One or more topics.")]
+Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=completion.topics)]
+Names = Annotated[list[str], typer.Argument(help="One or more topics.", autocompletion=completion.topics)]
+NewNames = Annotated[list[str], typer.Argument(help="One or more topics.")]
 
 
 @app.command()
 def create(
-    names: Names,
+    names: NewNames,
     partitions: Annotated[int | None, typer.Option(min=1, help="Number of partitions; default: the broker's.")] = None,
-    config: Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="A topic config; may be repeated.")] = [],  # noqa: B006
+    config: Config = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no error.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -39,7 +44,10 @@ def create(
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-    settings = dict(_pair(item) for item in config)
+    names, further = configs.split(names)
+    if not names:
+        raise ConfigError("Name a topic to create.")
+    settings = configs.pairs([*(config or ()), *further])
     admin = client.admin(bootstrap)
     wanted = [NewTopic(name, partitions or -1, -1, config=settings) for name in dict.fromkeys(names)]
     futures = admin.create_topics(wanted, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
@@ -57,48 +65,78 @@ def create(
         client.result(future, f"Topic {name} was not created")
 
 
-def _pair(item: str) -> tuple[str, str]:
-    key, equals, value = item.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"--config {item!r} should be KEY=VALUE.")
-    return key.strip(), value
-
-
 def _say(done: list[dict[str, Any]], key: str, as_json: bool, verbs: dict[bool, str]) -> None:
     if as_json:
-        show_json(done)
+        if done:  # else the error alone speaks
+            show_json(done)
         return
     for topic in done:
         typer.echo(f"Topic {topic['name']} {verbs[topic[key]]}.")
 
 
 @app.command("list")
-def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """List topics and their numbers of partitions."""
-    found = client.topics(client.admin(bootstrap))
+def list_(
+    stats: Stats = None,
+    watch: Watch = None,
+    redis: RedisUrl = None,
+    keyspace: Keyspace = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """List topics: partitions, and with --stats the records and bytes in Redis, and whether all is archived."""
+    admin = client.admin(bootstrap)
+    with_stats = not as_json and sys.stdout.isatty() if stats is None else stats
+
+    def fetch() -> list[dict[str, Any]]:
+        found = client.topics(admin)
+        figures = of_topics(admin, found, redis, keyspace) if with_stats else {}
+        return [{"name": name, "partitions": partitions, **figures.get(name, {})} for name, partitions in found]
+
+    repeat(watch, fetch, lambda found: _show_list(found, with_stats, as_json))
+
+
+def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> None:
     if as_json:
-        show_json([{"name": name, "partitions": partitions} for name, partitions in found])
-    else:
-        show_rows(("topic", "partitions"), found)
+        show_json(found)
+        return
+    columns = ("name", "partitions", *(("records", "bytes", "archived") if with_stats else ()))
+    rows = [[topic.get(column) for column in columns] for topic in found]
+    if sys.stdout.isatty() and with_stats:
+        for row in rows:
+            row[2:4] = ["" if row[2] is None else f"{row[2]:,}", "" if row[3] is None else amount(row[3])]
+    show_rows(("topic", *columns[1:]), rows, optional=("archived", "bytes", "partitions"))
 
 
 @app.command()
 def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Show each partition's leader and offsets, and the configs that are not default."""
     admin = client.admin(bootstrap)
-    found = [_describe(admin, topic) for topic in client.describe(admin, names)]
-    if as_json:
+    known, missing = client.describe_known(admin, names)
+    found = [_describe(admin, topic) for topic in known]
+    if as_json and (found or not missing):
         show_json(found)
-        return
+    elif sys.stdout.isatty():
+        _show_tables(found)
+    elif not as_json:
+        _show_lines(found)
+    raise_all(missing)
+
+
+_ENDS = ("leader", "earliest", "latest")
+
+
+def _show_tables(found: list[dict[str, Any]]) -> None:
     for topic in found:
-        configs = ", ".join(f"{key}={value}" for key, value in topic["configs"].items())
-        ends = ("leader", "earliest", "latest")
-        if sys.stdout.isatty():
-            rows = [[p["partition"], *(p[end] for end in ends)] for p in topic["partitions"]]
-            show_rows(("partition", *ends), rows, f"{topic['name']} ({topic['id']})", configs)
-        else:
-            head = [topic["name"], topic["id"]]
-            show_rows((), [[*head, p["partition"], *(p[end] for end in ends), configs] for p in topic["partitions"]])
+        shown = ", ".join(f"{key}={config_shown(key, value)}" for key, value in topic["configs"].items())
+        rows = [[p["partition"], *(p[end] for end in _ENDS)] for p in topic["partitions"]]
+        show_rows(("partition", *_ENDS), rows, f"{topic['name']} ({topic['id']})", shown, optional=("leader",))
+
+
+def _show_lines(found: list[dict[str, Any]]) -> None:
+    for topic in found:
+        shown = ", ".join(f"{key}={value}" for key, value in topic["configs"].items())
+        head = [topic["name"], topic["id"]]
+        show_rows((), [[*head, p["partition"], *(p[end] for end in _ENDS), shown] for p in topic["partitions"]])
 
 
 def _describe(admin: AdminClient, topic: client.Topic) -> dict[str, Any]:
@@ -111,49 +149,46 @@ def _describe(admin: AdminClient, topic: client.Topic) -> dict[str, Any]:
             {"partition": p, "leader": leader, "earliest": earliest[p], "latest": latest[p]}
             for p, leader in topic.leaders.items()
         ],
-        "configs": {c["name"]: c["value"] for c in configs_of(admin, topic.name) if not c["default"]},
+        "configs": {c["name"]: c["value"] for c in configs.of_topic(admin, topic.name) if not c["default"]},
     }
 
 
 @app.command()
 def alter(
     name: Name,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Further --config.", autocompletion=completion.assignments),
+    ] = None,
     partitions: Annotated[int | None, typer.Option(min=1, help="Number of partitions; it can only grow.")] = None,
-    config: Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="A config to set; may be repeated.")] = [],  # noqa: B006
-    delete_config: Annotated[list[str], typer.Option(metavar="KEY", help="A config to set back to its default.")] = [],  # noqa: B006
+    config: Config = None,
+    delete_config: Annotated[
+        list[str],
+        typer.Option(metavar="KEY", help="A config to set back to its default.", autocompletion=completion.configs),
+    ] = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Change a topic's configs and its number of partitions."""
     from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-    settings = dict(_pair(item) for item in config)
+    settings = configs.pairs([*(config or ()), *(pairs or ())])
     if both := sorted(settings.keys() & set(delete_config)):
         raise ConfigError(f"{both[0]} is given to be set and to be deleted.")
     changes: dict[str, str | None] = {**dict.fromkeys(delete_config), **settings}
     if partitions is None and not changes:
         raise ConfigError("Nothing to alter: give --partitions, --config or --delete-config.")
     admin = client.admin(bootstrap)
+    near = client.near_topic(admin, name)
     if changes:
-        futures = admin.incremental_alter_configs([_alteration(name, changes)], request_timeout=client.TIMEOUT)
-        (future,) = futures.values()
-        client.result(future, f"Topic {name} was not altered")
+        wanted = [configs.alteration(name, changes)]
+        (future,) = admin.incremental_alter_configs(wanted, request_timeout=client.TIMEOUT).values()
+        client.result(future, f"Topic {name} was not altered", near)
     if partitions is not None:
-        wanted = [NewPartitions(name, partitions)]
-        grown = admin.create_partitions(wanted, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
-        client.result(grown[name], f"Topic {name} did not get {partitions} partitions")
+        more = [NewPartitions(name, partitions)]
+        grown = admin.create_partitions(more, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
+        client.result(grown[name], f"Topic {name} did not get {partitions} partitions", near)
     _say([{"name": name, "altered": True}], "altered", as_json, {True: "was altered"})
-
-
-def _alteration(name: str, changes: dict[str, str | None]) -> Any:
-    """What is to become of a topic's configs; None sets one back to its default."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
-
-    operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
-    entries = [
-        ConfigEntry(key, value, incremental_operation=operations[value is None]) for key, value in changes.items()
-    ]
-    return ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
 
 
 @app.command()
@@ -171,32 +206,16 @@ def delete(
     gone = [{"name": name, "deleted": True} for name, future in futures.items() if future.exception() is None]
     _say(gone, "deleted", as_json, {True: "was deleted"})
     for name, future in futures.items():
-        client.result(future, f"Topic {name} was not deleted")
+        client.result(future, f"Topic {name} was not deleted", client.near_topic(admin, name))
 
 
-@app.command()
-def configs(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+@app.command("configs")
+def configs_(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Show every config of a topic: value, where it comes from, whether it is the default."""
-    found = configs_of(client.admin(bootstrap), name)
+    found = configs.of_topic(client.admin(bootstrap), name)
     if as_json:
         show_json(found)
-    else:
-        rows = [[c["name"], c["value"], c["source"], "yes" if c["default"] else "no"] for c in found]
-        show_rows(("config", "value", "source", "default"), rows)
-
-
-def configs_of(admin: AdminClient, name: str) -> list[dict[str, Any]]:
-    from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType  # type: ignore[attr-defined]
-
-    futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)], request_timeout=client.TIMEOUT)
-    (future,) = futures.values()
-    entries = client.result(future, f"Configs of {name} cannot be listed").values()
-    return [
-        {
-            "name": entry.name,
-            "value": entry.value,
-            "source": ConfigSource(entry.source).name.lower().removesuffix("_config").replace("_", "-"),
-            "default": entry.is_default,
-        }
-        for entry in sorted(entries, key=lambda entry: entry.name)
-    ]
+        return
+    value = config_shown if sys.stdout.isatty() else lambda _, plain: plain
+    rows = [[c["name"], value(c["name"], c["value"]), c["source"], "yes" if c["default"] else "no"] for c in found]
+    show_rows(("config", "value", "source", "default"), rows, optional=("source", "default"))

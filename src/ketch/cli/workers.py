@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import re
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Mapping
 
-import redis.asyncio
-
 from ketch.cli.main import STARTED
+from ketch.cli.report import VARIABLE, Ready, listen
 from ketch.config import Settings
 from ketch.embedded import EmbeddedValkey, dying_with_us
 from ketch.errors import KetchError
+from ketch.store.blocking import Connection
 from ketch.store.keys import Keyspace
+from ketch.store.question import call
+from ketch.store.server import Server
+from ketch.store.url import RedisAddress
 
 log = logging.getLogger("ketch")
 
-_READY = re.compile(r"ketch ready: kafka (?P<kafka>.+?), redis (?P<redis>.+?)(?:, http (?P<http>[^,]+))?, kernel")
 _BACKOFF_FIRST, _BACKOFF_MAX = 0.1, 5.0
 _ACQUAINTED_S = 5.0
 _SERVED_S = 10.0  # a worker that ran for so long starts again at once
@@ -35,22 +35,30 @@ class _Worker:
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
         self._process: Process | None = None
-        self.ready: re.Match[str] | None = None  # of its ready line
+        self._name = f"worker {environment['KETCH_NODE_ID']}"
+        self.ready: Ready | None = None
 
     async def start(self) -> None:
-        """Returns when it is ready; KetchError if it is not to be: it has then said why."""
+        """Returns when it is ready; raises KetchError where it cannot start."""
         command = dying_with_us(sys.executable, "-m", "ketch", "serve")
-        # Ctrl-C at the terminal goes to the whole group; the workers are to hear of it once, from here.
-        self._process = await asyncio.create_subprocess_exec(
-            *command, stdout=PIPE, env=self._environment, start_new_session=True
-        )
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            self.ready = _READY.search(line.decode(errors="replace"))
-            if self.ready is not None:
-                self._environment["KETCH_PORT"] = self.ready["kafka"].rpartition(":")[2]
-                return
-        raise KetchError(f"A worker ended with {await self._process.wait()} before it was ready.")
+        ours, theirs = os.pipe()
+        try:
+            # Ctrl-C at the terminal goes to the whole process group; workers must get one signal only, from here.
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                env={**self._environment, VARIABLE: str(theirs)},
+                pass_fds=(theirs,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+        try:
+            self.ready = await listen(ours)
+        except KetchError as error:
+            raise KetchError(f"{self._name.capitalize()}: {error}") from None
+        if self.ready is None:
+            raise KetchError(f"{self._name.capitalize()} ended with {await self._process.wait()} before it was ready.")
+        self._environment["KETCH_PORT"] = self.ready.kafka.rpartition(":")[2]
 
     async def watch(self) -> None:
         """Starts it again until cancelled."""
@@ -60,10 +68,12 @@ class _Worker:
             since = time.monotonic()
             code = await self._process.wait()
             backoff = _BACKOFF_FIRST if time.monotonic() - since > _SERVED_S else min(2 * backoff, _BACKOFF_MAX)
-            log.error("the worker on port %s ended with %d, it starts again", self._environment["KETCH_PORT"], code)
+            log.error("%s on port %s ended with %d, it starts again", self._name, self._environment["KETCH_PORT"], code)
             await asyncio.sleep(backoff)
-            with contextlib.suppress(KetchError):
+            try:
                 await self.start()
+            except KetchError as error:
+                log.error("%s", error)
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -74,7 +84,7 @@ class _Worker:
 
 
 class Workers:
-    """All of them, and the embedded Valkey where no Redis is named."""
+    """All worker processes, and the embedded Valkey where no Redis is named."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -109,18 +119,17 @@ class Workers:
             return self._settings.redis
         self._valkey = EmbeddedValkey(self._settings.data_dir, self._settings.redis_port, self._settings.fsync)
         await self._valkey.start()
-        async with redis.asyncio.from_url(self._valkey.url) as connection:
-            await connection.delete(Keyspace(self._settings.keyspace).brokers)  # of an earlier run
+        await asyncio.to_thread(_forget_brokers, self._valkey.url, Keyspace(self._settings.keyspace))
         return self._valkey.url
 
     async def _acquainted(self) -> None:
-        """Waits until each worker names all of them to clients, who ask again only minutes later."""
+        """Waits until each worker names all workers to clients, because a client asks again only minutes later."""
         from confluent_kafka.admin import AdminClient
 
         deadline = time.monotonic() + _ACQUAINTED_S
         for worker in self._workers:
             assert worker.ready is not None
-            client = AdminClient({"bootstrap.servers": worker.ready["kafka"], "log_level": 0})
+            client = AdminClient({"bootstrap.servers": worker.ready.kafka, "log_level": 0})
             while time.monotonic() < deadline:
                 found = await asyncio.to_thread(client.list_topics, timeout=_ACQUAINTED_S)
                 if len(found.brokers) >= len(self._workers):
@@ -133,21 +142,23 @@ class Workers:
         return await asyncio.gather(*(worker.ended() for worker in self._workers))
 
     def _signalled(self, number: signal.Signals) -> None:
-        if self._stop.is_set():
+        if not self._stop.is_set():
+            log.info("%s: finishing requests in flight; once more stops at once", number.name)
+        else:
             for worker in self._workers:
                 worker.signal(number)  # their second one: they stop at once
         self._stop.set()
 
     def _ready_line(self) -> str:
         found = [worker.ready for worker in self._workers if worker.ready is not None]
-        kafka = [ready["kafka"] for ready in found]
         if self._valkey is not None:
             parts = [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
         else:
-            parts = [f"redis {found[0]['redis']}"]
-        parts += [f"http {ready['http']}" for ready in found if ready["http"]]
-        parts += [f"workers {' '.join(kafka)}", f"kernel {_kernel()}", f"{time.perf_counter() - STARTED:.1f} s"]
-        return f"ketch ready: kafka {kafka[0]}, {', '.join(parts)}"
+            parts = [f"redis {RedisAddress.of(self._settings).describe()}"]
+        parts += [f"http {ready.http}" for ready in found if ready.http]
+        workers = " ".join(ready.kafka for ready in found)
+        parts += [f"workers {workers}", f"kernel {_kernel()}", f"{time.perf_counter() - STARTED:.1f} s"]
+        return f"ketch ready: kafka {found[0].kafka}, {', '.join(parts)}"
 
 
 def _kernel() -> str:
@@ -157,7 +168,7 @@ def _kernel() -> str:
 
 
 def _environment(settings: Settings, redis_url: str, n: int) -> dict[str, str]:
-    """What the n-th worker is told: everything through the environment, where passwords belong."""
+    """The environment of the n-th worker, with all its settings: arguments would show passwords to every user."""
     given = {name: value for name, value in settings.model_dump().items() if name in settings.model_fields_set}
     own: Mapping[str, object] = {
         "workers": 1,
@@ -167,5 +178,12 @@ def _environment(settings: Settings, redis_url: str, n: int) -> dict[str, str]:
         "advertised_port": settings.advertised_port and settings.advertised_port + n,
         "http_port": settings.http_port and settings.http_port + n,
     }
-    told = {f"KETCH_{name.upper()}": str(value) for name, value in {**given, **own}.items() if value is not None}
-    return {name: value for name, value in os.environ.items() if not name.startswith("KETCH_")} | told
+    ours = {f"KETCH_{name.upper()}": str(value) for name, value in {**given, **own}.items() if value is not None}
+    return {name: value for name, value in os.environ.items() if not name.startswith("KETCH_")} | ours
+
+
+def _forget_brokers(url: str, keys: Keyspace) -> None:
+    """Removes the brokers that an earlier run announced: this Valkey has just been started, so none of them runs."""
+    connection = Connection(Server(url), "ketch")
+    connection.ask(call(keys.brokers, "DEL", keys.brokers))
+    connection.close()

@@ -1,4 +1,4 @@
-"""`--http-port`: /metrics for Prometheus, /healthz for whoever restarts brokers."""
+"""`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
+import ketch
 from ketch.errors import KetchError, reason
 
 _PATIENCE_S = 1.0
@@ -36,7 +37,8 @@ class Console:
 
     def __init__(self, host: str, port: int, healthy: Callable[[], bool]) -> None:
         self._healthy = healthy
-        routes = [Route("/healthz", self._health), Mount("/metrics", make_asgi_app())]
+        pages = [Route("/", _index), Route("/healthz", self._health)]
+        routes = [*pages, Mount("/metrics", make_asgi_app())]
         config = uvicorn.Config(
             Starlette(routes=routes),
             host,
@@ -59,7 +61,7 @@ class Console:
         self._task = loop.create_task(self._server.serve(sockets=[listener]))
 
     async def stop(self) -> None:
-        """Finishes what is being answered; whoever does not read its answer within a second is cut off."""
+        """Finishes the responses under way; closes connections that have not read theirs within a second."""
         if self._task is None:
             return
         self._server.should_exit = True
@@ -75,8 +77,14 @@ class Console:
         return PlainTextResponse("Redis is gone\n", status_code=503)
 
 
+async def _index(_: Request) -> Response:
+    return PlainTextResponse(f"ketch {ketch.__version__}\n\n/metrics  for Prometheus\n/healthz  ok, or 503\n")
+
+
 def _bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port))
     except OSError as error:
-        raise KetchError(f"Cannot listen on {host}:{port} for HTTP: {reason(error)}.") from None
+        raise KetchError(
+            f"Cannot listen on {host}:{port} for HTTP: {reason(error)}; --http-port chooses another."
+        ) from None

@@ -1,4 +1,5 @@
-"""What happens to a group and what follows from it. Times are seconds on the caller's clock."""
+"""What happens to a group and what follows from it, beside what every machine has. Times are seconds on the caller's
+clock."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
+
+from ketch.coordinator.machine import Persist, Reply, Tick
 
 Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, most wanted first
 
@@ -72,11 +75,6 @@ class Commit:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed: whatever is due."""
-
-
 Event = Join | Sync | Heartbeat | Leave | Commit | Tick
 
 
@@ -108,23 +106,11 @@ class SyncResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """Answers the event with this token: a Heartbeat, Leave or Commit with an error code alone."""
-
-    token: Hashable
-    result: JoinResult | SyncResult | ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """The group's state must be stored before the replies behind this effect go out."""
-
-
-@dataclass(frozen=True, slots=True)
 class Removed:
     """A member is gone: left, expired, or replaced by a new incarnation."""
 
     member_id: str
 
 
+# The result of a Reply: a JoinResult, a SyncResult, or to a Heartbeat, Leave or Commit an error code alone.
 Effect = Reply | Persist | Removed

@@ -26,13 +26,11 @@ from ketch.coordinator.events import (
     Join,
     JoinResult,
     Leave,
-    Persist,
     Removed,
-    Reply,
     Sync,
     SyncResult,
-    Tick,
 )
+from ketch.coordinator.machine import Persist, Reply, Tick
 from ketch.coordinator.member import GroupConfig, Member, State
 
 _SHORTEST = 1.0  # with a rebalance timeout of 0 the timer would spin while static members are away
@@ -57,9 +55,11 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     pending: dict[str, float] = field(default_factory=dict)  # ids given and not yet joined with -> until when
-    timer: float | None = None  # when the state's own time is up: for joining in Preparing, for syncing behind it
+    timer: float | None = None  # when the state's own time is up: for joining in Preparing, else for syncing
     delay_until: float | None = None  # while a group that was empty waits for more members: how far that may go
     joined_in_delay: bool = False
+    assigned_here: bool = False  # the leader's assignment came to this process; else the group was loaded with it
+    term: str = "0"  # see `Machine.term`
     effects: list[Effect] = field(default_factory=list)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -77,6 +77,18 @@ class Group:
         if self.timer is not None:
             times.append(self.timer)
         return min(times, default=None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for nothing: it has no members, has given no member id away, and no rebalance goes on."""
+        return not self.members and not self.pending and self.timer is None
+
+    def retire(self) -> bool:
+        """The group is about to be deleted; False where it has members."""
+        if self.state is not State.EMPTY:
+            return False
+        self.state = State.DEAD
+        return True
 
     @property
     def max_rebalance_timeout(self) -> float:
@@ -305,7 +317,7 @@ def first_rebalance(group: Group, _: Any, now: float) -> None:
 
 
 def rebalance(group: Group, _: Any, now: float) -> None:
-    """Everybody is asked to join again; whoever waits for an assignment waits in vain."""
+    """All members are asked to join again; those that wait for an assignment get none."""
     for member in group.members.values():
         if member.sync_token is not None:
             group.reply(member.sync_token, SyncResult(ErrorCode.rebalance_in_progress))
@@ -323,7 +335,7 @@ def complete_if_all_joined(group: Group, _: Any, now: float) -> None:
 
 
 def _complete(group: Group, now: float) -> None:
-    """Whoever has joined makes up the next generation; dynamic members that have not are dropped."""
+    """The members that have joined make up the next generation; dynamic members that have not are dropped."""
     for member in [m for m in group.members.values() if m.join_token is None and m.instance_id is None]:
         _drop(group, member, ErrorCode.unknown_member_id)
     group.delay_until = None
@@ -415,7 +427,7 @@ def _synced(group: Group, member: Member) -> None:
 
 def _assign(group: Group, event: Sync, now: float) -> None:
     """The leader's word: the group is stable."""
-    group.state = State.STABLE
+    group.state, group.assigned_here = State.STABLE, True
     for member in group.members.values():
         member.assignment = event.assignments.get(member.id, b"")
     group.effects.append(Persist())
@@ -438,7 +450,7 @@ def alive(group: Group, event: Heartbeat | Commit, now: float) -> None:
 
 
 def alive_but_late(group: Group, event: Heartbeat | Commit, now: float) -> None:
-    """It is told of the rebalance: to join, or not to commit what may be somebody else's by now."""
+    """The member learns of the rebalance: it is to join, and not to commit what another member may read by now."""
     _alive(group, event, now, ErrorCode.rebalance_in_progress)
 
 
@@ -450,7 +462,7 @@ def _alive(group: Group, event: Heartbeat | Commit, now: float, otherwise: Error
 
 
 def commit_empty(group: Group, event: Commit, now: float) -> None:
-    """Without members whoever gives no generation may: it assigned itself, or is an administrator's tool."""
+    """Without members a client without a generation may: it assigned itself, or is an administrator's tool."""
     group.reply(event.token, ErrorCode.none if event.generation < 0 else _member_error(group, event))
 
 
@@ -501,7 +513,7 @@ def _drop(group: Group, member: Member, error: ErrorCode) -> None:
 
 
 def _dismiss(group: Group, member: Member, error: ErrorCode) -> None:
-    """Whoever still waits in its name is told."""
+    """Requests that still wait in its name are answered."""
     if member.join_token is not None:
         group.reply(member.join_token, JoinResult(error, member.id))
     if member.sync_token is not None:
@@ -547,7 +559,7 @@ def tick_generation(group: Group, event: Tick, now: float) -> None:
 
 
 def stranger(group: Group, event: Sync | Heartbeat, _: float) -> None:
-    """There are no members: whoever it is, it is none."""
+    """There are no members, so the client is none."""
     error = ErrorCode.unknown_member_id
     group.reply(event.token, SyncResult(error) if isinstance(event, Sync) else error)
 

@@ -45,7 +45,7 @@ def from_fields(
     new_member_id: Callable[[str], str],
     now: float,
 ) -> Group:
-    """The group as it was stored; every member's session begins anew, for nobody could send a heartbeat meanwhile.
+    """The group as it was stored; every member's session begins again, since no heartbeat could come meanwhile.
 
     Raises:
         ValueError, KeyError: the fields are not what `to_fields` makes.

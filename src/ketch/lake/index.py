@@ -1,4 +1,4 @@
-"""Which file of an archive table holds which offsets: an index of its own, built from the table's manifests.
+"""Which file of an archive table holds which offsets: an index in memory, built from the table's manifests.
 
 A manifest is immutable, so each is read once, however many snapshots list it; a refresh costs the manifests that are
 new. Looking up a range is a bisection, where planning a scan would read every manifest again. Row-level delete files
@@ -25,7 +25,7 @@ class File(NamedTuple):
     """A data file of one topic partition.
 
     ``low`` and ``high`` are its first and last offset, ``latest`` is the latest timestamp in it in ms; None where not
-    all timestamps are in the column, or the file's writer did not say.
+    all timestamps are in the column, or the file has no statistics.
     """
 
     low: int
@@ -52,7 +52,7 @@ class Index:
 
         Args:
             manifest_list: where that snapshot's is, empty where the table has none. With it the metadata is not read,
-                for that tells of every snapshot there is: to parse those of a busy day keeps Python's lock for 80 ms.
+                which lists every snapshot: to parse those of a busy day holds Python's lock for 80 ms.
 
         Raises:
             OSError: the metadata or one of its manifests cannot be read.
@@ -77,8 +77,8 @@ class Index:
         """The files that hold offsets from `start` up to `end`, exclusive; offsets rise from one to the next."""
         files = self._files.get(partition, [])
         first = bisect_left(files, start, key=lambda file: file.high)
-        behind = bisect_left(files, end, lo=first, key=lambda file: file.low)
-        return files[first:behind]
+        after = bisect_left(files, end, lo=first, key=lambda file: file.low)
+        return files[first:after]
 
 
 def _merged(manifests: Iterable[dict[int, list[File]]]) -> dict[int, list[File]]:

@@ -1,7 +1,7 @@
 """Keeps archive tables small: retention, compaction, and the removal of files that nothing refers to.
 
-All of it may run while the archive job does. A change is one commit on the table as it is at that moment, made anew
-where another commit came first; files are removed only behind a commit after which no snapshot refers to them.
+All of it may run while the archive job does. Each change is one commit on the newest table, repeated where another
+commit came first. Files are removed only after a commit after which no snapshot refers to them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _files(table: ArchiveTable, manifest: ManifestFile) -> Iterator[DataFile]:
 
 
 def expire_records(table: ArchiveTable, retention: Retention, deleted: Mapping[int, int], now_ms: int) -> Removed:
-    """Takes out the files that retention lets go, the oldest of each partition first, and moves `start` behind them.
+    """Removes the files that retention has expired, the oldest of each partition first, and moves `start` past them.
 
     Args:
         deleted: offsets below which records of a partition were deleted (DeleteRecords).
@@ -149,7 +149,7 @@ def _high(file: DataFile) -> int:
 
 
 def _newest(file: DataFile, by_timestamp: bool) -> int:
-    """ms of its latest record; by the time of append where the timestamps do not tell."""
+    """ms of its latest record; by the time of append where timestamps are missing."""
     known = TIMESTAMP in file.upper_bounds and not (file.null_value_counts or {}).get(TIMESTAMP)
     field = TIMESTAMP if by_timestamp and known else APPEND_TIME
     return number(file.upper_bounds[field]) // 1000
@@ -171,7 +171,7 @@ def compact(table: ArchiveTable, target_bytes: int, least: int) -> tuple[int, in
         new = write_files(table.target, partition, _rows(table, group))
         try:
             table.attempt(table.replace(group, new))
-        except ValidationException:  # retention was faster
+        except ValidationException:  # retention has removed one of the files meanwhile
             remove(table.table.io, [file.file_path for file in new])
             table.table.refresh()
             continue
@@ -234,10 +234,10 @@ def expire_snapshots(table: ArchiveTable, older_than_s: float) -> Removed:
 
 
 def _witnesses(table: ArchiveTable) -> list[int]:
-    """Snapshots that refer to all files that are referred to by any snapshot and by an older one that is gone.
+    """Snapshots that together refer to every file which both a remaining and an expired snapshot refer to.
 
-    A file that was taken out of a table does not come back: where each snapshot is the child of the one before, the
-    oldest will do. There may be a day's commits behind it, and a manifest list to read for each.
+    A file that was removed from a table does not come back. So where each snapshot is the child of the one before, the
+    oldest is enough: it saves reading the manifest list of each later one.
     """
     metadata = table.table.metadata
     line = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
@@ -268,13 +268,13 @@ class _Reachable:
 
 
 def remove_orphans(table: ArchiveTable, older_than_s: float) -> Removed:
-    """Deletes data files that no snapshot refers to: what tasks and jobs that were killed left behind.
+    """Deletes data files that no snapshot refers to: those of tasks and jobs that were killed.
 
     Args:
         older_than_s: younger files are spared, for their commit may be on its way.
     """
     listed = dict(_listed(table, older_than_s))
-    table.table.refresh()  # what was old when it was listed and is wanted is in the table by now
+    table.table.refresh()  # a listed file that is still needed is in the table by now
     held = _Reachable()
     held.add(table, [snapshot.snapshot_id for snapshot in table.table.metadata.snapshots])
     wanted = {_path(path) for path in held.data}

@@ -18,8 +18,8 @@ from ketch.lake.schema import from_lake
 _COLUMNS = ["offset", "timestamp", "key", "value", "headers", "exact"]
 _FOOTERS_MAX = 32 << 20  # bytes
 _GROUPS_MAX = 64 << 20
-# What a footer takes in memory for each byte in the file, about; and an entry without its value.
-_FOOTER_FACTOR, _ENTRY = 4, 500
+# Bytes of memory that a footer takes for each byte in the file, about; and those of a cached item beside its value.
+_FOOTER_FACTOR, _ITEM = 4, 500
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -32,7 +32,7 @@ def io_properties(catalog: str) -> dict[str, str]:
 
 
 class Cache(Generic[K, V]):
-    """The values used last, up to so many bytes of them, for several threads."""
+    """The values used last, `size` bytes of them at most; several threads may use it."""
 
     def __init__(self, size: int) -> None:
         self._room = size
@@ -48,12 +48,12 @@ class Cache(Generic[K, V]):
             return held[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keeps it, and drops others for it. What is larger than everything is kept until the next one comes."""
+        """Keeps it and drops the values used longest ago. A value larger than the cache stays until the next put."""
         with self._lock:
             if key in self._values:
                 return
-            self._values[key] = (value, size + _ENTRY)
-            self._room -= size + _ENTRY
+            self._values[key] = (value, size + _ITEM)
+            self._room -= size + _ITEM
             while self._room < 0 and len(self._values) > 1:
                 self._room += self._values.popitem(last=False)[1][1]
 
@@ -61,7 +61,7 @@ class Cache(Generic[K, V]):
 class Footer(NamedTuple):
     """A file's metadata, and for each row group its first and last offset and its latest timestamp in ms.
 
-    The timestamp is None where the statistics do not tell.
+    The timestamp is None where the file has no statistics of it.
     """
 
     metadata: pq.FileMetaData
@@ -101,7 +101,7 @@ class Parquet:
         if known is None:
             footer = self.footer(path)
             with self.io.new_input(path).open() as source:
-                # A row group is small, and more threads would only take the processor from the event loop's.
+                # A row group is small; more threads would only take CPU from the event loop's thread.
                 file = pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=True)
                 table = file.read_row_group(number, _COLUMNS, use_threads=False)
             known = from_lake(table.combine_chunks().to_batches()[0])

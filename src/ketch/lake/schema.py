@@ -1,4 +1,4 @@
-"""The columns of an archive table, and records <-> rows, column by column.
+"""The columns of an archive table; turns records into rows and back, column by column.
 
 =========== ============================================== ==========================================================
 column      type                                           holds
@@ -11,8 +11,8 @@ value       binary                                         null: the value is nu
 headers     list<struct<key: string, value: binary>>       in the record's order; key required, value null or not
 append_time timestamptz, required                          when it was appended: the time in its entry id; with dense
                                                            offsets, whose ids hold none, when it was archived
-exact       struct<timestamp_ms: long,                     null save in the rare record that the columns above cannot
-            header_keys: list<binary>>                     hold: a timestamp outside the years 1 to 9999, or a header
+exact       struct<timestamp_ms: long,                     set only when the columns above cannot hold the record:
+            header_keys: list<binary>>                     a timestamp outside the years 1 to 9999, or a header
                                                            whose name is not UTF-8 (`headers` then shows it with
                                                            replacement characters)
 =========== ============================================== ==========================================================
@@ -100,7 +100,7 @@ def to_lake(rows: pa.RecordBatch, partition: int, appended: pa.Int64Array | int)
 
 
 def from_lake(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of an archive table, whoever wrote the file, as records (`records.arrow.SCHEMA`), in the rows' order.
+    """Rows of an archive table, from any engine's files, as records (`records.arrow.SCHEMA`) in the rows' order.
 
     Args:
         rows: with the columns offset, timestamp, key, value, headers and exact at least.
@@ -124,7 +124,7 @@ def from_lake(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    # Truncating: a file that somebody rewrote might hold microseconds that no record has.
+    # Truncating: a file that another engine rewrote might hold microseconds, which no record has.
     return column if column.type.equals(kind) else column.cast(kind, safe=False)
 
 

@@ -1,11 +1,11 @@
-"""An archive table: what it holds of each topic partition, and how rows come into it exactly once.
+"""An archive table: what it holds of each topic partition, and how files are added to it exactly once.
 
-The table's own properties say how far a partition is archived, and move in the commit that brings the rows:
+The table's own properties say how far a partition is archived. They change in the commit that adds the files:
 
 ====================================  ==================================================================================
-`ketch.through.<partition>`           the next offset to archive; everything below it is in the table, or was gone
+`ketch.through.<partition>`           the next offset to archive; records below it are in the table, or were deleted
 `ketch.start.<partition>`             the first offset that the table still answers for
-`ketch.topic-id`                      the topic's id: a topic made anew under the name is another topic
+`ketch.topic-id`                      the topic's id: a topic that was deleted and made again is another one
 `ketch.offset-ids`                    `offset.ids` of the topic
 `ketch.sequence-bits`                 `offsetSequenceBits` of the topic
 ====================================  ==================================================================================
@@ -42,7 +42,7 @@ _BACKOFF = 0.05  # s before the second attempt; it doubles up to a second
 
 _PROPERTIES = {
     "format-version": "2",
-    # pyiceberg's own retry would add the files again without a look at what another commit has done meanwhile.
+    # pyiceberg's own retry would add the files again without checking what another commit has done meanwhile.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -55,12 +55,12 @@ _PROPERTIES = {
 
 
 class ArchiveConflict(KetchError):
-    """The table is not what the writer thought: another topic's, or written by another job."""
+    """The table belongs to another topic, or another job writes to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a table has to know of its topic."""
+    """The facts about a topic that its table keeps."""
 
     topic: str
     id: str
@@ -136,12 +136,24 @@ class ArchiveTable:
                 f"The table {name} holds an earlier topic {self.topic} (id {self.topic_id or 'none'}), not this one"
                 f" (id {source.id}): rename it in the catalog, or remove it with `ketch archive drop {self.topic}`."
             )
+        if not self.belongs_to(source):
+            raise ArchiveConflict(
+                f"The offsets in the table {name} do not mean what those of topic {self.topic} mean (offset.ids or"
+                f" offsetSequenceBits differ): rename it in the catalog, or remove it with"
+                f" `ketch archive drop {self.topic}`."
+            )
         if self.table.schema().as_struct() != iceberg_schema().as_struct():
             raise ArchiveConflict(f"The table {name} does not have the archive's columns: rename it in the catalog.")
 
     @property
     def topic_id(self) -> str:
         return self.table.properties.get(_TOPIC_ID, "")
+
+    def belongs_to(self, source: Source) -> bool:
+        """Whether it is this topic's: by its id, and by what its offsets mean."""
+        properties = self.table.properties
+        known = self.topic_id, properties.get(_OFFSET_IDS), properties.get(_SEQUENCE_BITS)
+        return known == (source.id, source.offset_ids, str(source.sequence_bits))
 
     @property
     def metadata_location(self) -> str:
@@ -154,7 +166,7 @@ class ArchiveTable:
 
     @property
     def target(self) -> Target:
-        """Where its data files go: by topic id, lest the clean-up of a table finds files of one that was renamed."""
+        """Where its data files go: by topic id, so that a table's clean-up cannot delete files of a renamed one."""
         directory = f"{self.table.location().rstrip('/')}/data/{self.topic_id}"
         return Target(directory, self.table.spec().spec_id, dict(self.table.io.properties))
 
@@ -173,7 +185,7 @@ class ArchiveTable:
         """Adds files and moves `through`, both or neither; a range that is in the table already is left out.
 
         Raises:
-            ArchiveConflict: a range overlaps what is archived or leaves a gap behind it: another job is at work.
+            ArchiveConflict: a range overlaps what is archived or leaves a gap after it: another job is at work.
         """
         written = list(written)
 
@@ -242,14 +254,14 @@ class ArchiveTable:
         return step
 
     def attempt(self, step: Callable[[Transaction], bool]) -> None:
-        """Commits what `step` puts into a transaction; does it anew on the newest table when another commit came first.
+        """Commits what `step` puts into a transaction; repeats it on the newest table when another commit came first.
 
         Args:
             step: looks at the table and says whether there is something to commit. It runs again after a commit of
                 which the catalog does not know whether it went through.
 
         Raises:
-            CommitFailedException: others came first again and again.
+            CommitFailedException: other commits came first each time.
         """
         for number in range(_ATTEMPTS):
             if number:

@@ -1,10 +1,17 @@
-"""Appends batches to one partition: whole or not at all, on consecutive offsets, in the order they were given.
+"""The write side of one partition: appends batches whole or not at all, on consecutive offsets, in the order given.
 
-While nobody else writes to the stream, ids are chosen here and batches are pipelined without waiting (`scripts.GUARD`
-refuses them if the stream has moved). The first refusal, or a word from Redis that somebody else has written, drains
-what is in flight, then everything is sent (again) in order with Redis choosing the ids (`scripts.APPEND`), for a
-second: slower, but no other writer can starve it. A batch too wide for that gets ids ahead of the stream, farther with
-each refusal; dense ones have no gaps, and must be lucky.
+It owns the queue of batches, what is in flight, what is known of the stream's end and of its idempotent producers, and
+the choice among the ways to append. The ways themselves are `store.appends`'s. The cases:
+
+- Nobody else writes to the stream. Ids are chosen here, after the last-generated-id that is known, and batches are
+  pipelined without waiting. Redis refuses them if the stream has moved.
+- A batch is refused, or Redis reports a foreign write (`store.watcher`). Nothing more is sent until all that is in
+  flight is answered. Then refused batches and the queue are sent in order, with Redis choosing the ids, for
+  `_CONTENDED_S`. That is slower, but no other writer can starve it. After that ids are chosen here again.
+- A batch is too wide for Lua. Only the way with ids chosen here takes it. With each refusal its ids lie farther ahead
+  of the stream, until none has come in between. Dense ids leave no gaps, so there it is only repeated.
+- The connection is lost. What was in flight fails, since nobody knows whether it is stored. The stream's end and the
+  producers are read again before the next batch.
 """
 
 from __future__ import annotations
@@ -20,13 +27,13 @@ from functools import partial
 
 from ketch import metrics
 from ketch.clock import now_ms
-from ketch.errors import KetchError, OutOfOrderSequence, StorageUnavailable, UnknownTopicOrPartition
+from ketch.errors import KetchError, OutOfOrderSequence, RedisError, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.producers import ProducerState, sequence_behind
-from ketch.store import streams
+from ketch.store import appends, producers
+from ketch.store.appends import Refusal
 from ketch.store.layout import Payload
-from ketch.store.offsets import OffsetCodec
-from ketch.store.pipe import pack, parse
-from ketch.store.streams import Producer, Refusal
+from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
+from ketch.store.scripts import AppendKeys, Producer
 from ketch.store.watcher import Watcher
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
@@ -41,8 +48,8 @@ log = logging.getLogger(__name__)
 class _Mode(enum.Enum):
     COLD = enum.auto()  # the stream's end is not known
     FAST = enum.auto()  # ids chosen here
-    MOVED = enum.auto()  # somebody else has written: waits for what is in flight
-    DRAINING = enum.auto()  # a batch was refused: waits for the fate of those behind it
+    MOVED = enum.auto()  # another client has written: waits for what is in flight
+    DRAINING = enum.auto()  # a batch was refused: waits for the replies to those sent after it
     CONTENDED = enum.auto()  # ids chosen by Redis
 
 
@@ -53,7 +60,7 @@ class _Append:
     future: asyncio.Future[int]  # base offset
     attempts: int = 0
     wide: bool = False  # more fields than a Lua script can pass on
-    told: bool = False  # Redis was asked for its producer's state
+    asked: bool = False  # Redis was asked for its producer's state
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -68,7 +75,7 @@ class Appender:
         watcher: appends go over its connection; it hears when the stream may be another than it was left.
         keys: stream, producers and fence key.
         floor: the partition's first offset; no record comes before it.
-        landed: called with every batch stored, its base offset, and the last-generated-id that it landed behind, None
+        landed: called with every batch stored, its base offset, and the last-generated-id that it follows, None
             where that is not known.
         alive: whether the topic still exists; asked when the stream is not known, or not as it had been left.
     """
@@ -76,17 +83,17 @@ class Appender:
     def __init__(
         self,
         watcher: Watcher,
-        keys: tuple[bytes, bytes, bytes],
-        codec: OffsetCodec,
+        keys: AppendKeys,
+        numbering: OffsetNumbering,
         floor: int,
-        landed: Callable[[Payload, int, streams.Id | None], None],
+        landed: Callable[[Payload, int, EntryId | None], None],
         alive: Callable[[], Awaitable[bool]],
     ) -> None:
         self._watcher, self._link = watcher, watcher.link
-        self._keys, self._codec, self._floor = keys, codec, floor
+        self._keys, self._numbering, self._floor = keys, numbering, floor
         self._landed, self._alive = landed, alive
         self._mode = _Mode.COLD
-        self._last = streams.ZERO
+        self._last = ZERO
         self._contended_until = 0.0
         self._exists = False  # a batch has landed since the topic was last known to be there
         self._producers: dict[int, ProducerState] = {}
@@ -99,7 +106,7 @@ class Appender:
     def close(self) -> None:
         """The topic is being deleted: nothing more is written."""
         self._closed = True
-        self._watcher.unmind(self._keys[0])
+        self._watcher.unwatch_writes(self._keys.stream)
         self._fail_all(UnknownTopicOrPartition("the topic was deleted"))
 
     def append(self, batch: Payload, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
@@ -137,7 +144,7 @@ class Appender:
         if self._mode is _Mode.CONTENDED:
             return not entry.wide and time.monotonic() < self._contended_until
         # One that is wide would wait for ever while others write all the time; it has a guard that misses nothing.
-        if self._mode is _Mode.FAST and not entry.wide and self._watcher.moved(self._keys[0]):
+        if self._mode is _Mode.FAST and not entry.wide and self._watcher.others_wrote(self._keys.stream):
             self._mode = _Mode.MOVED
         return self._mode is _Mode.FAST
 
@@ -149,11 +156,11 @@ class Appender:
             producer = self._admit(entry)
             if producer is not None or entry.producer is None:  # else a duplicate, which follows the earlier batch
                 self._send(entry, producer)
-        except StorageUnavailable as error:
+        except (StorageUnavailable, RedisError) as error:  # the connection is gone, or the ids are beyond any offset
             entry.fail(error)
             self._forget()
         except OutOfOrderSequence as error:
-            if entry.told:
+            if entry.asked:
                 entry.fail(error)
             else:  # what is missing may have gone through another broker: Redis knows
                 self._waiting.appendleft(entry)
@@ -171,29 +178,21 @@ class Appender:
         if duplicate is not None:
             _follow(entry.future, duplicate.offset)
             return None
-        head = state.head
-        ahead = ProducerState(epoch, sequence_behind(first, entry.batch.count - 1))
-        return Producer(pid, head, ahead.head, f"{first}:{ahead.last_sequence}:", now_ms())
+        last = sequence_behind(first, entry.batch.count - 1)
+        return producers.moved(pid, state.head, epoch, first, last, now_ms())
 
     def _send(self, entry: _Append, producer: Producer | None) -> None:
+        expected: EntryId | None = None
         if self._mode is _Mode.FAST:
-            base, behind = self._place(entry)
-            where = self._keys, self._codec
-            single = None
-            if entry.batch.entries == 1 and behind is not None:
-                single = streams.encode_single(*where, behind, base, entry.batch, producer)
-            if single is not None:
-                reply, read = self._link.pipe.send(single), streams.read_single
-            else:
-                commands = streams.encode_transaction(*where, behind, base, entry.batch, producer)
-                reply, read = self._link.pipe.send(*commands), streams.read_transaction
-            reply.add_done_callback(partial(self._landed_at, entry, base, behind, read))
-            self._last = self._codec.to_id(base + entry.batch.count - 1)
+            base, expected = self._place(entry)
+            append = appends.chosen_here(self._keys, self._numbering, expected, base, entry.batch, producer)
         else:
             floor = self._now_offset()
-            payload = streams.encode_append(self._keys, self._codec, floor, entry.batch, producer, self._exists)
-            reply = self._link.pipe.send(payload)
-            reply.add_done_callback(partial(self._appended, entry))
+            append = appends.chosen_by_redis(self._keys, self._numbering, floor, entry.batch, producer, self._exists)
+        reply = self._link.send(append.command)
+        reply.add_done_callback(partial(self._replied, entry, append.read, expected))
+        if self._mode is _Mode.FAST:
+            self._last = self._numbering.to_id(base + entry.batch.count - 1)
         self._inflight += 1
         if entry.producer is not None and producer is not None:
             pid, epoch, first = entry.producer
@@ -201,61 +200,50 @@ class Appender:
             state.advance(epoch, first, entry.batch.count, entry.future)
             self._producers[pid] = state  # the latest comes last
 
-    def _place(self, entry: _Append) -> tuple[int, streams.Id | None]:
-        """The base offset, and the last-generated-id that it is chosen behind, None for any below."""
-        base = max(self._now_offset(), self._codec.to_offset(*self._last) + 1)
-        if entry.wide and entry.attempts and self._last != streams.ZERO and not self._codec.dense:
-            return base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._codec.bits), None
+    def _place(self, entry: _Append) -> tuple[int, EntryId | None]:
+        """The base offset, and the last-generated-id that it follows, None for any below."""
+        base = max(self._now_offset(), self._numbering.to_offset(*self._last) + 1)
+        if entry.wide and entry.attempts and self._last != ZERO and not self._numbering.dense:
+            return base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._numbering.bits), None
         return base, self._last
 
     def _now_offset(self) -> int:
-        if self._codec.dense:
+        if self._numbering.dense:
             return 0
-        return max(now_ms() << self._codec.bits, self._floor)
+        return max(now_ms() << self._numbering.bits, self._floor)
 
     # -- answers
 
-    def _landed_at(
+    def _replied(
         self,
         entry: _Append,
-        base: int,
-        behind: streams.Id | None,
-        read: Callable[[bytes], bool],
+        read: Callable[[bytes], int | Refusal],
+        expected: EntryId | None,
         reply: asyncio.Future[bytes],
     ) -> None:
         try:
-            if read(reply.result()):
-                self._stored(entry, base, behind)
+            outcome = read(reply.result())
+            if isinstance(outcome, int):
+                self._stored(entry, outcome, expected)
             else:
+                entry.wide = entry.wide or outcome is Refusal.WIDE
                 self._refuse(entry)
         except KetchError as error:
             self._failed(entry, error)
         self._answered()
 
-    def _appended(self, entry: _Append, reply: asyncio.Future[bytes]) -> None:
-        try:
-            base = streams.read_append(reply.result(), self._codec)
-            if isinstance(base, int):
-                self._stored(entry, base, None)
-            else:
-                entry.wide = base is Refusal.WIDE
-                self._refuse(entry)
-        except KetchError as error:
-            self._failed(entry, error)
-        self._answered()
-
-    def _stored(self, entry: _Append, base: int, behind: streams.Id | None) -> None:
+    def _stored(self, entry: _Append, base: int, follows: EntryId | None) -> None:
         if not entry.future.done():
             entry.future.set_result(base)
         self._exists = True
-        self._landed(entry.batch, base, behind)
+        self._landed(entry.batch, base, follows)
 
     def _refuse(self, entry: _Append) -> None:
         self._mode = _Mode.DRAINING
-        self._watcher.changed(self._keys[0])
+        self._watcher.changed(self._keys.stream)
         entry.attempts += 1
         metrics.appends_refused.inc()
-        log.debug("%s: another writer came in between", self._keys[0].decode())
+        log.debug("%s: another writer came in between", self._keys.stream.decode())
         if entry.attempts < _MAX_ATTEMPTS:
             self._refused.append(entry)
         else:
@@ -263,8 +251,8 @@ class Appender:
 
     def _failed(self, entry: _Append, error: KetchError) -> None:
         entry.fail(error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error)))
-        self._watcher.changed(self._keys[0])
-        self._mode = _Mode.DRAINING  # what was pipelined behind it expects an end that will not come
+        self._watcher.changed(self._keys.stream)
+        self._mode = _Mode.DRAINING  # what was pipelined after it follows an id that will not come
 
     def _answered(self) -> None:
         self._inflight -= 1
@@ -287,7 +275,7 @@ class Appender:
         except KetchError as error:
             self._fail_all(error)
         except Exception as error:
-            log.exception("appending to %s", self._keys[0].decode(errors="replace"))
+            log.exception("appending to %s", self._keys.stream.decode(errors="replace"))
             self._fail_all(error)
         finally:
             self._preparing = None
@@ -300,16 +288,15 @@ class Appender:
         if self._mode is not _Mode.CONTENDED:
             self._producers.clear()
         if self._mode is _Mode.DRAINING:
-            await self._link.pipe.call("DEL", self._keys[2])
+            await self._link.ask(appends.clear_fence(self._keys))
         if (refused or self._mode is _Mode.MOVED) and not (self._waiting and self._waiting[0].wide):
             await self._check_alive()
             self._mode, self._contended_until = _Mode.CONTENDED, time.monotonic() + _CONTENDED_S
             return
-        self._watcher.mind(self._keys[0])
-        reply = await self._link.pipe.send(streams.info_command(self._keys[0]))
-        self._last = streams.parse_info(parse(reply)).last
+        self._watcher.watch_writes(self._keys.stream)
+        self._last = await self._link.ask(appends.last_id(self._keys))
         if self._mode is not _Mode.CONTENDED:
-            await self._check_alive()  # behind the look at the stream, so that it was this topic's
+            await self._check_alive()  # after the look at the stream, so that the stream was this topic's
         self._mode = _Mode.FAST
 
     async def _check_alive(self) -> None:
@@ -320,10 +307,10 @@ class Appender:
     async def _learn_producer(self, entry: _Append) -> None:
         if entry.producer is None or not self._unknown(entry):
             return
-        entry.told = True
+        entry.asked = True
         pid = entry.producer[0]
-        reply = await self._link.pipe.send(pack("HGET", self._keys[1], pid))
-        self._producers[pid] = ProducerState.parse(parse(reply), self._codec)
+        stored = await self._link.ask(producers.load(self._keys.producers, pid))
+        self._producers[pid] = ProducerState.of(stored, self._numbering)
         self._forget_oldest_producer()
 
     def _forget_oldest_producer(self) -> None:

@@ -1,12 +1,16 @@
 """One consumer group on one partition: its native group in Redis follows what the group reads and commits.
 
-Reads that go on where the last one ended go through XREADGROUP, so that XINFO GROUPS and XPENDING show the group as any
-Redis consumer. The records are those from the offset asked for, whatever the native group thinks: each read asks for
-the group's position in the same transaction, and where that is another (a seek, somebody's XGROUP SETID) the stream is
-read and the native group is set right.
+XINFO GROUPS and XPENDING then show the group as they show any Redis consumer. The consumer always gets the records from
+the offset that it asked for; the native group never decides that. The cases of a read:
 
-Tracking a delivery costs an entry in the pending list, so no more than `pending_max` are tracked at a time; beyond that
-the stream is read as for anybody and the group's position alone moves (XGROUP SETID) until commits make room.
+- It begins where the last one ended. XREADGROUP reads the entries and tracks them as deliveries.
+- The consumer has moved (a seek). The native group is set to the new offset first.
+- Another client has moved the native group (XGROUP SETID). Each read asks for the group's position in its transaction;
+  where that is not the consumer's, the stream is read by XRANGE, and the next read sets the group.
+- `pending_max` deliveries are tracked already; each takes memory in Redis. The stream is read by XRANGE, and only the
+  group's position moves (XGROUP SETID), until commits make room.
+
+A commit acknowledges the deliveries below it. What commands say and reply is `store.native`'s.
 """
 
 from __future__ import annotations
@@ -16,17 +20,13 @@ import time
 
 from ketch import metrics
 from ketch.errors import KetchError, RedisError
-from ketch.store import native, streams
-from ketch.store.layout import Layout
+from ketch.log.live import LiveStream
+from ketch.store import counting, native
 from ketch.store.link import Link
 from ketch.store.native import NativeGroup
-from ketch.store.offsets import OffsetCodec
-from ketch.store.pipe import checked, pack, parse
+from ketch.store.offsets import ZERO, EntryId
 from ketch.store.streams import StreamInfo
 
-# Counting copies entries inside Redis: so many bytes or entries at a time, not to hold it up, and so many times.
-_STEP_BYTES, _STEP_MAX = 1 << 20, 2_000
-_STEPS = 50
 _RECOUNT_S = 1.0  # how often Redis is asked whether a full window has got room
 
 
@@ -34,17 +34,13 @@ class Delivery:
     """Keeps a native group. Reads and commits of one group on one partition come one after the other.
 
     Args:
-        where: topic and stream.
         pending_max: deliveries tracked at one time, 0 for none.
     """
 
-    def __init__(
-        self, group: str, where: tuple[str, bytes], codec: OffsetCodec, layout: Layout, link: Link, pending_max: int
-    ) -> None:
-        self._group, (self._topic, self._stream), self._codec, self._link = group, where, codec, link
-        self._layout = layout
-        self._pending_max = pending_max
-        self._position: int | None = None  # the offset behind the last delivered entry; None: not known
+    def __init__(self, group: str, stream: LiveStream, link: Link, pending_max: int) -> None:
+        self._group, self._stream, self._link, self._pending_max = group, stream, link, pending_max
+        self._key, self._numbering = stream.key, stream.numbering
+        self._position: int | None = None  # the offset after the last delivered entry; None: not known
         self._seen = StreamInfo()  # the stream as it was at the last read
         self._pending = 0
         self._counted_at = 0.0
@@ -67,8 +63,8 @@ class Delivery:
                 room = await self._room()
                 return await self._deliver(offset, min(count, room), consumer) if room > 0 else None
             except RedisError:
-                self._position = None  # NOGROUP: somebody removed it. The next read makes it again.
-                return await self._plain(offset, count)
+                self._position = None  # NOGROUP: another client removed it. The next read makes it again.
+                return await self._stream.range(offset, count)
 
     async def _room(self) -> int:
         """How many more deliveries can be tracked."""
@@ -82,25 +78,25 @@ class Delivery:
         return self._pending_max - self._pending
 
     async def _deliver(self, offset: int, count: int, consumer: str) -> bytes | memoryview:
-        reply = await self._link.pipe.send(*native.read_command(self._stream, self._group, consumer, count))
+        reply = await self._link.send(native.read_command(self._key, self._group, consumer, count))
         try:
-            delivered, entries = native.read_reply(reply, self._stream)  # before the read, and by it
+            delivered, entries = native.read_reply(reply, self._key)  # before the read, and by it
         except ValueError as error:
             raise RedisError(str(error)) from None
         if entries is None or self._behind(delivered) != offset:
             self._position = None
-            return await self._plain(offset, count)
+            return await self._stream.range(offset, count)
         self._pending += native.entry_count(entries)
         return entries
 
     def passed(self, end: int, count: int, records: int) -> None:
         """The consumer was given `count` entries, up to offset `end`, exclusive, that are not tracked."""
-        metrics.delivered(self._group, self._topic, records, tracked=False)
+        metrics.delivered(self._group, self._stream.topic.name, records, tracked=False)
         if self._position is None:
             return
         self._advance(end, count)
-        setid = ("XGROUP", "SETID", self._stream, self._group, self._entry(end - 1), *_counted(self._entries_read))
-        self._link.pipe.send(pack(*setid)).add_done_callback(self._moved)
+        moved = native.move_command(self._key, self._group, self._last_before(end), self._entries_read)
+        self._link.send(moved).add_done_callback(self._moved)
 
     def _moved(self, reply: asyncio.Future[bytes]) -> None:
         if reply.cancelled() or reply.exception() or reply.result() != b"+OK\r\n":
@@ -111,18 +107,15 @@ class Delivery:
         if self._entries_read is not None:
             self._entries_read += count
 
-    async def _plain(self, offset: int, count: int) -> bytes:
-        return await self._link.pipe.send(self._layout.range_command(self._stream, self._codec, offset, count))
-
     async def delivered(self, end: int, count: int, records: int, whole: bool) -> None:
         """Says how far the entries read last were given to the consumer: up to offset `end`, exclusive.
 
         Args:
             count: how many of them, with how many records.
-            whole: all of them were; else those behind are taken back.
+            whole: all of them were; else those after `end` are taken back.
         """
         tracked = self._position is not None  # else they did not come through the native group
-        metrics.delivered(self._group, self._topic, records, tracked=tracked)
+        metrics.delivered(self._group, self._stream.topic.name, records, tracked=tracked)
         if not tracked:
             return
         self._advance(end, count)
@@ -133,34 +126,32 @@ class Delivery:
     async def _take_back(self, end: int) -> None:
         known = await self._native()
         if known is not None:
-            await self._set("SETID", end, self._seen, known)
+            await self._set_position(end, self._seen, known)
             self._pending = await self._acknowledge(self._entry(end), b"+")
 
     async def _move(self, offset: int, info: StreamInfo) -> None:
-        """Makes sure there is a native group, and that what it is given next is the entry at `offset` or behind."""
+        """Makes sure there is a native group which is given the entry at `offset`, or the one after it, next."""
         known = await self._native()
         if known is None:
-            await self._set("CREATE", offset, info, known)
+            await self._create(offset, info)
             self._pending = 0
         else:
             self._pending = known.pending
             delivered = self._delivered(known)
             self._entries_read = known.entries_read
             if delivered != offset:
-                await self._set("SETID", offset, info, known)
+                await self._set_position(offset, info, known)
             if delivered > offset and known.pending:
-                self._pending = await self._acknowledge(self._entry(offset), b"+")  # they are delivered anew
+                self._pending = await self._acknowledge(self._entry(offset), b"+")  # they are delivered again
         self._position = offset
 
-    async def _set(self, verb: str, offset: int, info: StreamInfo, known: NativeGroup | None) -> None:
-        last = self._codec.to_id(offset - 1) if offset > 0 else streams.ZERO
-        self._entries_read = await self._entries_before(offset, info, known)
-        where = (self._stream, self._group, self._codec.format_id(*last))
-        try:
-            await self._link.pipe.call("XGROUP", verb, *where, *_counted(self._entries_read))
-        except RedisError as error:
-            if "BUSYGROUP" not in str(error):
-                raise
+    async def _create(self, offset: int, info: StreamInfo) -> None:
+        read = self._entries_read = await self._entries_before(offset, info, None)
+        await self._link.ask(native.create(self._key, self._group, self._last_before(offset), read))
+
+    async def _set_position(self, offset: int, info: StreamInfo, known: NativeGroup) -> None:
+        read = self._entries_read = await self._entries_before(offset, info, known)
+        await self._link.ask(native.move(self._key, self._group, self._last_before(offset), read))
 
     async def _entries_before(self, offset: int, info: StreamInfo, known: NativeGroup | None) -> int | None:
         """How many entries were ever added before `offset`, by which Redis 7 knows the lag; None if that is unknown.
@@ -169,56 +160,50 @@ class Delivery:
         """
         if info.added is None:
             return None
-        marks = [(self._codec.to_offset(*info.last) + 1, info.added)]
+        marks = [(self._numbering.to_offset(*info.last) + 1, info.added)]
         if info.first is not None:
-            marks.append((self._codec.to_offset(*info.first), info.added - info.length))
+            marks.append((self._numbering.to_offset(*info.first), info.added - info.length))
         if known is not None and known.entries_read is not None:
             marks.append((self._delivered(known), known.entries_read))
-        mark, read = min(marks, key=lambda place: abs(place[0] - offset))
-        between = await self._count(min(mark, offset), max(mark, offset), info.entry_bytes)
+        mark, read = min(marks, key=lambda pair: abs(pair[0] - offset))
+        start, end = sorted((mark, offset))
+        between = await self._link.ask(counting.entries(self._stream.at, start, end, info.entry_bytes))
         if between is None:
             return None
         return read + between if mark < offset else read - between
 
-    async def _count(self, start: int, end: int, entry_bytes: int) -> int | None:
-        """How many entries there are from offset `start` up to `end`; None if too many to count."""
-        step = max(1, min(_STEP_MAX, _STEP_BYTES // max(entry_bytes, 1)))
-        total: int = 0
-        first, last = self._entry(start), b"(" + self._entry(end)
-        for _ in range(_STEPS if start < end else 0):
-            found, at = await self._link.pipe.call("EVAL", native.COUNT, 1, self._stream, first, last, step)
-            total += found
-            if found < step:
-                return total
-            first = b"(" + at
-        return None if start < end else 0
+    def _last_before(self, offset: int) -> EntryId:
+        """The id of the last entry that may lie before `offset`."""
+        return self._numbering.to_id(offset - 1) if offset > 0 else ZERO
 
     def _entry(self, offset: int) -> bytes:
-        return self._codec.format_id(*self._codec.to_id(max(offset, 0)))
+        return self._numbering.format_id(*self._numbering.to_id(max(offset, 0)))
 
     def _delivered(self, known: NativeGroup) -> int:
-        """The offset behind what the group was delivered."""
+        """The offset after the last entry that the group was delivered."""
         return self._behind(known.last_delivered)
 
-    def _behind(self, last: streams.Id) -> int:
-        return self._codec.to_offset(*last) + 1 if last != streams.ZERO else 0
+    def _behind(self, last: EntryId) -> int:
+        return self._numbering.to_offset(*last) + 1 if last != ZERO else 0
 
     async def _native(self) -> NativeGroup | None:
         """The native group as it is now; None where it, or the stream, is not there."""
-        reply = parse(await self._link.pipe.send(pack("XINFO", "GROUPS", self._stream)))
-        if isinstance(reply, Exception) and "no such key" in str(reply):
-            return None
-        return native.parse_groups(checked(reply)).get(self._group)
+        groups = await self._link.ask(native.groups(self._key))
+        return groups.get(self._group)
 
     # -- committing
 
-    async def commit(self, offset: int, info: StreamInfo, elsewhere: bool) -> None:
+    async def commit(self, offset: int, info: StreamInfo, tracked: bool, elsewhere: bool) -> None:
         """Everything below `offset` is acknowledged; a group that nobody reads through goes on from there.
 
         Args:
-            elsewhere: somebody reads through it at another broker.
+            tracked: whether fetches are known to be those of a member of the group. They may have been before another
+                group came whose members cannot be told apart; then the commits alone say where the group is.
+            elsewhere: such a member reads through another broker.
         """
         async with self._lock:
+            if not tracked:
+                self._reading, self._position = False, None
             if self._position is not None and self._reading and offset <= self._position:
                 # The usual case, and a cheap one: where nothing is tracked Redis is not even asked.
                 if self._pending:
@@ -227,10 +212,12 @@ class Delivery:
             known = await self._native()
             if known is None:
                 if info.added or info.length:  # else there may be no stream, and none shall be made
-                    await self._set("CREATE", offset, info, known)
+                    await self._create(offset, info)
             elif self._strays(known, offset, self._reading or elsewhere):
-                await self._set("SETID", offset, info, known)
+                await self._set_position(offset, info, known)
                 self._position = None
+                if known.pending and self._delivered(known) > offset:
+                    await self._acknowledge(self._entry(offset), b"+")  # they are delivered again
             if known is not None and known.pending:
                 await self._acknowledge_below(offset)
 
@@ -244,18 +231,13 @@ class Delivery:
             self._pending = await self._acknowledge(b"-", self._entry(offset - 1))
 
     async def _acknowledge(self, first: bytes, last: bytes) -> int:
-        left: int = await self._link.pipe.call("EVAL", native.ACKNOWLEDGE, 1, self._stream, self._group, first, last)
-        return left
+        return await self._link.ask(native.acknowledge(self._key, self._group, first, last))
 
     async def leave(self, consumer: str) -> None:
-        """A member is gone: what it had and did not commit is delivered anew, to whoever reads on."""
+        """A member is gone: what it had and did not commit is delivered again, to the next reader."""
         async with self._lock:
             self._reading, self._position = False, None
             try:
-                await self._link.pipe.call("XGROUP", "DELCONSUMER", self._stream, self._group, consumer)
+                await self._link.ask(native.remove_consumer(self._key, self._group, consumer))
             except KetchError:
                 return  # the group or the stream is gone as well
-
-
-def _counted(entries_read: int | None) -> tuple[str | int, ...]:
-    return () if entries_read is None else ("ENTRIESREAD", entries_read)

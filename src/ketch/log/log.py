@@ -1,23 +1,31 @@
-"""The log as a whole: connections, the topic catalog, and a Partition for every partition in use."""
+"""The log as a whole: its connections to Redis, the topics, and a `Partition` for every partition in use.
+
+Handlers come here first. What is done to one partition is `log.partition`'s, reads of many `log.reads`'s.
+"""
 
 from __future__ import annotations
 
-import base64
 import os
 import secrets
 import uuid
+from collections.abc import Sequence
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
+from ketch.log import reads as log_reads
 from ketch.log import retention
-from ketch.log.ahead import Newest, ReadAhead, Tails
+from ketch.log.commits import Commits
+from ketch.log.live import Shared
 from ketch.log.partition import Partition
+from ketch.log.reads import PartitionRead
+from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
-from ketch.store.groups import GroupStore
+from ketch.log.topic_cache import TopicCache
+from ketch.store import groups, identity
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
-from ketch.store.registry import Registry
-from ketch.store.topics import Catalog, Topic
+from ketch.store.question import call
+from ketch.store.topics import Topic, shown
 from ketch.store.url import RedisAddress
 from ketch.store.watcher import Watcher
 from ketch.topicconfig import defaults
@@ -28,6 +36,10 @@ class Log:
 
     Args:
         address: the Redis it is stored in.
+
+    Attributes:
+        session: this broker process: the fences of its appends and the terms of what it coordinates name it.
+        topics, commits: the topics, and the offsets that groups have committed.
     """
 
     def __init__(self, settings: Settings, address: RedisAddress) -> None:
@@ -38,16 +50,29 @@ class Log:
         self._reads = Link("read", address, timeout)
         self._watcher = Watcher(address, timeout, max_age)
         self._writes = self._watcher.link
-        self.catalog = Catalog(self.keys, self._reads, max_age, self.defaults)
-        self.groups = GroupStore(self.keys, self._reads)
-        session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.registry = Registry(self.keys, self._reads, session, settings.broker_session_timeout_ms)
-        self._session = session.encode()
-        self._ahead = ReadAhead(), Tails(), Newest()
+        self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
+        self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.commits = Commits(self.keys, self._reads)
         self._archives = Archives(self.keys, self._reads, settings.archive_catalog, settings.archive_stall_ms / 1000)
-        self._pending_max = settings.group_pending_max
+        self._shared = Shared(
+            keys=self.keys,
+            session=self.session.encode(),
+            reads=self._reads,
+            watcher=self._watcher,
+            ahead=ReadAhead(),
+            tails=Tails(),
+            newest=Newest(),
+            archives=self._archives,
+            pending_max=settings.group_pending_max,
+            exists=self._exists,
+        )
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+
+    @property
+    def link(self) -> Link:
+        """The connection of everything that is neither an append nor a look at a stream's end."""
+        return self._reads
 
     @property
     def watcher(self) -> Watcher:
@@ -79,16 +104,16 @@ class Log:
 
     async def topic(self, name: str) -> Topic:
         """The topic; UnknownTopicOrPartition if there is none."""
-        topic = await self.catalog.get(name)
+        topic = await self.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"no topic {name}")
         return topic
 
     async def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
         """The topic with this id; UnknownTopicId if there is none."""
-        topic = await self.catalog.by_id(topic_id)
+        topic = await self.topics.by_id(topic_id)
         if topic is None:
-            raise UnknownTopicId(f"no topic with id {topic_id}")
+            raise UnknownTopicId(f"no topic with id {shown(topic_id)}")
         return topic
 
     def partition(self, topic: Topic, index: int) -> Partition:
@@ -97,17 +122,22 @@ class Log:
         if partition is None:
             if not 0 <= index < topic.partitions:
                 raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {index}")
-            partition = self._new_partition(topic, index)
+            partition = Partition(topic, index, self._shared)
             self._partitions[topic.id, index] = partition
-        partition.topic = topic  # configs may have changed
+        if partition.topic is not topic:
+            partition.describe(topic)
         return partition
 
-    def _new_partition(self, topic: Topic, index: int) -> Partition:
-        async def alive() -> bool:
-            return await self.catalog.anew(topic) is not None
+    async def look(self, reads: Sequence[PartitionRead]) -> None:
+        """Finds out where each partition's log starts and ends, see `reads.look`."""
+        await log_reads.look(reads)
 
-        shared = (self._pending_max, self._ahead, self._archives)
-        return Partition(topic, index, self.keys, self._session, self._reads, self._watcher, alive, *shared)
+    async def read(self, reads: Sequence[PartitionRead], room: int, zstd: bool) -> None:
+        """Reads partitions that were looked at, see `reads.fill`."""
+        await log_reads.fill(reads, room, zstd)
+
+    async def _exists(self, topic: Topic) -> bool:
+        return await self.topics.reread(topic) is not None
 
     async def delete(self, topic: Topic) -> None:
         """Deletes the topic; what waits on its partitions fails."""
@@ -115,37 +145,31 @@ class Log:
             partition = self._partitions.pop((topic.id, index), None)
             if partition is not None:
                 partition.close()
-        await self._writes.pipe.call("PING")  # what was sent for its streams has then landed, and goes with them
-        await self.catalog.delete(topic)
-        await self.groups.forget_topic(topic.name, topic.partitions)
+        await self._writes.ask(call(None, "PING"))  # what was sent for its streams has then landed, and goes with them
+        await self.topics.delete(topic)
+        await self.commits.forget_topic(topic.name, topic.partitions)
         for index in range(topic.partitions):
             self._watcher.changed(self.keys.stream(topic.name, index))
 
-    async def delete_group(self, group: str) -> None:
-        """Deletes what is kept of a group: membership, commits, native groups on any stream."""
-        places = [(topic.name, index) for topic in await self.catalog.all() for index in range(topic.partitions)]
-        await self.groups.delete(group, places)
+    async def delete_group(self, group: str, term: str) -> None:
+        """Deletes what is kept of a group: membership, commits, native groups on any stream.
+
+        Raises:
+            Overtaken: another coordinator has written it in a later term.
+        """
+        partitions = [(topic.name, index) for topic in await self.topics.all() for index in range(topic.partitions)]
+        await self._reads.ask(groups.delete(self.keys, group, partitions, term))
         for partition in self._partitions.values():
-            partition.forget(group)
+            partition.group_positions.forget(group)
 
     async def sweep(self) -> None:
         """Deletes what is past its retention, see `log.retention`."""
-        await retention.sweep(self, self._reads, self._producer_expiration_ms)
+        await retention.sweep(self.topics, self.partition, self._reads, self._producer_expiration_ms)
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given before."""
-        number: int = await self._writes.pipe.call("INCR", self.keys.next_producer_id)
-        return number
+        return await self._writes.ask(identity.new_producer_id(self.keys))
 
     async def cluster_id(self) -> str:
         """The id of all brokers on this keyspace, made by the first one."""
-        mine = uuid.uuid4().bytes
-        pipe = self._writes.pipe
-        await pipe.call("SETNX", self.keys.cluster_id, _base64(mine))
-        found: bytes = await pipe.call("GET", self.keys.cluster_id)
-        return found.decode()
-
-
-def _base64(raw: bytes) -> str:
-    # 22 characters of URL-safe base64 without padding: Kafka's Uuid.toString
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        return await self._writes.ask(identity.cluster_id(self.keys, shown(uuid.uuid4())))

@@ -1,28 +1,40 @@
-"""What the broker learns of a topic from its batches and keeps in the topic's hash, for its own restarts and its peers.
+"""What the broker learns of a topic from its batches and notes in the topic's hash, for later starts and other brokers.
 
 `producerCompression`: the codec last produced with, which `compression.type=producer` fetches with, since entries hold
 no codec. `timestampLead`: how far timestamps have run ahead of the clock, which a search by time has to allow for.
+`messageBytes`: the running average of a record's size, a first guess for reads.
 `largestRecord`: a power of two that no entry's payload has passed, by which a read bounds the reply it asks Redis for.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
+from ketch.log.topic_cache import TopicCache
 from ketch.records import BatchHeader
 from ketch.store.layout import Payload
-from ketch.store.topics import Catalog, Topic
+from ketch.store.topics import Topic
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 _CODEC_INTERVAL = 1.0  # seconds; two producers that use two codecs must not write the hash at every batch
+_SIZE_INTERVAL = 60.0  # seconds between two writes of a topic's average, each only where it has moved by an eighth
+_SIZE_OF = 1_000  # records that the average is about
+
+
+@dataclass(slots=True)
+class _Size:
+    average: float  # bytes of a record
+    next: float = 0.0  # when it may be written again
 
 
 class TopicNotes:
     """Watches batches go by."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, topics: TopicCache) -> None:
+        self._topics = topics
         self._codec_noted: dict[str, float] = {}
+        self._sizes: dict[str, _Size] = {}
 
     async def see(self, topic: Topic, header: BatchHeader, batch: Payload, now: int) -> None:
         """Notes what is new in a batch that is about to be stored; `now` in ms.
@@ -31,21 +43,32 @@ class TopicNotes:
             StorageUnavailable: there is something to note and Redis is gone.
         """
         for field, value in topic.notes(batch, header.max_timestamp, now).items():
-            await self._catalog.note(topic, field, value)
+            await self._topics.note(topic, field, value)
+        await self._see_size(topic, batch)
         codec = CODEC_NAMES[header.codec]
-        if codec != topic.codec_seen and topic.configs["compression.type"] == "producer":
+        if codec != topic.compression_seen and topic.configs["compression.type"] == "producer":
             await self._see_codec(topic, codec)
+
+    async def _see_size(self, topic: Topic, batch: Payload) -> None:
+        size = batch.size / batch.count
+        known = self._sizes.get(topic.name) or _Size(topic.message_bytes or size)
+        self._sizes[topic.name] = known
+        known.average += (size - known.average) * min(1.0, batch.count / _SIZE_OF)
+        average, now = round(known.average), time.monotonic()
+        if now >= known.next and abs(average - topic.message_bytes) > topic.message_bytes / 8:
+            known.next = now + _SIZE_INTERVAL
+            await self._topics.note(topic, "messageBytes", average)
 
     async def _see_codec(self, topic: Topic, codec: str) -> None:
         now = time.monotonic()
         if now - self._codec_noted.get(topic.name, -_CODEC_INTERVAL) >= _CODEC_INTERVAL:
             self._codec_noted[topic.name] = now
-            await self._catalog.note(topic, "producerCompression", codec)
+            await self._topics.note(topic, "producerCompression", codec)
 
 
 def fetch_codec(topic: Topic) -> int:
     """Kafka's number of the codec that a consumer of the topic gets."""
     wanted = topic.configs["compression.type"]
     if wanted == "producer":
-        wanted = topic.codec_seen
+        wanted = topic.compression_seen
     return CODEC_NAMES.index(wanted) if wanted in CODEC_NAMES else 0

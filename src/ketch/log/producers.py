@@ -10,15 +10,16 @@ from asyncio import Future
 from collections import deque
 from dataclasses import dataclass, field
 
-from ketch.errors import InvalidProducerEpoch, OutOfOrderSequence
-from ketch.store.offsets import OffsetCodec
+from ketch.errors import InvalidProducerEpoch, OutOfOrderSequence, RedisError
+from ketch.store.offsets import LAST_OFFSET, OffsetNumbering
+from ketch.store.producers import StoredProducer, head
 
 RETAINED_BATCHES = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 _SEQUENCE_MASK = 2**31 - 1
 
 
 def sequence_behind(sequence: int, count: int) -> int:
-    """The sequence `count` records on; behind 2^31 - 1 comes 0 (Kafka's DefaultRecordBatch.incrementSequence)."""
+    """The sequence `count` records on; 0 follows 2^31 - 1 (Kafka's DefaultRecordBatch.incrementSequence)."""
     return (sequence + count) & _SEQUENCE_MASK
 
 
@@ -41,20 +42,21 @@ class ProducerState:
 
     @property
     def head(self) -> str:
-        """The part of the hash field that the scripts compare; empty for a producer never seen here."""
-        return f"{self.epoch} {self.last_sequence}" if self.epoch >= 0 else ""
+        """What the scripts compare; empty for a producer never seen here."""
+        return head(self.epoch, self.last_sequence)
 
     @classmethod
-    def parse(cls, value: bytes | None, codec: OffsetCodec) -> ProducerState:
-        """From the hash field `epoch last_sequence updated_ms first:last:entry_id ...`."""
-        if not value:
-            return cls()
-        epoch, last, _, *batches = value.decode().split()
-        state = cls(int(epoch), int(last))
+    def of(cls, stored: StoredProducer, numbering: OffsetNumbering) -> ProducerState:
+        """The state that Redis holds.
+
+        Raises:
+            RedisError: another client wrote it, and a batch in it is beyond Kafka's offsets: no answer could name it.
+        """
+        batches = [Appended(each.first, each.last, numbering.to_offset(*each.entry)) for each in stored.batches]
         for batch in batches:
-            first, last, entry = batch.split(":")
-            state.batches.append(Appended(int(first), int(last), codec.to_offset(*codec.parse_id(entry.encode()))))
-        return state
+            if isinstance(batch.offset, int) and batch.offset > LAST_OFFSET:
+                raise RedisError(f"the state of an idempotent producer names offset {batch.offset}")
+        return cls(stored.epoch, stored.last_sequence, deque(batches, RETAINED_BATCHES))
 
     def check(self, epoch: int, first: int, count: int) -> Appended | None:
         """None where the batch is the next one; the earlier batch where it is a duplicate of one of the last five.

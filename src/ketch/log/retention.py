@@ -1,52 +1,55 @@
-"""What is deleted in time: records past `retention.ms` or `retention.bytes`, producer states past their expiration.
+"""Removes what is past its limits: records by `retention.ms` and `retention.bytes`, and producer states.
 
-Where a topic has an archive, what Redis holds goes by `local.retention.ms` and `local.retention.bytes` and only once it
-is archived (KIP-405); `retention.ms` and `retention.bytes` of the whole are then the archive's business.
+Where a topic has an archive, `local.retention.ms` and `local.retention.bytes` decide what Redis keeps, and only
+archived records are removed (KIP-405). `ketch archive expire` applies `retention.ms` and `retention.bytes` to the
+archive.
 
 Trimming is approximate (whole nodes of the stream, `~`): a record may stay a little longer, as in Kafka where a segment
-goes as a whole, and Redis is not held up. Every broker may do it; it comes to the same.
+goes as a whole, and Redis is not held up. Each broker does this for all partitions. What one has removed, the next does
+not find.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ketch.clock import now_ms
-from ketch.errors import KetchError
+from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.partition import Partition
-from ketch.store import scripts
+from ketch.log.topic_cache import TopicCache
+from ketch.store import producers, ranges, trimming
 from ketch.store.link import Link
 from ketch.store.topics import Topic
 from ketch.topicconfig import AS_TOTAL
 
-if TYPE_CHECKING:
-    from ketch.log.log import Log
-
 log = logging.getLogger(__name__)
 
-_STEP = 50_000  # entries that one XTRIM removes: some milliseconds
 
-# KEYS producers. ARGV producer id, state as read. Only a state that nobody has moved since is removed.
-_EXPIRE = "if redis.call('HGET',KEYS[1],ARGV[1])==ARGV[2] then return redis.call('HDEL',KEYS[1],ARGV[1]) end return 0"
+async def sweep(
+    topics: TopicCache, find: Callable[[Topic, int], Partition], link: Link, producer_expiration_ms: int
+) -> None:
+    """Goes once over every partition; what fails for one is logged and does not keep it from the others.
 
-
-async def sweep(logs: Log, link: Link, producer_expiration_ms: int) -> None:
-    """Goes once over every partition; what fails for one is logged and does not keep it from the others."""
-    for topic in await logs.catalog.all():
+    Raises:
+        StorageUnavailable: Redis is gone.
+    """
+    for topic in await topics.all():
         for index in range(topic.partitions):
             try:
-                # A round takes its time: another broker may have made a topic of that name anew meanwhile, whose
+                # A round takes its time: another broker may have created a topic of that name again meanwhile, whose
                 # records are not to go by the limits of the old one.
-                now = await logs.catalog.anew(topic)
+                now = await topics.reread(topic)
                 if now is None:
                     break
-                partition = logs.partition(now, index)
+                partition = find(now, index)
                 removed = await trim(partition, now, link)
                 if removed:
                     log.info("%s-%d: retention removed %d records", topic.name, index, removed)
-                await expire_producers(partition.producers_key, link, producer_expiration_ms)
-            except (KetchError, ValueError) as error:  # a config that somebody's hand has made no number, too
+                await link.ask(producers.expire(partition.producers_key, now_ms() - producer_expiration_ms))
+            except StorageUnavailable:  # of all partitions: the rest of the round would fail, too
+                raise
+            except (KetchError, ValueError) as error:  # ValueError: a config that was written by hand and is no number
                 log.warning("%s-%d: retention: %s", topic.name, index, error)
 
 
@@ -57,10 +60,10 @@ async def trim(partition: Partition, topic: Topic, link: Link) -> int:
         return 0  # as in Kafka nothing goes that was not copied, however old it is
     removed = 0
     prefix = "" if archived is None else "local."
-    oldest = _limit(topic, prefix, "retention.ms")
+    oldest = limit(topic, prefix, "retention.ms")
     if oldest >= 0:
         removed += await _trim_by_time(partition, topic, link, oldest, archived)
-    size = _limit(topic, prefix, "retention.bytes")
+    size = limit(topic, prefix, "retention.bytes")
     if size >= 0:
         removed += await _trim_by_size(partition, topic, link, size, archived)
     if archived and partition.tier.stalled and await _overdue(partition, topic, link, archived):
@@ -70,18 +73,22 @@ async def trim(partition: Partition, topic: Topic, link: Link) -> int:
 
 async def _overdue(partition: Partition, topic: Topic, link: Link, archived: int) -> bool:
     """Whether records are past the local limits that are still there only because they are not archived."""
-    first = _entry(topic, archived)
-    oldest, size = _limit(topic, "local.", "retention.ms"), _limit(topic, "local.", "retention.bytes")
+    oldest, size = limit(topic, "local.", "retention.ms"), limit(topic, "local.", "retention.bytes")
     if oldest >= 0:
-        end = _entry(topic, await _cutoff(partition, topic, oldest, archived=True))
-        if await link.pipe.call("XRANGE", partition.stream, first, b"(" + end, "COUNT", 1):
+        end = await _cutoff(partition, topic, oldest, archived=True)
+        if await link.ask(trimming.any_between(partition.stream, archived, end)):
             return True
-    waits = size >= 0 and await link.pipe.call("XRANGE", partition.stream, first, "+", "COUNT", 1)
-    return bool(waits) and await _used(partition, link) > size
+    waits = size >= 0 and await link.ask(trimming.any_between(partition.stream, archived))
+    return waits and await link.ask(ranges.memory(partition.stream)) > size
 
 
-def _limit(topic: Topic, prefix: str, name: str) -> int:
-    """Of what Redis holds, -1 for none: no more than the limit of the whole."""
+def limit(topic: Topic, prefix: str, name: str) -> int:
+    """The limit of what Redis holds, -1 for none: no more than the limit of the whole.
+
+    Args:
+        prefix: `local.` where the topic has an archive.
+        name: `retention.ms` or `retention.bytes`.
+    """
     total, own = int(topic.configs[name]), int(topic.configs[prefix + name])
     if own == AS_TOTAL or total < 0:
         return total if own == AS_TOTAL else own
@@ -92,14 +99,14 @@ async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retentio
     cutoff = await _cutoff(partition, topic, retention, archived is not None)
     if archived is not None:
         cutoff = min(cutoff, archived)
-    return await _trim(link, partition.stream, _entry(topic, cutoff))
+    return await link.ask(trimming.trim_nodes(partition.stream, topic.numbering.to_id(cutoff)))
 
 
 async def _cutoff(partition: Partition, topic: Topic, retention: int, archived: bool) -> int:
     """The offset below which records are older than `retention` ms."""
     oldest = now_ms() - retention
-    if not topic.codec.dense:
-        return max(oldest, 0) << topic.codec.bits
+    if not topic.numbering.dense:
+        return max(oldest, 0) << topic.numbering.bits
     # The clock is not in the ids: records go by their timestamps, up to the first that is to stay. Where these do not
     # rise, a bisection might take younger records along. So all that goes is read, once, for it is gone then; but not
     # where it may have to wait for the archive, which keeps it.
@@ -108,70 +115,22 @@ async def _cutoff(partition: Partition, topic: Topic, retention: int, archived: 
         return found.offset
     latest = await partition.local_latest_timestamp()
     # What was written by hand has no timestamp and so no age. As in Kafka, a log that has none at all is not old.
-    return (await partition.bounds()).high_watermark if latest is not None and latest.timestamp >= 0 else 0
+    return (await partition.bounds.get()).high_watermark if latest is not None and latest.timestamp >= 0 else 0
 
 
 async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: int, archived: int | None) -> int:
-    """Leaves about `size` bytes, and all that is not archived.
+    """Leaves about `size` bytes, and all that is not archived; the newest node too, as Kafka leaves the active segment.
 
     Redis knows what a stream takes without a look at its entries, whose sizes may be anything; only those that go are
     looked at. An entry takes more than its fields, but less than twice as much: so half of the excess goes at a time.
     """
-    removed = 0
-    while (excess := await _used(partition, link) - size) > 0:
-        kept = await _behind(partition, topic, link, excess // 2)
+    removed, newest = 0, topic.numbering.to_id(max((await partition.bounds.get()).high_watermark - 1, 0))
+    while (excess := await link.ask(ranges.memory(partition.stream)) - size) > 0:
+        kept = min(await link.ask(trimming.id_after(partition.stream, excess // 2)), newest)
         if archived is not None:
-            kept = min(kept, topic.codec.to_id(archived))
-        step = await _trim(link, partition.stream, topic.codec.format_id(*kept))
+            kept = min(kept, topic.numbering.to_id(archived))
+        step = await link.ask(trimming.trim_nodes(partition.stream, kept))
         if step == 0:
             break
         removed += step
     return removed
-
-
-async def _used(partition: Partition, link: Link) -> int:
-    """Bytes that the stream takes in Redis."""
-    return await link.pipe.call("MEMORY", "USAGE", partition.stream, "SAMPLES", 0) or 0
-
-
-async def _behind(partition: Partition, topic: Topic, link: Link, excess: int) -> tuple[int, int]:
-    """The id behind the first entries that take `excess` bytes."""
-    first, behind = b"-", (0, 0)
-    while excess > 0:
-        at, size = await link.pipe.call(
-            "EVAL", scripts.SIZES, 1, partition.stream, first, topic.layout.count_step, excess
-        )
-        if not at:
-            break
-        excess -= size
-        ms, seq = topic.codec.parse_id(at)
-        first, behind = b"(" + at, (ms, seq + 1)
-    return behind
-
-
-async def _trim(link: Link, stream: bytes, least: bytes) -> int:
-    """XTRIM of the entries below an id, in steps, for Redis does nothing else meanwhile.
-
-    Without a limit Redis would set one itself, of a hundred nodes (10,000 entries), and retention fall behind.
-    """
-    removed = 0
-    while step := await link.pipe.call("XTRIM", stream, "MINID", "~", least, "LIMIT", _STEP):
-        removed += step
-    return removed
-
-
-def _entry(topic: Topic, offset: int) -> bytes:
-    return topic.codec.format_id(*topic.codec.to_id(offset))
-
-
-async def expire_producers(key: bytes, link: Link, expiration_ms: int) -> None:
-    """Forgets idempotent producers that have not written for `expiration_ms`."""
-    oldest = now_ms() - expiration_ms
-    cursor: bytes | int = 0
-    while True:
-        cursor, pairs = await link.pipe.call("HSCAN", key, cursor, "COUNT", 1000)
-        for producer, state in zip(pairs[::2], pairs[1::2], strict=True):
-            if int(state.split()[2]) < oldest:
-                await link.pipe.call("EVAL", _EXPIRE, 1, key, producer, state)
-        if int(cursor) == 0:
-            return

@@ -1,13 +1,18 @@
 """The cold tier: what the broker knows of a topic's archive, and reads of records that Redis no longer holds.
 
-The archive job announces what it has committed in the hash `{ks}:archive:{topic}`. A hot entry may be removed no sooner
-than :data:`SETTLED_S` after its archiving was announced, and what is cached here of an announcement is never as old as
-that. So whoever looks at the announcement after a read knows of everything that was missing in it: see
-`Partition.read`.
+It owns the cache of announcements, the open tables and the threads that read them. It writes nothing but the start of a
+partition when records are deleted. No read misses a record that moves from Redis to the archive:
 
-Reading the archive blocks and costs processor time, so it is done in threads, few of them: consumers of the tail share
-the process. pyiceberg and pyarrow are imported by the first cold read, and a broker without them answers it with
-KAFKA_STORAGE_ERROR (56), as a Kafka broker does whose remote storage is away: clients try again.
+- The archive job announces what it has committed (`store.archives`).
+- Retention removes an entry no sooner than `SETTLED_S` after its archiving was announced (`Tier.settled`).
+- A cached announcement is at most `_AGE_S` old, which is less.
+- So a reader that looks at the announcement after a read of Redis knows of every entry that was missing in that read:
+  see `PartitionReader.read`.
+
+Reading the archive blocks and costs processor time, so it is done in threads. They are few, because consumers of the
+tail share the process. pyiceberg and pyarrow are imported by the first cold read. Where they are missing, or storage
+cannot be reached, the read fails with KAFKA_STORAGE_ERROR (56), as in a Kafka broker whose remote storage is away:
+clients try again.
 """
 
 from __future__ import annotations
@@ -18,18 +23,21 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ketch import metrics
 from ketch.errors import StorageUnavailable
-from ketch.log.search import Found
 from ketch.records import DecodedBatch
+from ketch.store import archives
+from ketch.store.archives import Announcement, ArchivedRange
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
+from ketch.store.search import Found
 from ketch.store.topics import Topic
+from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
 
 if TYPE_CHECKING:
@@ -47,38 +55,11 @@ _KNOWN_MAX = 20_000  # topics whose announcement is cached
 _TABLES_MAX = 64  # whose files are known at a time
 _AGAIN_S = 3600.0  # from one warning of a topic to the next
 
-# KEYS archive hash. ARGV field, offset. Raises the field, where there is an archive at all.
-_RAISE = """
-if redis.call('EXISTS',KEYS[1])==0 then return 0 end
-local known=redis.call('HGET',KEYS[1],ARGV[1])
-if not known or tonumber(known)<tonumber(ARGV[2]) then redis.call('HSET',KEYS[1],ARGV[1],ARGV[2]) end
-return 1"""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The offsets of one partition that the archive answers for: from `start` up to `through`, exclusive.
-
-    `start` is at or behind `through` where it holds nothing any more.
-    """
-
-    start: int
-    through: int
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """An announcement of the archive job."""
-
-    metadata: str
-    manifests: str | None  # the manifest list of the current snapshot
-    spans: Mapping[int, Span]
-
 
 @dataclass(slots=True)
 class _Known:
     asked: float
-    archive: Archive | None
+    archive: Announcement | None
 
 
 @dataclass(slots=True)
@@ -86,7 +67,7 @@ class _Table:
     """An archive's files as of an announcement."""
 
     cold: Cold
-    archive: Archive
+    archive: Announcement
 
 
 class Archives:
@@ -102,7 +83,7 @@ class Archives:
         self.stall_s = stall_s
         self._stalled: dict[str, float] = {}  # topics, when it was last said
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Future[Archive | None]] = {}
+        self._asking: dict[str, asyncio.Future[Announcement | None]] = {}
         self._tables: dict[uuid.UUID, _Table] = {}
         self._parquet: Parquet | None = None
         self._threads = ThreadPoolExecutor(_THREADS, "cold", sys.setswitchinterval, (_SWITCH_S,))
@@ -122,7 +103,7 @@ class Archives:
             " does `ketch archive run` run?", topic, still_s // 60,
         )  # fmt: skip
 
-    async def get(self, topic: Topic) -> Archive | None:
+    async def get(self, topic: Topic) -> Announcement | None:
         """What was last announced, half a second ago at most; None where nothing ever was.
 
         Raises:
@@ -133,17 +114,16 @@ class Archives:
             return known.archive
         asking = self._asking.get(topic.name)
         if asking is None:  # one question for all partitions
-            asking = self._asking[topic.name] = asyncio.ensure_future(self.ask(topic))
+            asking = self._asking[topic.name] = lasting(self.ask(topic))
             asking.add_done_callback(lambda _: self._asking.pop(topic.name))
         return await asyncio.shield(asking)
 
-    async def ask(self, topic: Topic) -> Archive | None:
+    async def ask(self, topic: Topic) -> Announcement | None:
         """As `get`, but as it is now."""
         asked = time.monotonic()
         if len(self._known) > _KNOWN_MAX:
             self._known.clear()
-        reply = await self._link.pipe.call("HGETALL", self._keys.archive(topic.name))
-        archive = _parse(topic, dict(zip(reply[::2], reply[1::2], strict=True)))
+        archive = await self._link.ask(archives.read(self._keys, topic.name, str(topic.id)))
         self._known[topic.name] = _Known(asked, archive)
         if archive is None:
             self._tables.pop(topic.id, None)
@@ -151,10 +131,10 @@ class Archives:
 
     async def raise_start(self, topic: Topic, partition: int, offset: int) -> None:
         """Records below `offset` were deleted: the archive does not answer for them any more."""
-        await self._link.pipe.call("EVAL", _RAISE, 1, self._keys.archive(topic.name), f"deleted:{partition}", offset)
+        await self._link.ask(archives.raise_start(self._keys, topic.name, partition, offset))
         await self.ask(topic)
 
-    async def run(self, topic: Topic, needs: Callable[[Archive], bool], work: Callable[[Cold], T]) -> T:
+    async def run(self, topic: Topic, needs: Callable[[Announcement], bool], work: Callable[[Cold], T]) -> T:
         """Does `work` on the topic's table in a thread.
 
         Args:
@@ -167,7 +147,7 @@ class Archives:
         try:
             return await self._submit(topic, archive, needs, work)
         except OSError as error:  # a compaction has replaced the file, or storage is away
-            log.debug("the archive of %s is read anew: %s", topic.name, error)
+            log.debug("the archive of %s is read again: %s", topic.name, error)
         except ValueError as error:
             raise StorageUnavailable(f"the archive of {topic.name} cannot be read: {error}") from error
         archive = await self.ask(topic)
@@ -177,7 +157,11 @@ class Archives:
             raise StorageUnavailable(f"the archive of {topic.name} cannot be read: {error}") from error
 
     async def _submit(
-        self, topic: Topic, archive: Archive | None, needs: Callable[[Archive], bool], work: Callable[[Cold], T]
+        self,
+        topic: Topic,
+        archive: Announcement | None,
+        needs: Callable[[Announcement], bool],
+        work: Callable[[Cold], T],
     ) -> T:
         if archive is None:
             raise StorageUnavailable(f"{topic.name} has no archive any more")
@@ -200,7 +184,7 @@ class Archives:
                 log.warning('archived records cannot be read: %s. Install ketch with its extra: "ketch[spark]"', error)
             raise StorageUnavailable(f"archived records of {topic.name} need the extra ketch[spark]") from None
 
-    def _table(self, topic_id: uuid.UUID, archive: Archive, needs: Callable[[Archive], bool]) -> Cold:
+    def _table(self, topic_id: uuid.UUID, archive: Announcement, needs: Callable[[Announcement], bool]) -> Cold:
         table = self._tables.get(topic_id)
         if table is None:
             table = _Table(self._open(archive), archive)
@@ -212,7 +196,7 @@ class Archives:
             table.archive = archive
         return table.cold
 
-    def _open(self, archive: Archive) -> Cold:
+    def _open(self, archive: Announcement) -> Cold:
         from ketch.lake.cold import Cold
         from ketch.lake.parquet import Parquet, io_properties
 
@@ -230,7 +214,7 @@ class Tier:
         self._settling: tuple[float, int] | None = None  # when which `through` was seen
         self._moved = (0.0, -1)  # when it was seen to move, and to what
 
-    async def span(self) -> Span | None:
+    async def span(self) -> ArchivedRange | None:
         """What the archive answers for; None where the partition has none. Everything whose removal may have been seen
         before the call is in it.
 
@@ -238,7 +222,7 @@ class Tier:
             StorageUnavailable: Redis is gone.
         """
         archive = await self._archives.get(self._topic())
-        return archive.spans.get(self._index) if archive else None
+        return archive.partitions.get(self._index) if archive else None
 
     async def settled(self) -> int | None:
         """The offset below which hot entries may be removed; None where the partition has no archive.
@@ -258,7 +242,7 @@ class Tier:
         if now - seen < SETTLED_S:
             return 0
         self._settling = (now, span.through)
-        return min(through, span.through)  # the archive may have been dropped and begun anew
+        return min(through, span.through)  # the archive may have been dropped and begun again
 
     @property
     def stalled(self) -> bool:
@@ -321,23 +305,9 @@ class Tier:
         )
         return Found(*found) if found else None
 
-    async def _run(self, reaches: Callable[[Span], bool], work: Callable[[Cold], T]) -> T:
-        def needs(archive: Archive) -> bool:
-            known = archive.spans.get(self._index)
+    async def _run(self, reaches: Callable[[ArchivedRange], bool], work: Callable[[Cold], T]) -> T:
+        def needs(archive: Announcement) -> bool:
+            known = archive.partitions.get(self._index)
             return known is not None and reaches(known)
 
         return await self._archives.run(self._topic(), needs, work)
-
-
-def _parse(topic: Topic, fields: Mapping[bytes, bytes]) -> Archive | None:
-    metadata, topic_id = fields.get(b"metadata"), fields.get(b"topic-id", str(topic.id).encode())
-    if metadata is None or topic_id.decode() != str(topic.id):  # announced late, of a topic of that name before
-        return None
-    spans = {}
-    for name, value in fields.items():
-        if name.startswith(b"through:"):
-            index = name.removeprefix(b"through:")
-            start = max(int(fields.get(b"start:" + index, 0)), int(fields.get(b"deleted:" + index, 0)))
-            spans[int(index)] = Span(start, int(value))
-    manifests = fields.get(b"manifests")
-    return Archive(metadata.decode(), None if manifests is None else manifests.decode(), spans)

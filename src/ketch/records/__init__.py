@@ -1,7 +1,7 @@
 """RecordBatch v2 <-> entries of a Redis stream: bytes in, bytes out, no I/O.
 
-A record is one entry. Its fields, in the order Ketch writes them, are the contract with everyone who reads or writes
-the streams with a Redis client; names and values are bytes:
+A record is one entry. Its fields, in the order Ketch writes them, are a contract with every Redis client that reads or
+writes the streams; names and values are bytes:
 
 =====================  =====================================================================================
 field                  value

@@ -2,17 +2,20 @@
 """The record kernel in Cython; :mod:`ketch.records` documents its functions and the fields of an entry.
 
 No Python object exists per record: each call takes one buffer, walks it without the GIL and returns one buffer.
-A length is compared with the bytes that are left before anything behind it is touched, and is read once only, so that
-a writer in another thread cannot change it after the check. Functions without the GIL return a status.
+A length is compared with the bytes that are left before anything after it is read. It is read only once, so that a writer
+in another thread cannot change it after the check. Functions without the GIL return a status.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from ketch.errors import InvalidRecord
+from ketch.records.batch import DecodedBatch
 
 cdef enum Status:
     OK

@@ -142,9 +142,9 @@ cdef int add_records(Columns* columns, const uint8_t* cursor, const uint8_t* end
 
 cdef int64_t total_count(batches) except -1:
     cdef int64_t total = 0
-    for _, _, _, _, count, records in batches:
-        check_count(count, len(records))
-        total += count
+    for batch in batches:
+        check_count(batch.record_count, len(batch.records))
+        total += batch.record_count
     return total
 
 
@@ -171,8 +171,9 @@ def records_to_columns(batches):
     columns.names = &names.array
     columns.contents = &contents.array
     put_int32(columns.header_offsets, 0)
-    for base_offset, _, base_timestamp, _, size, records in batches:
-        view = View(records)
+    for batch in batches:
+        base_offset, base_timestamp, size = batch.base_offset, batch.base_timestamp, batch.record_count
+        view = View(batch.records)
         # The counts were added up before: what a mutable sequence says now must not pass what there is room for.
         if size > count - columns.offsets.size // 8:
             raise InvalidRecord(MESSAGES[BAD_COUNT])

@@ -29,7 +29,7 @@ ctypedef struct Decoder:
 
 
 cdef inline int take_size(const uint8_t** cursor, const uint8_t* end, int64_t* n) noexcept nogil:
-    """Reads the number in the head of an array or bulk string, -1 for a null one, and moves behind its line."""
+    """Reads the number in the head of an array or bulk string, -1 for a null one, and moves past its line."""
     cdef const uint8_t* start = cursor[0]
     cdef const uint8_t* p = start
     cdef int64_t size = 0
@@ -92,7 +92,7 @@ cdef inline int take_bulk(Decoder* decoder, Span* bulk) noexcept nogil:
 
 cdef inline const uint8_t* take_digits(const uint8_t* p, const uint8_t* end, uint64_t limit,
                                        uint64_t* n) noexcept nogil:
-    """Behind at least one decimal digit, or NULL; limit is the largest number taken."""
+    """Returns the position after the digits, at least one, or NULL; limit is the largest number taken."""
     cdef const uint8_t* start = p
     cdef uint64_t number = 0
     cdef uint64_t digit
@@ -312,17 +312,39 @@ cdef int take_entries(Decoder* decoder) noexcept nogil:
     return OK if decoder.cursor == decoder.end else MALFORMED
 
 
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        object (*tp_alloc)(PyTypeObject*, Py_ssize_t)
+
+
+cdef inline void put_item(object batch, Py_ssize_t i, object item) noexcept:
+    Py_INCREF(item)  # SET_ITEM steals one
+    PyTuple_SET_ITEM(batch, i, item)
+
+
+cdef object new_batch(const Batch* batch, bytes records):
+    """A DecodedBatch, which is a tuple: calling the class would go through a Python function."""
+    cdef PyTypeObject* kind = <PyTypeObject*>DecodedBatch
+    cdef object made = kind.tp_alloc(kind, 6)
+    put_item(made, 0, batch.base_offset)
+    put_item(made, 1, batch.last_offset - batch.base_offset)
+    put_item(made, 2, batch.base_timestamp)
+    put_item(made, 3, batch.max_timestamp)
+    put_item(made, 4, batch.count)
+    put_item(made, 5, records)
+    return made
+
+
 cdef list batch_list(const Decoder* decoder):
     cdef const Batch* batch = <const Batch*>decoder.batches.data
     cdef const Batch* end = <const Batch*>(decoder.batches.data + decoder.batches.size)
     cdef Py_ssize_t stop
+    cdef bytes records
     cdef list batches = []
     while batch < end:
         stop = decoder.records.size if batch + 1 == end else batch[1].start
-        batches.append((
-            batch.base_offset, batch.last_offset - batch.base_offset, batch.base_timestamp, batch.max_timestamp,
-            batch.count, PyBytes_FromStringAndSize(<char*>decoder.records.data + batch.start, stop - batch.start),
-        ))
+        records = PyBytes_FromStringAndSize(<char*>decoder.records.data + batch.start, stop - batch.start)
+        batches.append(new_batch(batch, records))
         batch += 1
     return batches
 

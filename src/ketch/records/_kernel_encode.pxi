@@ -27,7 +27,7 @@ ctypedef struct Encoder:
 
 
 cdef inline const uint8_t* take_varlong(const uint8_t* p, const uint8_t* end, int64_t* n) noexcept nogil:
-    """Behind a zigzag varlong of at most ten bytes, or NULL."""
+    """Returns the position after a zigzag varlong of at most ten bytes, or NULL."""
     cdef uint64_t raw = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -45,7 +45,7 @@ cdef inline const uint8_t* take_varlong(const uint8_t* p, const uint8_t* end, in
 
 
 cdef inline const uint8_t* take_varint(const uint8_t* p, const uint8_t* end, int32_t* n) noexcept nogil:
-    """Behind a zigzag varint of at most five bytes, or NULL."""
+    """Returns the position after a zigzag varint of at most five bytes, or NULL."""
     cdef uint32_t raw = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -63,7 +63,7 @@ cdef inline const uint8_t* take_varint(const uint8_t* p, const uint8_t* end, int
 
 
 cdef inline const uint8_t* take_span(const uint8_t* p, const uint8_t* end, Span* span) noexcept nogil:
-    """Behind a length and that many bytes (length -1: null), or NULL."""
+    """Returns the position after a length and that many bytes (length -1: null), or NULL."""
     p = take_varint(p, end, &span.size)
     if p == NULL or span.size < -1 or span.size > end - p:
         return NULL
@@ -73,7 +73,7 @@ cdef inline const uint8_t* take_span(const uint8_t* p, const uint8_t* end, Span*
 
 cdef inline int take_record(const uint8_t** cursor, const uint8_t* end, int64_t base_timestamp,
                             Record* record) noexcept nogil:
-    """Reads the record at the cursor up to its headers (DefaultRecord.readFrom) and moves behind it."""
+    """Reads the record at the cursor up to its headers (DefaultRecord.readFrom) and moves past it."""
     cdef const uint8_t* p
     cdef int32_t size
     cdef int64_t timestamp_delta
@@ -81,7 +81,7 @@ cdef inline int take_record(const uint8_t** cursor, const uint8_t* end, int64_t 
     if p == NULL or size < RECORD_MIN - 1 or size > end - p:
         return BAD_LENGTH
     end = p + size
-    p = take_varlong(p + 1, end, &timestamp_delta)  # behind the attributes, which hold nothing
+    p = take_varlong(p + 1, end, &timestamp_delta)  # after the attributes, which hold nothing
     if p == NULL:
         return BAD_TIMESTAMP
     p = take_varint(p, end, &record.offset_delta)

@@ -1,4 +1,4 @@
-"""The twin of the Cython kernel in plain Python, for where there was no compiler.
+"""The twin of the Cython kernel in plain Python, used where the kernel was not built.
 
 :mod:`ketch.records` documents the functions. Both raise the same errors for the same bytes; only the wording differs.
 """
@@ -30,11 +30,11 @@ __all__ = [
     "scan_reply",
 ]
 
-Header: TypeAlias = tuple[bytes, bytes | None]
-Field: TypeAlias = tuple[bytes, bytes]
-Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[Header]]
+RecordHeader: TypeAlias = tuple[bytes, bytes | None]
+EntryField: TypeAlias = tuple[bytes, bytes]
+Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[RecordHeader]]
 """Timestamp delta, offset delta, key, value, headers."""
-Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[Header]]
+Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[RecordHeader]]
 """Offset, timestamp, key, value, headers."""
 
 _INT32_MAX = 2**31 - 1
@@ -82,7 +82,7 @@ class _Reader:
         self.pos += size
         return self.data[self.pos - size : self.pos]
 
-    def header(self) -> Header:
+    def header(self) -> RecordHeader:
         name = self.span()
         if name is None:
             raise InvalidRecord("a header has no name")
@@ -109,7 +109,7 @@ class _Reader:
         return timestamp_delta, offset_delta, key, value, headers
 
 
-def _header_field(name: bytes, value: bytes | None) -> Field:
+def _header_field(name: bytes, value: bytes | None) -> EntryField:
     return (b"nullheader." + name, b"") if value is None else (b"header." + name, value)
 
 
@@ -143,7 +143,7 @@ def check_records(records: BytesLike, count: int) -> None:
 
 
 def _wrap(n: int) -> int:
-    """As a long of Java does."""
+    """Wraps around as a long in Java does."""
     return (n + 2**63) % 2**64 - 2**63
 
 
@@ -181,7 +181,7 @@ def encode_arguments(records: BytesLike, count: int, base_timestamp: int, timest
 
 
 def largest_record(records: BytesLike, count: int) -> int:
-    """Bytes of the largest record, as far as the structure holds; encode_appends says where it does not."""
+    """Bytes of the largest record up to the first malformed one, which encode_appends then reports."""
     reader = _Reader(bytes(records))
     largest = 0
     try:
@@ -234,7 +234,7 @@ class _Reply:
         return slice(start, end)
 
     def spans(self) -> list[tuple[slice, slice]] | None:
-        """Where the fields of an entry and their values are; None for an entry that is gone."""
+        """Where the fields of an entry and their values are; None for an entry that was deleted."""
         size = self.size(b"*$_")
         if size < 0:
             return None
@@ -242,12 +242,12 @@ class _Reply:
             raise ValueError("malformed reply")
         return [(self.bulk(), self.bulk()) for _ in range(size // 2)]
 
-    def fields(self) -> list[Field] | None:
+    def fields(self) -> list[EntryField] | None:
         spans = self.spans()
         return None if spans is None else [(self.data[name], self.data[value]) for name, value in spans]
 
-    def place(self, bits: int, dense: bool, last: int) -> tuple[int, int]:
-        """The head and the id of an entry behind offset ``last``: its own offset, and the time in the id."""
+    def entry_offset(self, bits: int, dense: bool, last: int) -> tuple[int, int]:
+        """Reads the head and id of an entry: its offset, at least ``last + 1``, and the ms in the id."""
         if self.size(b"*$_") != 2:
             raise ValueError("malformed reply")
         ms, number = _id(self.data[self.bulk()], bits)
@@ -277,7 +277,7 @@ class _Batch:
         return fits and offset - self.base_offset <= _INT32_MAX
 
     def record(
-        self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: list[Header]
+        self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: list[RecordHeader]
     ) -> bytes:
         """The record, its length in front."""
         delta = _varint(timestamp - self.base_timestamp) + _varint(offset - self.base_offset)
@@ -297,11 +297,13 @@ class _Batch:
     def decoded(self) -> DecodedBatch:
         last_offset_delta = self.last_offset - self.base_offset
         records = bytes(self.records)
-        return self.base_offset, last_offset_delta, self.base_timestamp, self.max_timestamp, self.count, records
+        return DecodedBatch(
+            self.base_offset, last_offset_delta, self.base_timestamp, self.max_timestamp, self.count, records
+        )
 
 
-def _headers(fields: list[Field]) -> list[Header]:
-    headers: list[Header] = []
+def _headers(fields: list[EntryField]) -> list[RecordHeader]:
+    headers: list[RecordHeader] = []
     for name, value in fields:
         if name.startswith(b"header."):
             headers.append((name[7:], value))
@@ -351,15 +353,15 @@ def _id(text: bytes, bits: int) -> tuple[int, int]:
     return ms, (ms << bits) + seq
 
 
-def _first(fields: list[Field], name: bytes) -> bytes | None:
+def _first(fields: list[EntryField], name: bytes) -> bytes | None:
     return next((value for key, value in fields if key == name), None)
 
 
-def _rows(reply: _Reply, bits: int, dense: bool) -> Iterator[tuple[int, int, list[Field]]]:
+def _rows(reply: _Reply, bits: int, dense: bool) -> Iterator[tuple[int, int, list[EntryField]]]:
     """Offset, timestamp and fields of each entry that is still there."""
     last = -1
     for _ in range(reply.size(b"*")):
-        offset, ms = reply.place(bits, dense, last)
+        offset, ms = reply.entry_offset(bits, dense, last)
         fields = reply.fields()
         if fields is None:
             continue
@@ -380,7 +382,7 @@ def decode_entries(
     return _batches(_entry_rows(_rows(cursor, bits, dense)), max_bytes, split_timestamps)
 
 
-def _entry_rows(rows: Iterable[tuple[int, int, list[Field]]]) -> Iterator[Row]:
+def _entry_rows(rows: Iterable[tuple[int, int, list[EntryField]]]) -> Iterator[Row]:
     for offset, timestamp, fields in rows:
         first = dict(reversed(fields))
         yield offset, timestamp, first.get(b"key"), first.get(b"value"), _headers(fields)
@@ -396,7 +398,7 @@ def find_batches(reply: BytesLike, bits: int, dense: bool) -> list[tuple[int, in
     last = -1
     for _ in range(cursor.size(b"*")):
         start = cursor.pos
-        offset, _ = cursor.place(bits, dense, last)
+        offset, _ = cursor.entry_offset(bits, dense, last)
         spans = cursor.spans()
         if spans is None:
             continue
@@ -428,7 +430,7 @@ def _batches(rows: Iterable[Row], max_bytes: int, split_timestamps: bool) -> lis
 
 
 def records_to_columns(batches: Sequence[DecodedBatch]) -> Columns:
-    rows = [row for batch in batches for row in _batch_rows(*batch)]
+    rows = [row for batch in batches for row in _batch_rows(batch)]
     headers = [header for row in rows for header in row[4]]
     offsets = array("q", [row[0] for row in rows])
     timestamps = array("q", [row[1] for row in rows])
@@ -438,13 +440,15 @@ def records_to_columns(batches: Sequence[DecodedBatch]) -> Columns:
     return len(rows), offsets, timestamps, keys, values, lists, len(headers), names, contents
 
 
-def _batch_rows(base: int, _: int, base_timestamp: int, __: int, count: int, records: BytesLike) -> Iterator[Row]:
+def _batch_rows(batch: DecodedBatch) -> Iterator[Row]:
     last_delta = -1
-    for index, (timestamp_delta, delta, key, value, headers) in enumerate(_read_records(records, count)):
-        if delta <= last_delta or base + delta > _INT64_MAX:
+    for index, (timestamp_delta, delta, key, value, headers) in enumerate(
+        _read_records(batch.records, batch.record_count)
+    ):
+        if delta <= last_delta or batch.base_offset + delta > _INT64_MAX:
             raise InvalidRecord(f"record {index} of the batch has an offset delta that cannot be")
         last_delta = delta
-        yield base + delta, _wrap(base_timestamp + timestamp_delta), key, value, headers
+        yield batch.base_offset + delta, _wrap(batch.base_timestamp + timestamp_delta), key, value, headers
 
 
 def _column(items: list[bytes | None]) -> BinaryColumn:

@@ -1,4 +1,4 @@
-"""Records of batches <-> Arrow: one row per record, and no Python object for any of them.
+"""Records of batches to Arrow and back: one row per record, and no Python object for any of them.
 
 Needs pyarrow (the extra ``spark``); :mod:`ketch.records` itself does not import this module.
 """
@@ -50,9 +50,9 @@ def to_arrow(batches: Sequence[DecodedBatch]) -> pa.RecordBatch:
 def from_arrow(rows: pa.RecordBatch, max_bytes: int, split_timestamps: bool = False) -> list[DecodedBatch]:
     """Rows as batches, from the first on and up to ``max_bytes`` of records, but at least one record.
 
-    A new batch starts where an offset is more than an int32 behind its batch's first or a timestamp's distance is no
-    int64; with ``split_timestamps`` each batch has a single timestamp. The sum of the batches' counts says how many
-    rows were taken: ``rows.slice(taken)`` are the others.
+    A new batch starts where the distance to the batch's first offset is no int32, or that to its first timestamp no
+    int64; with ``split_timestamps`` each batch has a single timestamp. The sum of the batches' record counts says how
+    many rows were taken: ``rows.slice(taken)`` are the others.
 
     Columns are found by the names of :data:`SCHEMA`; binary may come as any type that Arrow casts to it, and headers
     may be null. Raises ValueError for offsets that do not rise from 0 on, nulls where there can be none, and a record

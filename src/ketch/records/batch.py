@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -18,7 +18,7 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
 # base offset, length of what follows | leader epoch, magic, CRC | attributes, last offset delta, base and max
-# timestamp, producer id, producer epoch, base sequence, count. The CRC covers what lies behind it.
+# timestamp, producer id, producer epoch, base sequence, count. The CRC covers all bytes after it.
 _PREFIX = struct.Struct(">qi")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -37,8 +37,19 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 
-DecodedBatch: TypeAlias = tuple[int, int, int, int, int, bytes]
-"""Base offset, last offset delta, base and max timestamp, count, and the records: what :func:`assemble` takes."""
+class DecodedBatch(NamedTuple):
+    """The uncompressed records of one batch and the header fields that describe them, in the order of `assemble`."""
+
+    base_offset: int
+    last_offset_delta: int
+    base_timestamp: int  # ms since the epoch; -1: no timestamp
+    max_timestamp: int
+    record_count: int
+    records: bytes  # each with its length in front, as Kafka's record format has them
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
 
 
 @dataclass(slots=True)  # frozen, it takes twice as long to read one
@@ -94,7 +105,7 @@ def split_batches(buf: BytesLike) -> list[memoryview]:
 def read_header(buf: BytesLike) -> BatchHeader:
     """Reads and checks the header of the one batch that ``buf`` is, as a broker must before it appends one.
 
-    Raises :class:`CorruptRecord` for what :func:`split_batches` refuses, bytes behind the batch, a wrong CRC, and a
+    Raises :class:`CorruptRecord` for what :func:`split_batches` refuses, bytes after the batch, a wrong CRC, and a
     count that is below 1 or disagrees with the last offset delta (LogValidator.validateBatch).
     """
     header = _unpack(buf)
@@ -128,7 +139,7 @@ def rewrite(buf: BytesLike, header: BatchHeader, codec: int, records: BytesLike,
     """The batch with other records (compressed with ``codec``) and the timestamp type that its topic asks for.
 
     With ``append_time`` (ms) it says LogAppendTime and that time (DefaultRecordBatch.setMaxTimestamp); without,
-    CreateTime. The checksum is made anew, everything else in the header stays, the producer's name too.
+    CreateTime. The checksum is computed again. Everything else in the header stays, the producer's id too.
     """
     attributes = header.attributes & (_TRANSACTIONAL | _CONTROL) | codec
     if append_time is not None:
@@ -143,7 +154,7 @@ def rewrite(buf: BytesLike, header: BatchHeader, codec: int, records: BytesLike,
 
 
 def patch(base_offset: int, length: int, leader_epoch: int = 0) -> bytes:
-    """The first sixteen bytes of a batch, none of which its checksum covers."""
+    """The first sixteen bytes of a batch; its checksum covers none of them."""
     return _PATCH.pack(base_offset, length - _PREFIX.size, leader_epoch)
 
 
@@ -158,7 +169,7 @@ def assemble(
     timestamp_type: int = 0,
     leader_epoch: int = 0,
 ) -> bytes:
-    """Builds a batch that no producer is named in from its uncompressed records.
+    """Builds a batch without a producer id from its uncompressed records, compressed with ``codec``.
 
     Raises :class:`~ketch.errors.UnsupportedCompression` for a codec outside 0 to 4.
     """
@@ -179,9 +190,9 @@ def assemble(
 
 
 def empty_batch(base_offset: int, last_offset_delta: int, timestamp: int) -> bytes:
-    """A batch without records, as compaction leaves behind (DefaultRecordBatch.writeEmptyHeader).
+    """A batch without records, as a compacted log has them (DefaultRecordBatch.writeEmptyHeader).
 
-    It moves a consumer to ``base_offset + last_offset_delta + 1``, past offsets that hold nothing.
+    A consumer that reads it goes on at ``base_offset + last_offset_delta + 1``, past offsets without records.
     """
     return assemble(base_offset, last_offset_delta, NO_TIMESTAMP, timestamp, 0, b"", 0)
 

@@ -1,4 +1,4 @@
-"""Columns of decoded batches in plain Python: what needs a record's timestamp but not the record, and no pyarrow."""
+"""Columns of decoded batches without pyarrow: reads the timestamps of records, or replaces them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ketch.records._buffers import BinaryBuffers, BinaryColumn
 
 
 def row_timestamps(batch: DecodedBatch) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp in ms) of each record; InvalidRecord where they are damaged."""
+    """(offset, timestamp in ms) of each record; raises InvalidRecord where they are malformed."""
     offsets, timestamps = (memoryview(column).cast("B").cast("q") for column in records_to_columns([batch])[1:3])
     return zip(offsets, timestamps, strict=True)
 
 
 def restamped(batch: DecodedBatch, timestamp: int) -> DecodedBatch:
-    """The batch with one timestamp (ms) for all records; InvalidRecord where they are damaged."""
+    """The batch with one timestamp (ms) for all records; raises InvalidRecord where they are malformed."""
     count, offsets, _, keys, values, lists, _, names, contents = records_to_columns([batch])
     timestamps = array("q", [timestamp]) * count
     columns = [_buffers(column) for column in (keys, values, names, contents)]

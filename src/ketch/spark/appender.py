@@ -2,7 +2,8 @@
 
 What a task has written of a micro-batch is kept as the state of an idempotent producer (KIP-98) in the transaction that
 writes it: id `spark-<query>-<task>`, epoch the micro-batch, sequence the records of that task in that partition. A
-task that is run again, in a replayed micro-batch or as another attempt, finds there what it need not write.
+task that is run again, in a replayed micro-batch or as another attempt, reads this state and skips the records that are
+stored.
 """
 
 from __future__ import annotations
@@ -18,27 +19,29 @@ from ketch.clock import now_ms
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
-from ketch.spark.connection import Connection, Patience, Server
-from ketch.store import streams
-from ketch.store.keys import Keyspace
+from ketch.store import appends, producers, scripts
+from ketch.store.appends import Append, Refusal
+from ketch.store.blocking import Asked, Connection, Patience, Server
+from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.layout import Payload
-from ketch.store.pipe import checked, pack, parse
-from ketch.store.streams import Producer, Refusal
-from ketch.store.topics import NOTE, Topic
+from ketch.store.offsets import ZERO
+from ketch.store.question import Command, Question
+from ketch.store.scripts import AppendKeys, Producer
+from ketch.store.topics import Topic
 
-_CHUNK_ROWS = 10_000  # of one transaction: Redis serves nobody else meanwhile
+_CHUNK_ROWS = 10_000  # of one transaction: Redis serves no other client meanwhile
 _CHUNK_BYTES = 1 << 20
 _OPTIMISTIC = 3  # refusals before Redis chooses the ids
 _ATTEMPTS = 30  # of one transaction
 
 
 class _Refused(StorageUnavailable):
-    """No other attempt would help."""
+    """Another attempt cannot succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes: what a task is recognised by when it is run again."""
+    """The producer id and epoch of a task; a task that is run again has the same."""
 
     id: str
     epoch: int
@@ -46,19 +49,18 @@ class Writer:
 
 @dataclass(slots=True)
 class _Sent:
-    """What of a task's records is in flight."""
+    """The records of a task that are in flight."""
 
     rows: pa.RecordBatch
     first: int  # the number of the first one among the task's records for the partition
-    base: int = 0  # the offset it is to have
-    replies: int = 0
+    asked: Asked[int | Refusal] | None = None
 
 
-class Appender:
+class PartitionAppender:
     """The write side of one partition for one task.
 
     Args:
-        writer: its state is moved with every transaction.
+        writer: every transaction updates its state.
         session: this attempt's own name, for the fence.
     """
 
@@ -67,12 +69,12 @@ class Appender:
         stream = keys.stream(topic.name, index)
         self._name = stream.decode()
         self._topic_key = keys.topic(topic.name)
-        self._keys = stream, keys.producers(stream), keys.fence(stream, session)
+        self._keys = AppendKeys(stream, keys.producers(stream), keys.fence(stream, session))
         self._writer = writer
-        self._last = streams.ZERO
+        self._last = ZERO
         self._head = ""  # the writer's state in Redis
         self._stored = 0  # records of this task that are in Redis
-        self._rows = 0  # records of this task that have come by
+        self._rows = 0  # records of this task that were given to `unwritten` or sent
         self._sent: _Sent | None = None
 
     @property
@@ -81,17 +83,9 @@ class Appender:
 
     def learn(self, connection: Connection) -> None:
         """Asks where the stream ends and what this task has written of it."""
-        connection.send(
-            self.topic.layout.info_command(self._keys[0]),
-            pack("HGET", self._keys[1], self._writer.id),
-            pack("DEL", self._keys[2]),
-        )
-        replies = [parse(connection.reply()) for _ in range(3)]
-        self._last = streams.parse_info(replies[0]).last
-        state = (checked(replies[1]) or b"").decode().split()
-        self._head = " ".join(state[:2])
-        epoch, last = (int(word) for word in state[:2]) if state else (-1, -1)
-        # A later epoch: this attempt is a ghost, and its micro-batch was written whole before that one began.
+        self._last, state = connection.ask(appends.where(self._keys, self._writer.id))
+        self._head, epoch, last = state.head, state.epoch, state.last_sequence
+        # A later epoch: the micro-batch of this attempt was stored as a whole before that later one began.
         self._stored = last + 1 if epoch == self._writer.epoch else (2**62 if epoch > self._writer.epoch else 0)
 
     def unwritten(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -111,22 +105,23 @@ class Appender:
         self._transact(connection, batch)
         self._rows += rows.num_rows
 
-    def settle(self, connection: Connection) -> bool:
-        """Takes the answer to `send`; False where another writer came in between, `insist` is for that."""
+    def settle(self) -> bool:
+        """Takes the answer to `send`; False where another writer appended first; then call `insist`."""
         sent = self._sent
         assert sent is not None
-        connection.reply(sent.replies - 1)
-        if not streams.read_transaction(connection.reply()):
+        assert sent.asked is not None
+        base = sent.asked.answer()
+        if isinstance(base, Refusal):
             return False
         self._sent = None
-        self._landed(sent.base, sent.first, sent.rows.num_rows)
+        self._landed(base, sent.first, sent.rows.num_rows)
         return True
 
     def insist(self, connection: Connection) -> None:
-        """Sends what is in flight again, as far as it has not landed, until it does.
+        """Sends the records in flight again, those that are not stored, until they are.
 
         Raises:
-            StorageUnavailable: it does not, or Redis has lost what it had acknowledged.
+            StorageUnavailable: they cannot be stored, or Redis has lost records that it had acknowledged.
         """
         sent = self._sent
         assert sent is not None
@@ -146,27 +141,27 @@ class Appender:
                 raise _Refused(f"Other writers to {self._name} kept this one out.")
 
     def _resend(self, connection: Connection, rows: pa.RecordBatch, by_redis: bool) -> int:
-        """How many rows have landed; `by_redis` lets Redis choose the ids."""
+        """Sends the first of the rows again; how many are stored. `by_redis` lets Redis choose the ids."""
         batch = self.chunk(rows)
         if by_redis:
-            return batch[4] if self._append(connection, batch) else 0
-        resent = _Sent(rows.slice(0, batch[4]), self._rows)
+            return batch.record_count if self._append(connection, batch) else 0
+        resent = _Sent(rows.slice(0, batch.record_count), self._rows)
         first, self._sent = self._sent, resent
         try:
             self._transact(connection, batch)
-            return batch[4] if self.settle(connection) else 0
+            return batch.record_count if self.settle() else 0
         finally:
-            self._sent = first  # should the connection go, all of it is looked at again
+            self._sent = first  # if the connection is lost, all of it is checked again
 
     def forget(self, connection: Connection) -> None:
         """Removes this task's state: it will not be run again."""
-        connection.call("HDEL", self._keys[1], self._writer.id)
+        connection.ask(producers.forget(self._keys.producers, self._writer.id))
 
     def _payload(self, batch: DecodedBatch, now: int) -> Payload:
         configs = self.topic.configs
         log_append_time = configs["message.timestamp.type"] == "LogAppendTime"
         if not log_append_time:
-            self.topic.check_timestamps(batch[2:4], now)
+            self.topic.check_timestamps((batch.base_timestamp, batch.max_timestamp), now)
         name = configs["compression.type"]
         codec = Codec.NONE if name in ("producer", "uncompressed") else Codec[name.upper()]
         payload = self.topic.layout.pack(batch, codec, now if log_append_time else None)
@@ -177,64 +172,67 @@ class Appender:
             )
         return payload
 
-    def _notes(self, batch: DecodedBatch, payload: Payload, now: int) -> list[bytes]:
-        """Commands that note what readers go by."""
+    def _raise_bounds(self, batch: DecodedBatch, payload: Payload, now: int) -> list[Command]:
+        """Commands that write the topic hash's bounds that this batch exceeds, which readers rely on."""
         topic = self.topic
-        noted = topic.notes(payload, batch[3], now)
-        if noted:
+        raised = topic.notes(payload, batch.max_timestamp, now)
+        if raised:
             self.topic = replace(
                 topic,
-                timestamp_lead=noted.get("timestampLead", topic.timestamp_lead),
-                largest_record=noted.get("largestRecord", topic.largest_record),
+                timestamp_lead=raised.get("timestampLead", topic.timestamp_lead),
+                largest_record=raised.get("largestRecord", topic.largest_record),
             )
-        return [pack("EVAL", NOTE, 1, self._topic_key, str(topic.id), name, value) for name, value in noted.items()]
+        return [scripts.note_topic(self._topic_key, topic.hash_id, name, value) for name, value in raised.items()]
 
     def _transact(self, connection: Connection, batch: DecodedBatch) -> None:
         sent, now = self._sent, now_ms()
         assert sent is not None
         payload = self._payload(batch, now)
-        notes = self._notes(batch, payload, now)
-        sent.base = max(self._floor(), self.topic.codec.to_offset(*self._last) + 1)
+        bounds = self._raise_bounds(batch, payload, now)
+        base = max(self._floor(), self.topic.numbering.to_offset(*self._last) + 1)
         producer = self._producer(payload, sent.first)
-        commands, replies = streams.encode_transaction(
-            self._keys, self.topic.codec, self._last, sent.base, payload, producer
-        )
-        connection.send(*notes, *commands)
-        sent.replies = len(notes) + replies
+        append = appends.chosen_here(self._keys, self.topic.numbering, self._last, base, payload, producer)
+        sent.asked = connection.begin(_store(bounds, append))
 
     def _append(self, connection: Connection, batch: DecodedBatch) -> bool:
-        codec, payload = self.topic.codec, self._payload(batch, now_ms())
+        numbering, payload = self.topic.numbering, self._payload(batch, now_ms())
         producer = self._producer(payload, self._rows)
-        connection.send(streams.encode_append(self._keys, codec, self._floor(), payload, producer))
-        base = streams.read_append(connection.reply(), codec)
+        append = appends.chosen_by_redis(self._keys, numbering, self._floor(), payload, producer)
+        base = connection.ask(appends.store(append))
         if isinstance(base, Refusal):
             return False
         self._landed(base, self._rows, payload.count)
         return True
 
     def _landed(self, base: int, first: int, count: int) -> None:
-        self._last = self.topic.codec.to_id(base + count - 1)
+        self._last = self.topic.numbering.to_id(base + count - 1)
         self._stored = first + count
-        self._head = f"{self._writer.epoch} {self._stored - 1}"
+        self._head = producers.head(self._writer.epoch, self._stored - 1)
 
     def _floor(self) -> int:
-        codec = self.topic.codec
-        return 0 if codec.dense else max(now_ms() << codec.bits, self.topic.first_offset)
+        numbering = self.topic.numbering
+        return 0 if numbering.dense else max(now_ms() << numbering.bits, self.topic.first_offset)
 
     def _producer(self, payload: Payload, first: int) -> Producer:
         last = first + payload.count - 1
-        return Producer(self._writer.id, self._head, f"{self._writer.epoch} {last}", f"{first}:{last}:", now_ms())
+        return producers.moved(self._writer.id, self._head, self._writer.epoch, first, last, now_ms())
+
+
+def _store(bounds: list[Command], append: Append) -> Question[int | Refusal]:
+    """As `appends.store`, with the bounds written first: a reader that finds the records finds them too."""
+    *_, reply = yield (*bounds, append.command)
+    return append.read(reply)
 
 
 class TaskAppender:
-    """All partitions that one task writes to, over one connection that comes back."""
+    """All partitions that one task writes to, over one connection, which is opened again when it is lost."""
 
     def __init__(self, server: Server, keys: Keyspace, writer: Writer) -> None:
         self._server, self._keys, self._writer = server, keys, writer
         self._session = f"spark-{uuid.uuid4().hex}".encode()
         self._connection = Connection(server)
-        self._appenders: dict[tuple[str, int], Appender] = {}
-        self._inflight: deque[Appender] = deque()
+        self._appenders: dict[TopicPartition, PartitionAppender] = {}
+        self._inflight: deque[PartitionAppender] = deque()
 
     @property
     def connection(self) -> Connection:
@@ -242,10 +240,10 @@ class TaskAppender:
         return self._connection
 
     def append(self, topic: Topic, index: int, rows: pa.RecordBatch) -> None:
-        """Appends rows (`records.arrow.SCHEMA`, offsets from 0 on) in their order, some of them still on their way.
+        """Appends rows (`records.arrow.SCHEMA`, offsets from 0 on) in order; some may be in flight on return.
 
         Raises:
-            StorageUnavailable: Redis is gone for longer than `Server.patience`, or refuses.
+            StorageUnavailable: Redis cannot be reached for longer than `Server.patience`, or refuses.
             RecordTooLarge, InvalidTimestamp: the topic does not take such a record.
         """
         appender = self._appenders.get((topic.name, index)) or self._appender(topic, index)
@@ -255,8 +253,8 @@ class TaskAppender:
             rows = appender.unwritten(rows)  # flush may have found more of them in Redis
             if rows.num_rows:
                 batch = appender.chunk(rows)
-                self._send(appender, rows.slice(0, batch[4]), batch)
-                rows = rows.slice(batch[4])
+                self._send(appender, rows.slice(0, batch.record_count), batch)
+                rows = rows.slice(batch.record_count)
 
     def flush(self) -> None:
         """Waits until everything is stored; raises as `append`."""
@@ -264,7 +262,7 @@ class TaskAppender:
             refused = []
             while self._inflight:
                 appender = self._inflight[0]
-                if not appender.settle(self._connection):
+                if not appender.settle():
                     refused.append(appender)
                 self._inflight.popleft()
             for appender in refused:
@@ -281,9 +279,9 @@ class TaskAppender:
     def close(self) -> None:
         self._connection.close()
 
-    def _appender(self, topic: Topic, index: int) -> Appender:
+    def _appender(self, topic: Topic, index: int) -> PartitionAppender:
         self.flush()
-        appender = Appender(topic, index, self._keys, self._writer, self._session)
+        appender = PartitionAppender(topic, index, self._keys, self._writer, self._session)
         try:
             appender.learn(self._connection)
         except StorageUnavailable:
@@ -292,7 +290,7 @@ class TaskAppender:
         self._appenders[topic.name, index] = appender
         return appender
 
-    def _send(self, appender: Appender, rows: pa.RecordBatch, batch: DecodedBatch) -> None:
+    def _send(self, appender: PartitionAppender, rows: pa.RecordBatch, batch: DecodedBatch) -> None:
         self._inflight.append(appender)
         try:
             appender.send(self._connection, rows, batch)
@@ -300,7 +298,7 @@ class TaskAppender:
             self._recover()
 
     def _recover(self) -> None:
-        """Connects anew and finds out what has landed of what was in flight; the rest is sent again."""
+        """Connects again, finds out which of the records in flight are stored, and sends the others again."""
         self._inflight.clear()
         patience = Patience(self._server)
         while True:

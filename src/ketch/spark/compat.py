@@ -1,9 +1,9 @@
-"""What PySpark 4.0 and 4.1 lack of the Data Source API, so that the rest is written for 4.2.
+"""The parts of PySpark 4.2's Data Source API that 4.0 and 4.1 lack, so that all other modules are written for 4.2.
 
-Their streaming readers are asked for the latest offset alone, without a start and a limit, so that a reader only knows
-where the stream is by what it said before. They know nothing of Trigger.AvailableNow: Spark runs one micro-batch, which
-is that of the last run where this had not finished it. 4.0 has no name for stream writers that take Arrow batches, and
-gives them to one that is a DataSourceArrowWriter as well.
+4.0 and 4.1 ask a streaming reader for the latest offset without a start and a limit: a reader knows the stream's
+position only from its own last answer. They do not pass Trigger.AvailableNow on: Spark runs one micro-batch, or repeats
+the one that the last run did not finish. 4.0 has no class of stream writers that take Arrow batches, but gives Arrow
+batches to a writer that is a DataSourceArrowWriter as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ except ImportError:
 
         @dataclass
         class ReadMaxRows(ReadLimit):
-            """So many records, about."""
+            """About `max_rows` records."""
 
             max_rows: int
 

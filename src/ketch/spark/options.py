@@ -16,12 +16,12 @@ from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, cast
 
 from ketch.errors import ConfigError
-from ketch.spark.server import Server
+from ketch.store.keys import TopicPartition
+from ketch.store.server import Server
 
 EARLIEST = -2
 LATEST = -1
 
-TopicPartition: TypeAlias = tuple[str, int]
 Offsets: TypeAlias = dict[TopicPartition, int]
 Tier = Literal["all", "hot", "archive"]
 
@@ -66,7 +66,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader was told. Sizes are records."""
+    """The options of a reader. Sizes are numbers of records."""
 
     server: Server
     keyspace: str
@@ -87,7 +87,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer was told."""
+    """The options of a writer."""
 
     server: Server
     keyspace: str

@@ -47,8 +47,8 @@ def _hashed(keys: npt.NDArray[np.uint8]) -> Hashes:
         word = (word ^ (word >> np.uint32(24))) * _M
         hashes = (hashes * _M) ^ word
     if length > whole:
-        for place in range(whole, length):
-            hashes ^= keys[:, place].astype(np.uint32) << np.uint32(8 * (place - whole))
+        for column in range(whole, length):
+            hashes ^= keys[:, column].astype(np.uint32) << np.uint32(8 * (column - whole))
         hashes *= _M
     hashes = (hashes ^ (hashes >> np.uint32(13))) * _M
     return hashes ^ (hashes >> np.uint32(15))

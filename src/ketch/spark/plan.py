@@ -1,4 +1,7 @@
-"""From options to ranges: which offsets a batch or a micro-batch reads, and how they are cut into tasks."""
+"""From options to ranges: which offsets a batch or a micro-batch reads, and how they are cut into tasks.
+
+It reads no records, and asks Redis only through `spark.topics`.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +10,42 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ketch.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from ketch.spark.connection import Connection
-from ketch.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions, TopicPartition
-from ketch.spark.reader import DataLoss, Span
-from ketch.spark.tier import Archive
-from ketch.spark.topics import Partition, boundary, first_at_or_after, look, with_archives
-from ketch.store.keys import Keyspace
+from ketch.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions
+from ketch.spark.reader import DataLoss, StreamRange
+from ketch.spark.tier import PartitionArchive
+from ketch.spark.topics import PartitionView, boundary, first_at_or_after, look, with_archives
+from ketch.store.blocking import Connection
+from ketch.store.keys import Keyspace, TopicPartition
 
 log = logging.getLogger(__name__)
 
-View = Mapping[TopicPartition, Partition]
+View = Mapping[TopicPartition, PartitionView]
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReadRange:
     """What one task reads: offsets of one partition."""
 
     topic: str
     index: int
-    span: Span
+    span: StreamRange
     log_append_time: bool
-    archive: Archive | None = None
+    archive: PartitionArchive | None = None
     hot: bool = True
 
 
-class Planner:
-    """Asks Redis what there is and decides what to read.
+class ReadPlanner:
+    """Decides what to read. A method that asks Redis takes the connection, because a planner outlives its connections.
 
     Args:
-        connection: given to each method that asks, for a planner outlives its connections.
+        options: what a read was asked for.
     """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._keys = Keyspace(options.keyspace)
 
-    # -- where things are
+    # -- bounds
 
     def view(self, connection: Connection) -> View:
         """Every partition that is read, now."""
@@ -82,7 +85,7 @@ class Planner:
         what = f"misses {_names(missing)}" if missing else f"names {_names(unknown)}, which is not read"
         raise OffsetOutOfRange(f"Option {position.option} has to name every partition that is read: it {what}.")
 
-    def _offset(self, connection: Connection, partition: Partition, position: Position, strict: bool) -> int:
+    def _offset(self, connection: Connection, partition: PartitionView, position: Position, strict: bool) -> int:
         key = partition.topic.name, partition.index
         timestamp = position.timestamp if position.timestamps is None else position.timestamps[key]
         if timestamp is not None:
@@ -98,7 +101,7 @@ class Planner:
             return partition.start if offset == EARLIEST else partition.end
         return self._within(partition, offset, position.option)
 
-    def _within(self, partition: Partition, offset: int, option: str) -> int:
+    def _within(self, partition: PartitionView, offset: int, option: str) -> int:
         if partition.start <= offset <= partition.end:
             return offset
         self.lost(
@@ -128,12 +131,12 @@ class Planner:
                 limited[key] = min(end[key], boundary(connection, view[key], start[key], min(share, records)))
         return limited
 
-    def ranges(self, connection: Connection, view: View, start: Offsets, end: Offsets, again: bool) -> list[Range]:
+    def ranges(self, connection: Connection, view: View, start: Offsets, end: Offsets, again: bool) -> list[ReadRange]:
         """What lies between two sets of offsets as tasks.
 
         Args:
             again: whether the same offsets must always give the same tasks: a sink may know a replayed micro-batch by
-                them. What else is in the log by then must have no say.
+                them. Records appended since then must make no difference.
         """
         found = [
             (view[key], max(start[key], view[key].start_of_records), end[key]) for key in sorted(end) if key in view
@@ -144,8 +147,8 @@ class Planner:
         for (partition, low, high), size, pieces in zip(found, sizes, self._pieces(sizes), strict=True):
             known = size if partition.countable and not again and low >= partition.first else None
             cut = _even(connection, partition, (low, high), known, pieces)
-            # Where a record lies may have changed by then, and only dense offsets count records without a look at them.
-            moves = again and partition.archive is not None and not partition.topic.codec.dense
+            # A record may have moved to the archive by then, and only dense offsets count records without reading them.
+            moves = again and partition.archive is not None and not partition.topic.numbering.dense
             most = None if moves else self._options.max_records_per_partition
             limited = _limited(connection, partition, cut, most)
             ranges += [_range(partition, edges) for edges in limited]
@@ -158,7 +161,7 @@ class Planner:
 
 
 def _even(
-    connection: Connection, partition: Partition, edges: tuple[int, int], size: int | None, pieces: int
+    connection: Connection, partition: PartitionView, edges: tuple[int, int], size: int | None, pieces: int
 ) -> Iterator[tuple[int, int]]:
     """A range in pieces of about as many records each; of as many offsets, where its size is not known."""
     low, high = edges
@@ -176,7 +179,7 @@ def _even(
 
 
 def _limited(
-    connection: Connection, partition: Partition, pieces: Iterable[tuple[int, int]], most: int | None
+    connection: Connection, partition: PartitionView, pieces: Iterable[tuple[int, int]], most: int | None
 ) -> Iterator[tuple[int, int]]:
     """The pieces, those cut further that have more than `most` records."""
     for begin, high in pieces:
@@ -190,11 +193,11 @@ def _limited(
         yield low, high
 
 
-def _range(partition: Partition, edges: tuple[int, int]) -> Range:
+def _range(partition: PartitionView, edges: tuple[int, int]) -> ReadRange:
     topic = partition.topic
     log_append_time = topic.configs["message.timestamp.type"] == "LogAppendTime"
     span = partition.span(*edges)
-    return Range(topic.name, partition.index, span, log_append_time, partition.archive, partition.hot)
+    return ReadRange(topic.name, partition.index, span, log_append_time, partition.archive, partition.hot)
 
 
 def _names(keys: Iterable[TopicPartition]) -> str:

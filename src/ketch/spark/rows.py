@@ -8,9 +8,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ketch.spark.connection import Server
-from ketch.spark.plan import Range
+from ketch.spark.plan import ReadRange
 from ketch.spark.tier import read_records
+from ketch.store.blocking import Server
 
 _MICROS_MAX = 2**63 // 1000 - 1  # ms that fit into a timestamp of Spark
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -29,14 +29,14 @@ _SCHEMA = pa.schema(
 _SCHEMA_HEADERS = _SCHEMA.append(pa.field("headers", pa.list_(_HEADER)))
 
 
-def read(server: Server, what: Range, fail_on_loss: bool, headers: bool) -> Iterator[pa.RecordBatch]:
+def read(server: Server, what: ReadRange, fail_on_loss: bool, headers: bool) -> Iterator[pa.RecordBatch]:
     """The rows of a range; raises as `tier.read_records`."""
     for rows in read_records(server, what.span, what.archive, what.hot, fail_on_loss):
         if rows.num_rows:
             yield _columns(rows, what, headers)
 
 
-def _columns(rows: pa.RecordBatch, what: Range, headers: bool) -> pa.RecordBatch:
+def _columns(rows: pa.RecordBatch, what: ReadRange, headers: bool) -> pa.RecordBatch:
     topic, partition, kind = _constants(what.topic, what.index, int(what.log_append_time), rows.num_rows)
     columns = [
         rows.column("key"),

@@ -1,7 +1,6 @@
-"""The sink: what Spark calls when it writes.
+"""The sink: the classes that Spark calls when it writes. `spark.task` does the work of a task.
 
-Every micro-batch starts Python processes that load this module, some only to learn what a writer is: what they do not
-need is imported where it is used.
+Every micro-batch starts Python processes that only import this module, so it imports heavy modules where they are used.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ def check(options: WriteOptions, schema: StructType) -> None:
 
 def check_topic(options: WriteOptions) -> None:
     """Raises UnknownTopicOrPartition where the option `topic` names none."""
-    from ketch.spark.connection import connected
     from ketch.spark.task import find_topic
+    from ketch.store.blocking import connected
 
     if options.topic is not None:
         with connected(options.server) as connection:
@@ -72,10 +71,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         from ketch.spark.appender import Writer
-        from ketch.spark.task import Task
+        from ketch.spark.task import SinkTask
 
         writer = Writer(f"spark-{uuid.uuid4().hex}", 0)
-        return Written(Task(self._options, writer, random.randrange(1 << 30)).write(iterator, forget=True))
+        return Written(SinkTask(self._options, writer, random.randrange(1 << 30)).write(iterator, forget=True))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -86,7 +85,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         from ketch.spark.appender import Writer
-        from ketch.spark.task import Task
+        from ketch.spark.task import SinkTask
 
         task = TaskContext.get()
         assert task is not None
@@ -96,8 +95,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "This Spark does not tell a task its query and micro-batch: ketch cannot write exactly once."
             )
         writer = Writer(f"spark-{query}-{task.partitionId()}", int(batch))
-        # Rows without a key must go where they went the last time.
-        return Written(Task(self._options, writer, task.partitionId() + int(batch)).write(iterator, forget=False))
+        # A task that is run again must send rows without a key to the same partition.
+        return Written(SinkTask(self._options, writer, task.partitionId() + int(batch)).write(iterator, forget=False))
 
 
 def _listed(names: dict[str, DataType]) -> str:

@@ -1,7 +1,8 @@
-"""The data source `ketch`: what Spark calls, on the driver and in its tasks.
+"""The data source `ketch`: the classes that Spark calls, on the driver and in its tasks.
 
-Every micro-batch starts Python processes that load this module, some only to learn what a reader is: what they do not
-need is imported where it is used.
+It owns the offsets of a stream and decides when a micro-batch begins. `spark.plan` decides what is read, `spark.rows`
+reads it. Every micro-batch starts Python processes that only import this module, so it imports heavy modules where they
+are used.
 """
 
 from __future__ import annotations
@@ -26,22 +27,15 @@ from pyspark.sql.types import StructType
 
 from ketch.errors import ConfigError
 from ketch.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from ketch.spark.options import (
-    LATEST,
-    Offsets,
-    ReadOptions,
-    TopicPartition,
-    include_headers,
-    read_options,
-    write_options,
-)
+from ketch.spark.options import LATEST, Offsets, ReadOptions, include_headers, read_options, write_options
+from ketch.store.keys import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ketch.spark.connection import Connection
-    from ketch.spark.plan import Planner, Range, View
-    from ketch.spark.topics import Partition
+    from ketch.spark.plan import ReadPlanner, ReadRange, View
+    from ketch.spark.topics import PartitionView
+    from ketch.store.blocking import Connection
     from ketch.store.streams import StreamInfo
 
 T = TypeVar("T")
@@ -89,27 +83,27 @@ class KetchDataSource(DataSource):
 
 
 @dataclass
-class Task(InputPartition):
+class SourceTask(InputPartition):
     """What one task reads."""
 
-    range: Range
+    range: ReadRange
 
 
 class _Reader:
-    """What both readers share."""
+    """The part that batch and streaming readers share."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._reached = False
 
     @cached_property
-    def _planner(self) -> Planner:
-        from ketch.spark.plan import Planner
+    def _planner(self) -> ReadPlanner:
+        from ketch.spark.plan import ReadPlanner
 
-        return Planner(self._options)
+        return ReadPlanner(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Task):  # Spark makes a task of its own where there is none
+        if not isinstance(partition, SourceTask):  # Spark makes an empty task where there is none
             return iter(())
         from ketch.spark import rows
 
@@ -117,8 +111,8 @@ class _Reader:
         return rows.read(options.server, partition.range, options.fail_on_data_loss, options.include_headers)
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
-        """An answer of Redis; it may be away for a while, but an address that never answered is soon given up."""
-        from ketch.spark.connection import ask
+        """An answer of Redis. It waits for a Redis that answered before, and gives up soon on one that never did."""
+        from ketch.store.blocking import ask
 
         answer = ask(self._options.server, question, None if self._reached else _FIRST_S)
         self._reached = True
@@ -129,9 +123,9 @@ class BatchReader(_Reader, DataSourceReader):
     """One read from the start to the end that the options say; planned once per DataFrame."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Task(range_) for range_ in self._ask(self._plan)]
+        return [SourceTask(range_) for range_ in self._ask(self._plan)]
 
-    def _plan(self, connection: Connection) -> list[Range]:
+    def _plan(self, connection: Connection) -> list[ReadRange]:
         view = self._planner.view(connection)
         self._planner.check_topics(view)
         start, end = self._planner.start(connection, view), self._planner.end(connection, view)
@@ -144,8 +138,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
         self._target: Offsets | None = None  # of Trigger.AvailableNow
-        self._seen: View = {}  # as the last end was decided
-        self._marks: dict[tuple[TopicPartition, int], StreamInfo] = {}  # an end -> the stream as that was its end
+        self._seen: View = {}  # the partitions when the last end was decided
+        self._marks: dict[
+            tuple[TopicPartition, int], StreamInfo
+        ] = {}  # (partition, end) -> the stream's state when that was its end
         self._held_since: float | None = None  # minOffsetsPerTrigger: when records began to wait
         self._at: Offsets | None = None  # where the stream is, as far as this reader took it
         self._first: Offsets | None = None  # where it begins, if this run is its first
@@ -208,7 +204,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._marks = known | {(key, partition.end): partition.info for key, partition in view.items()}
 
     def _waits(self, view: View, start: Offsets, end: Offsets) -> bool:
-        """Fewer than minOffsetsPerTrigger are there, and not for long."""
+        """Whether fewer than minOffsetsPerTrigger records wait, and not yet for maxTriggerDelay."""
         least = self._options.min_per_trigger
         waiting = sum(view[key].about(start[key], end[key]) for key in end)
         if not least or self._target is not None or waiting == 0 or waiting >= least:
@@ -222,9 +218,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = self._ask(lambda connection: self._plan(connection, _decode(start), _decode(end)))
-        return [Task(range_) for range_ in ranges]
+        return [SourceTask(range_) for range_ in ranges]
 
-    def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[Range]:
+    def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[ReadRange]:
         view = self._planner.view(connection)
         start = {key: start.get(key, view[key].start if key in view else 0) for key in end | start}
         if start == self._first:
@@ -253,15 +249,17 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             partition, begin, name = view[key], start[key], f"{key[0]}-{key[1]}"
             if offset < begin or partition.end < offset:
                 actual = min(offset, partition.end)
-                self._planner.lost(f"{name} ends at offset {actual}, below {max(begin, offset)}: it was made anew")
+                self._planner.lost(
+                    f"{name} ends at offset {actual}, below {max(begin, offset)}: it was deleted and created again"
+                )
             elif begin < min(offset, partition.start) and not self._only_read_ones_gone(key, begin, partition):
                 self._planner.lost(f"Records of {name} from offset {begin} to {partition.start} were deleted")
 
-    def _only_read_ones_gone(self, key: TopicPartition, begin: int, partition: Partition) -> bool:
-        """With time ids the next record lies far behind the last one: what is between them was never there.
+    def _only_read_ones_gone(self, key: TopicPartition, begin: int, partition: PartitionView) -> bool:
+        """Whether only records that the stream has read were removed, although the log now starts after its offset.
 
-        So the start of a log may pass what a stream has read, and nothing is lost: if no more was removed since than
-        there was when the stream's offset was the log's end.
+        With time ids the next record lies far after the last one, and no record was ever between them. So nothing is
+        lost if no more entries were removed since than the log had when the stream's offset was its end.
         """
         then, now = self._marks.get((key, begin)), partition.info
         if then is None or then.removed is None or now.removed is None:

@@ -1,4 +1,7 @@
-"""What a task of the sink does: rows as Spark's Kafka sink takes them, to records, to topic partitions."""
+"""The work of one task of the sink: turns rows (columns as of Spark's Kafka sink) into records and appends them.
+
+It chooses topic and partition of each row. `spark.appender` writes to Redis.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from ketch.clock import now_ms
 from ketch.errors import InvalidRecord, UnknownTopicOrPartition
 from ketch.records.arrow import SCHEMA
 from ketch.spark.appender import TaskAppender, Writer
-from ketch.spark.connection import Connection
 from ketch.spark.options import WriteOptions
 from ketch.spark.partitioner import partitions
 from ketch.spark.topics import named
+from ketch.store.blocking import Connection
 from ketch.store.keys import Keyspace
 from ketch.store.topics import Topic
 
@@ -23,7 +26,7 @@ _BYTES = pa.binary()
 _HEADERS = pa.list_(pa.struct([pa.field("key", _BYTES), pa.field("value", _BYTES)]))
 
 
-class Task:
+class SinkTask:
     """Writes the rows of one task; `write` returns how many it was given.
 
     Args:
@@ -105,8 +108,8 @@ def find_topic(connection: Connection, options: WriteOptions, name: str) -> Topi
     """The topic; UnknownTopicOrPartition where there is none."""
     found = named(connection, Keyspace(options.keyspace), [name])
     if not found:
-        place = f"keyspace {options.keyspace} of {options.server.address().describe()}"
-        raise UnknownTopicOrPartition(f"Unknown topic {name} in {place}: create it first (ketch topics create).")
+        where = f"keyspace {options.keyspace} of {options.server.address().describe()}"
+        raise UnknownTopicOrPartition(f"Unknown topic {name} in {where}: create it first (ketch topics create).")
     return found[0]
 
 
@@ -132,7 +135,7 @@ def _millis(batch: pa.RecordBatch) -> pa.Array:
     micros = _column(batch, "timestamp", pa.int64())
     if micros is None:
         return pa.repeat(now, batch.num_rows)
-    # Arrow divides towards zero, time runs on: -1 us lies in the ms before 0.
+    # Arrow divides towards zero, but -1 us lies in the ms before 0.
     before = pc.less(pc.subtract(micros, pc.multiply(pc.divide(micros, 1000), 1000)), 0).cast(pa.int64())
     return pc.subtract(pc.divide(micros, 1000), before).fill_null(now)
 

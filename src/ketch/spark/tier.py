@@ -1,13 +1,13 @@
-"""The archive as the source sees it: what is announced of it, and reads of what Redis no longer holds.
+"""Reads ranges from the archive and from Redis.
 
-A range that begins below the first entry in Redis is read from the archive up to there. Entries that are trimmed while
-a task reads them are in the archive by then, so the task goes on there and comes back.
+A range that begins below the first entry in Redis is read from the archive up to that entry. If entries are trimmed
+while a task reads them, they are in the archive by then: the task reads them there and then goes on in Redis.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from ketch.errors import KetchError
 from ketch.records import DecodedBatch
 from ketch.records.arrow import to_arrow
-from ketch.spark.connection import Connection, Server, connected
-from ketch.spark.reader import DataLoss, Span, read_batches
-from ketch.store import streams
-from ketch.store.keys import Keyspace
-from ketch.store.pipe import parse
+from ketch.spark.reader import DataLoss, StreamRange, read_batches
+from ketch.store import archives, ranges
+from ketch.store.archives import Announcement
+from ketch.store.blocking import Connection, Server, connected
+from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.topics import Topic
 
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ class ArchiveUnavailable(KetchError):
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class PartitionArchive:
     """One partition's part of an archive table, as it was announced: offsets `start` to below `through`.
 
-    Whatever an executor needs to read it, and to ask again where a compaction has replaced its files.
+    It has all that an executor needs to read it, and to look it up again after a compaction has replaced its files.
     """
 
-    key: bytes  # of the announcement
+    keyspace: str
+    topic: str
     topic_id: str
     index: int
     properties: tuple[tuple[str, str], ...]  # of pyiceberg's FileIO
@@ -51,10 +52,10 @@ class Archive:
     start: int
     through: int
 
-    def again(self, connection: Connection) -> Archive | None:
+    def again(self, connection: Connection) -> PartitionArchive | None:
         """What is announced of it now."""
-        fields = _fields(connection.call("HGETALL", self.key))
-        return _archives(self.key, self.topic_id, self.properties, fields).get(self.index)
+        announced = connection.ask(archives.read(Keyspace(self.keyspace), self.topic, self.topic_id))
+        return _part(self.keyspace, self.topic, self.topic_id, self.index, self.properties, announced)
 
     def cold(self) -> Cold:
         """Its table, to be read from.
@@ -72,50 +73,48 @@ class Archive:
 
 def announced(
     connection: Connection, keys: Keyspace, topics: Iterable[Topic], catalog: str
-) -> dict[tuple[str, int], Archive]:
+) -> dict[TopicPartition, PartitionArchive]:
     """Each partition's archive, where it has one.
 
     Args:
         catalog: its name in pyiceberg's configuration.
     """
     topics = list(topics)
-    replies = connection.calls([("HGETALL", keys.archive(topic.name)) for topic in topics]) if topics else []
-    found: dict[tuple[str, int], Archive] = {}
+    found: dict[TopicPartition, PartitionArchive] = {}
     properties: tuple[tuple[str, str], ...] | None = None
-    for topic, reply in zip(topics, replies, strict=True):
-        if not reply:
+    read = connection.ask(archives.read_all(keys, [(topic.name, str(topic.id)) for topic in topics]))
+    for topic, announcement in zip(topics, read, strict=True):
+        if announcement is None:
             continue
         properties = _properties(catalog) if properties is None else properties
-        archives = _archives(keys.archive(topic.name), str(topic.id), properties, _fields(reply))
-        found |= {(topic.name, index): archive for index, archive in archives.items()}
+        for index in announcement.partitions:
+            archive = _part(keys.name, topic.name, str(topic.id), index, properties, announcement)
+            if archive is not None:
+                found[topic.name, index] = archive
     return found
 
 
-def _fields(reply: list[bytes]) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
-
-
-def _archives(
-    key: bytes, topic_id: str, properties: tuple[tuple[str, str], ...], fields: Mapping[str, str]
-) -> dict[int, Archive]:
-    if "metadata" not in fields or fields.get("topic-id", topic_id) != topic_id:
-        return {}  # of a topic of that name before
-    archives = {}
-    for name, through in fields.items():
-        if name.startswith("through:"):
-            index = name.removeprefix("through:")
-            start = max(int(fields.get(f"start:{index}", 0)), int(fields.get(f"deleted:{index}", 0)))
-            archives[int(index)] = Archive(
-                key, topic_id, int(index), properties, fields["metadata"], fields.get("manifests"), start, int(through)
-            )
-    return {index: archive for index, archive in archives.items() if archive.start < archive.through}
+def _part(
+    keyspace: str,
+    topic: str,
+    topic_id: str,
+    index: int,
+    properties: tuple[tuple[str, str], ...],
+    announcement: Announcement | None,
+) -> PartitionArchive | None:
+    """One partition's part of what is announced; None where the archive holds nothing of it."""
+    held = announcement.partitions.get(index) if announcement is not None else None
+    if announcement is None or held is None or held.start >= held.through:
+        return None
+    where = announcement.metadata, announcement.manifests
+    return PartitionArchive(keyspace, topic, topic_id, index, properties, *where, held.start, held.through)
 
 
 def _properties(catalog: str) -> tuple[tuple[str, str], ...]:
     try:
         from ketch.lake.parquet import io_properties
     except ImportError:
-        return ()  # said when it is read from
+        return ()  # `PartitionArchive.cold` raises the error
     return tuple(sorted(io_properties(catalog).items()))
 
 
@@ -130,7 +129,7 @@ def _cold(metadata: str, properties: tuple[tuple[str, str], ...], manifests: str
 
 
 def read_records(
-    server: Server, span: Span, archive: Archive | None, hot: bool, fail_on_loss: bool
+    server: Server, span: StreamRange, archive: PartitionArchive | None, hot: bool, fail_on_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range (`records.arrow.SCHEMA`) from the archive and from Redis, in their order.
 
@@ -140,7 +139,7 @@ def read_records(
     Raises as `reader.read_batches`, and ArchiveUnavailable.
     """
     if archive is not None:
-        first = span.layout.start(span.info, span.codec) if hot else None
+        first = span.stream.layout.start(span.info, span.stream.numbering) if hot else None
         seam = min(span.end, archive.through if first is None else first)
         if span.start < seam:
             yield from _archived(server, archive, span.start, seam)
@@ -164,28 +163,27 @@ def read_records(
 def within(batches: list[DecodedBatch], start: int, end: int) -> pa.RecordBatch:
     """The records of batches with offsets from `start` to below `end`."""
     rows = to_arrow(batches)
-    if batches[0][0] >= start and batches[-1][0] + batches[-1][1] < end:
+    if batches[0].base_offset >= start and batches[-1].last_offset < end:
         return rows
     offsets = rows.column("offset")
     return rows.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
 
 
-def _newer(server: Server, archive: Archive, loss: DataLoss) -> Archive | None:
+def _newer(server: Server, archive: PartitionArchive, loss: DataLoss) -> PartitionArchive | None:
     """The archive, if it holds by now what was trimmed."""
     with connected(server) as connection:
         newer = archive.again(connection)
     return newer if newer is not None and newer.start <= loss.offset and loss.first <= newer.through else None
 
 
-def _from(server: Server, span: Span, offset: int) -> Span:
+def _from(server: Server, span: StreamRange, offset: int) -> StreamRange:
     """The rest of a range, as it is now."""
     with connected(server) as connection:
-        connection.send(span.layout.info_command(span.stream))
-        info = streams.parse_info(parse(connection.reply()))
+        info = connection.ask(ranges.info(span.stream))
     return replace(span, start=offset, info=info)
 
 
-def _archived(server: Server, archive: Archive, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _archived(server: Server, archive: PartitionArchive, start: int, end: int) -> Iterator[pa.RecordBatch]:
     """Archived records, from the newest table should a compaction have replaced this one's files."""
     offset = start
     try:

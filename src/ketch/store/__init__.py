@@ -1,1 +1,1 @@
-"""Redis: key names, connections, streams, scripts and the topic catalog. The one seam the layouts lie behind."""
+"""Redis: questions without I/O and their drivers, key names, Lua scripts, and the seam behind which the layouts lie."""

@@ -33,8 +33,8 @@ from ketch.records import (
 from ketch.records.columns import restamped
 from ketch.store import scripts
 from ketch.store.layout import Chunk, Layout, Payload
-from ketch.store.offsets import OffsetCodec
-from ketch.store.pipe import checked, pack, parse
+from ketch.store.offsets import OffsetNumbering
+from ketch.store.resp import checked, pack, parse
 from ketch.store.streams import StreamInfo
 
 log = logging.getLogger(__name__)
@@ -70,8 +70,8 @@ class WholeBatch:
     def largest(self) -> int:
         return len(self.data)
 
-    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
-        return pack("XADD", stream, codec.format_id(*codec.to_id(base + self.count - 1)), _FIELD, self.data)
+    def appends(self, stream: bytes, numbering: OffsetNumbering, base: int) -> bytes:
+        return pack("XADD", stream, numbering.format_id(*numbering.to_id(base + self.count - 1)), _FIELD, self.data)
 
     def chunk(self, base: int) -> Chunk:
         return BatchChunk([_Stored(base, peek_header(self.data), self.data)])
@@ -105,9 +105,9 @@ class _Stored:
     def decoded(self) -> DecodedBatch:
         header, records = self.header, bytes(self.records())
         check_records(records, header.count)
-        batch = (
+        batch = DecodedBatch(
             self.base, header.last_offset_delta, header.base_timestamp, header.max_timestamp, header.count, records
-        )  # fmt: skip
+        )
         return batch if self.append_time is None else restamped(batch, self.append_time)
 
 
@@ -121,7 +121,7 @@ class BatchChunk(Chunk):
             self.end = batches[-1].base + batches[-1].header.count
             self.records = sum(batch.header.count for batch in batches)
             self.entries = len(batches)
-            self.size = sum(batch.header.length for batch in batches)
+            self.size = self.wire_size = sum(batch.header.length for batch in batches)
             self.max_timestamp = max(batch.header.max_timestamp for batch in batches)
 
     def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
@@ -148,27 +148,29 @@ class BatchLayout(Layout):
 
     def info_command(self, stream: bytes) -> bytes:
         """XINFO STREAM answers with the first and last entry, which are large here: only their heads come."""
-        return pack("EVAL", scripts.INFO, 1, stream, _FIELD, HEADER_SIZE)
+        return scripts.info(stream, _FIELD, HEADER_SIZE).pieces[0]
 
-    def start(self, info: StreamInfo, codec: OffsetCodec) -> int | None:
+    def start(self, info: StreamInfo, numbering: OffsetNumbering) -> int | None:
         if info.first is None:
             return None
-        last = codec.to_offset(*info.first)
+        last = numbering.to_offset(*info.first)
         delta = int.from_bytes(info.first_batch[_LAST_DELTA], signed=True)
-        # What is no batch (somebody's own entry) is one record.
+        # An entry that another client wrote holds no batch: it is one record.
         return last - delta if len(info.first_batch) >= HEADER_SIZE and 0 <= delta <= last else last
 
-    def _last(self, codec: OffsetCodec, end: int | None) -> bytes:
+    def _last(self, numbering: OffsetNumbering, end: int | None) -> bytes:
         return b"+"  # the batch with the record before `end` may end anywhere
 
-    def read(self, reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, log_append_time: bool) -> Chunk:
+    def read(
+        self, reply: bytes | memoryview, numbering: OffsetNumbering, max_bytes: int, log_append_time: bool
+    ) -> Chunk:
         if reply[:1] != b"*":
             checked(parse(bytes(reply)))
         view, batches, left = memoryview(reply), list[_Stored](), max_bytes
         try:
-            for offset, start, end, value, value_end in find_batches(reply, codec.bits, codec.dense):
+            for offset, start, end, value, value_end in find_batches(reply, numbering.bits, numbering.dense):
                 batch = _stored(offset, view[value:value_end])
-                batch = batch or _foreign(offset, view[start:end], codec, log_append_time)
+                batch = batch or _foreign(offset, view[start:end], numbering, log_append_time)
                 left -= batch.header.length
                 if batches and left < 0:
                     if 2 * start < len(reply):  # else few small ones would keep the memory of many large ones
@@ -195,11 +197,10 @@ class BatchLayout(Layout):
         return WholeBatch(data, header.count, append_time)
 
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
-        _, last_delta, base_timestamp, max_timestamp, count, records = batch
-        latest = max_timestamp if append_time is None else append_time
-        kind = int(append_time is not None)
-        data = assemble(0, last_delta, base_timestamp, latest, count, records, codec, timestamp_type=kind)
-        return WholeBatch(data, count, append_time)
+        latest = batch.max_timestamp if append_time is None else append_time
+        stored = batch._replace(base_offset=0, max_timestamp=latest)
+        data = assemble(*stored, codec, timestamp_type=int(append_time is not None))
+        return WholeBatch(data, batch.record_count, append_time)
 
 
 def _stored(offset: int, data: memoryview) -> _Stored | None:
@@ -212,8 +213,8 @@ def _stored(offset: int, data: memoryview) -> _Stored | None:
     return _Stored(base, header, data) if base >= 0 else None
 
 
-def _foreign(offset: int, entry: memoryview, codec: OffsetCodec, log_append_time: bool) -> _Stored:
+def _foreign(offset: int, entry: memoryview, numbering: OffsetNumbering, log_append_time: bool) -> _Stored:
     """An entry that another Redis client has added is one record, as in the record layout."""
-    (batch,) = decode_entries(b"*1\r\n" + entry, codec.bits, codec.dense, 0, False)
+    (batch,) = decode_entries(b"*1\r\n" + entry, numbering.bits, numbering.dense, 0, False)
     data = assemble(offset, *batch[1:], 0, timestamp_type=int(log_append_time))
     return _Stored(offset, peek_header(data), data)

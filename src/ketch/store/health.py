@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import hiredis
 
 from ketch.errors import KetchError, RedisError, StorageUnavailable
 from ketch.records import KERNEL
-from ketch.store.pipe import Pipe, open_pipe, pack, parse
+from ketch.store.pipe import open_pipe
+from ketch.store.question import Question, call, command
+from ketch.store.resp import parse
 from ketch.store.url import RedisAddress
 
 Verdict = Literal["ok", "warn", "fail"]
@@ -20,11 +22,14 @@ Verdict = Literal["ok", "warn", "fail"]
 MIN_REDIS = (6, 2)
 MIN_VALKEY = (7, 2)
 MAX_CLOCK_SECONDS = 1.0
+_SYNCED_BY_KETCH = "no: Ketch syncs it as its own fsync setting says"
+# flushAppendOnlyFile in Redis's aof.c: the write to the file waits for the sync before, the answers do not.
+_POSTPONED = "a kill of Redis while its disk is slow loses up to 2 s of acknowledged records, but not with always"
 
 COMMANDS = (
     *("XADD", "XRANGE", "XREVRANGE", "XLEN", "XINFO", "XTRIM", "XSETID"),
     *("XGROUP", "XREADGROUP", "XACK", "XPENDING"),
-    *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY"),
+    *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY", "INFO"),
     *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HDEL", "HSCAN"),
     *("SADD", "SREM", "SMEMBERS", "SISMEMBER"),
     *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK"),
@@ -57,18 +62,22 @@ class Facts:
     cluster: Mapping[str, str] | None
 
 
-async def examine(address: RedisAddress, timeout: float) -> list[Check]:
+async def examine(address: RedisAddress, timeout: float, embedded: bool = False) -> list[Check]:
     """All checks, worst cases included: never raises for what it finds.
 
-    `timeout`, in seconds, is for connecting, and again for all questions.
+    `timeout`, in seconds, is for connecting, and again for all questions. An `embedded` Valkey's file is synced by
+    `ketch.embedded`, unless appendfsync is always.
     """
     try:
         facts = await _look(address, timeout)
     except (StorageUnavailable, RedisError, TimeoutError) as error:
         reason = str(error).removeprefix(f"Redis at {address.describe()}: ").rstrip(".") or f"silent for {timeout:g} s"
-        advice = "start Redis, or check the address, user and password and the network in between"
+        # A Redis that asks for a password runs and was reached: the reason alone says what to do.
+        advice = "" if "password" in reason else "start Redis, or check the address and the network in between"
         return [Check("Redis", "fail", f"{address.describe()} cannot be used ({reason})", advice), _kernel()]
     reached = Check("Redis", "ok", f"{address.describe()} answers")
+    if embedded and facts.appendfsync == "no":
+        facts = replace(facts, appendfsync=_SYNCED_BY_KETCH)
     return [reached, *(check(facts) for check in _CHECKS), _kernel()]
 
 
@@ -84,23 +93,23 @@ async def _look(address: RedisAddress, timeout: float) -> Facts:
     pipe = await open_pipe(address, timeout, on_lost=lambda: None)
     try:
         async with asyncio.timeout(timeout):
-            return await _ask(pipe)
+            return await pipe.ask(_facts())
     finally:
         pipe.close()
 
 
-async def _ask(pipe: Pipe) -> Facts:
-    info = parse_info(await pipe.call("INFO"))
+def _facts() -> Question[Facts]:
+    info = parse_info((yield from call(None, "INFO")))
     before = time.time()
-    seconds, microseconds = await pipe.call("TIME")
+    seconds, microseconds = yield from call(None, "TIME")
     ours = (before + time.time()) / 2
     return Facts(
         info=info,
-        save=await _config(pipe, "save"),
-        appendfsync=await _config(pipe, "appendfsync"),
+        save=(yield from _config("save")),
+        appendfsync=(yield from _config("appendfsync")),
         clock_ahead=int(seconds) + int(microseconds) / 1e6 - ours,
-        missing=await _missing(pipe),
-        cluster=await _cluster_info(pipe) if info.get("cluster_enabled") == "1" else None,
+        missing=(yield from _missing()),
+        cluster=(yield from _cluster_info()) if info.get("cluster_enabled") == "1" else None,
     )
 
 
@@ -110,24 +119,30 @@ def parse_info(text: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
-async def _config(pipe: Pipe, name: str) -> str | None:
+def _config(name: str) -> Question[str | None]:
     """A setting, or None where CONFIG is forbidden, as managed servers do."""
-    reply = parse(await pipe.send(pack("CONFIG", "GET", name)))
+    reply = yield from _reply("CONFIG", "GET", name)
     if isinstance(reply, hiredis.ReplyError) or len(reply) != 2:
         return None
     return str(reply[1].decode(errors="replace"))
 
 
-async def _missing(pipe: Pipe) -> tuple[str, ...]:
-    reply = parse(await pipe.send(pack("COMMAND", "INFO", *COMMANDS)))
+def _missing() -> Question[tuple[str, ...]]:
+    reply = yield from _reply("COMMAND", "INFO", *COMMANDS)
     if isinstance(reply, hiredis.ReplyError) or len(reply) != len(COMMANDS):
         return ()  # no answer to go by
     return tuple(name for name, command in zip(COMMANDS, reply, strict=True) if command is None)
 
 
-async def _cluster_info(pipe: Pipe) -> dict[str, str]:
-    reply: Any = parse(await pipe.send(pack("CLUSTER", "INFO")))
+def _cluster_info() -> Question[dict[str, str]]:
+    reply = yield from _reply("CLUSTER", "INFO")
     return {} if isinstance(reply, hiredis.ReplyError) else parse_info(reply)
+
+
+def _reply(*words: str) -> Question[Any]:
+    """A reply as Python objects, an error too."""
+    (reply,) = yield (command(None, *words),)
+    return parse(reply)
 
 
 # -- the checks
@@ -166,7 +181,8 @@ def _persistence(facts: Facts) -> Check:
     advice = "set appendonly yes, or a crash of Redis loses acknowledged records"
     if facts.info.get("aof_enabled") == "1":
         synced = f", appendfsync {facts.appendfsync}" if facts.appendfsync else ""
-        return Check("persistence", "ok", f"append-only file{synced}")
+        advice = _POSTPONED if facts.appendfsync == "everysec" else ""
+        return Check("persistence", "ok", f"append-only file{synced}", advice)
     if facts.save:
         return Check("persistence", "warn", f"snapshots only (save {facts.save})", advice)
     if facts.save is None:

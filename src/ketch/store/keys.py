@@ -1,6 +1,9 @@
-"""Every key Ketch keeps in Redis. The names are a contract with whoever looks with redis-cli (docs/redis-layout.md)."""
+"""Every key Ketch keeps in Redis. The names are a contract with users of redis-cli (docs/redis-layout.md)."""
 
 from __future__ import annotations
+
+TopicPartition = tuple[str, int]
+"""A topic's name and the number of one of its partitions, as Kafka's clients call it."""
 
 
 class Keyspace:
@@ -38,6 +41,14 @@ class Keyspace:
         """String: the committed offset of one group on one stream."""
         return self.name.encode() + b":commit:" + stream + b":" + group.encode()
 
+    def commit_term(self, commit: bytes) -> bytes:
+        """String: the term in which this commit key was written, in its slot (see `store.terms`)."""
+        # A group's name may bring a hash tag of its own, which then decides the slot of both keys.
+        # One slot cannot be had for a name with a `}` and no tag; on a cluster such a group cannot commit.
+        before, _, tag = commit.partition(b"{")
+        tagged = before != commit and tag.find(b"}") > 0
+        return self.name.encode() + b":commit-term:" + commit if tagged else self._beside(b"commit-term", commit)
+
     def group(self, group: str) -> bytes:
         """Hash: a group's membership."""
         return f"{self.name}:group:{group}".encode()
@@ -49,6 +60,14 @@ class Keyspace:
     def commits(self, topic: str) -> bytes:
         """Glob pattern of the committed offsets of every group on one topic."""
         return _glob(f"{self.name}:commit:{self.name}:stream:{topic}:".encode()) + b"*"
+
+    def commit_prefix(self) -> bytes:
+        """What every commit key begins with; `topic:partition:group` follows."""
+        return f"{self.name}:commit:{self.name}:stream:".encode()
+
+    def every_commit(self) -> bytes:
+        """Glob pattern of all committed offsets."""
+        return _glob(self.commit_prefix()) + b"*"
 
     def producers(self, stream: bytes) -> bytes:
         """Hash: idempotent producer id -> state, in the stream's own slot."""

@@ -1,7 +1,7 @@
 """The seam between the two layouts of a stream: everything above it sees batches, records and offsets.
 
-A `Layout` says how a topic's batches lie in its streams. What a producer sent becomes a `Payload`, which writes itself;
-what Redis answers to a range becomes a `Chunk`. Pure bytes, no I/O; ready to be pickled.
+A `Layout` says how a topic's batches lie in its streams. What a producer sent becomes a `Payload`, which makes its
+own XADDs; what Redis answers to a range becomes a `Chunk`. Pure bytes, no I/O; ready to be pickled.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
-from ketch.records import BatchHeader, Codec, DecodedBatch, assemble
+from ketch.records import HEADER_SIZE, BatchHeader, Codec, DecodedBatch, assemble
 from ketch.records.columns import row_timestamps
-from ketch.store.offsets import OffsetCodec
-from ketch.store.pipe import pack
+from ketch.store.offsets import OffsetNumbering
+from ketch.store.resp import pack
 from ketch.store.streams import StreamInfo, info_command
 from ketch.wire.pieces import BytesLike, Pieces, gather
 
 
 class Payload(Protocol):
-    """One batch on its way into a stream; `streams.encode_transaction` and `encode_append` take it."""
+    """One batch on its way into a stream; `store.appends` takes it."""
 
     @property
     def count(self) -> int:
@@ -44,7 +44,7 @@ class Payload(Protocol):
     def largest(self) -> int:
         """Bytes of the largest entry, about."""
 
-    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
+    def appends(self, stream: bytes, numbering: OffsetNumbering, base: int) -> bytes:
         """XADD commands, one for each entry, that put its first record at offset `base`.
 
         Raises:
@@ -52,7 +52,7 @@ class Payload(Protocol):
         """
 
     def arguments(self) -> tuple[bytes, int]:
-        """The entries as arguments of `scripts.APPEND`, and the number of these; raises as `appends`."""
+        """The entries as arguments of append.lua, and the number of these; raises as `appends`."""
 
     def chunk(self, base: int) -> Chunk:
         """The batch as it is read back once it has been stored at offset `base`."""
@@ -63,14 +63,15 @@ class Chunk(ABC):
 
     Attributes:
         base: offset of the first record.
-        end: the offset behind the last one.
+        end: the offset after the last one.
         records: how many there are.
         entries: of how many entries.
         size: bytes of these, about.
+        wire_size: bytes of the batches in a response that does not compress them again.
         max_timestamp: the latest of the records' timestamps, ms.
     """
 
-    base = end = records = entries = size = 0
+    base = end = records = entries = size = wire_size = 0
     max_timestamp = -1
 
     _served: tuple[tuple[int, bool], bytes | Pieces] | None = None
@@ -86,7 +87,7 @@ class Chunk(ABC):
 
     @abstractmethod
     def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
-        """The batches as a Fetch response holds them, one piece behind the other.
+        """The batches as a Fetch response holds them, in consecutive pieces.
 
         Args:
             codec: Kafka's number of the compression to apply where the producer's is not kept.
@@ -112,6 +113,7 @@ class Chunks(Chunk):
         self.records = sum(chunk.records for chunk in chunks)
         self.entries = sum(chunk.entries for chunk in chunks)
         self.size = sum(chunk.size for chunk in chunks)
+        self.wire_size = sum(chunk.wire_size for chunk in chunks)
         self.max_timestamp = max(chunk.max_timestamp for chunk in chunks)
 
     def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
@@ -121,29 +123,37 @@ class Chunks(Chunk):
         return [batch for chunk in self._chunks for batch in chunk.decoded(at_least)]
 
 
+def fitting(batches: list[DecodedBatch], max_bytes: int) -> list[DecodedBatch]:
+    """The first of the batches that take at most `max_bytes` in a response, uncompressed; at least one."""
+    left = max_bytes
+    for n, batch in enumerate(batches):
+        left -= HEADER_SIZE + len(batch.records)
+        if n and left < 0:
+            return batches[:n]
+    return batches
+
+
 class DecodedChunk(Chunk):
     """Batches that are uncompressed already."""
 
     def __init__(self, batches: list[DecodedBatch], log_append_time: bool) -> None:
         self._batches, self._log_append_time = batches, log_append_time
         if batches:
-            self.base = batches[0][0]
-            self.end = batches[-1][0] + batches[-1][1] + 1
-            self.entries = self.records = sum(batch[4] for batch in batches)
-            self.size = sum(len(batch[5]) for batch in batches)
-            self.max_timestamp = max(batch[3] for batch in batches)
+            self.base = batches[0].base_offset
+            self.end = batches[-1].last_offset + 1
+            self.entries = self.records = sum(batch.record_count for batch in batches)
+            self.size = sum(len(batch.records) for batch in batches)
+            self.wire_size = self.size + HEADER_SIZE * len(batches)
+            self.max_timestamp = max(batch.max_timestamp for batch in batches)
 
     def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
         if codec == Codec.ZSTD and not zstd:
             codec = Codec.NONE
         kind = int(self._log_append_time)
-        return [
-            assemble(base, last_delta, first_ts, max_ts, count, records, codec, timestamp_type=kind)
-            for base, last_delta, first_ts, max_ts, count, records in self._batches
-        ]
+        return [assemble(*batch, codec, timestamp_type=kind) for batch in self._batches]
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
-        return [batch for batch in self._batches if batch[3] >= at_least]
+        return [batch for batch in self._batches if batch.max_timestamp >= at_least]
 
 
 class Layout(ABC):
@@ -162,22 +172,26 @@ class Layout(ABC):
         return info_command(stream)
 
     @abstractmethod
-    def start(self, info: StreamInfo, codec: OffsetCodec) -> int | None:
+    def start(self, info: StreamInfo, numbering: OffsetNumbering) -> int | None:
         """Offset of the stream's first record; None where there is none."""
 
     def range_command(
-        self, stream: bytes, codec: OffsetCodec, offset: int, count: int, end: int | None = None
+        self, stream: bytes, numbering: OffsetNumbering, offset: int, count: int, end: int | None = None
     ) -> bytes:
         """XRANGE of `count` entries from the one on that holds `offset`, up to that with the record before `end`."""
-        return pack("XRANGE", stream, codec.format_id(*codec.to_id(offset)), self._last(codec, end), "COUNT", count)
+        return pack(
+            "XRANGE", stream, numbering.format_id(*numbering.to_id(offset)), self._last(numbering, end), "COUNT", count
+        )
 
     @abstractmethod
-    def _last(self, codec: OffsetCodec, end: int | None) -> bytes:
-        """An id at or behind that of the entry with the record before `end`."""
+    def _last(self, numbering: OffsetNumbering, end: int | None) -> bytes:
+        """An id not below that of the entry with the record before `end`."""
 
     @abstractmethod
-    def read(self, reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, log_append_time: bool) -> Chunk:
-        """The batches in a reply, about `max_bytes` of them and at least one record.
+    def read(
+        self, reply: bytes | memoryview, numbering: OffsetNumbering, max_bytes: int, log_append_time: bool
+    ) -> Chunk:
+        """The batches in a reply, with a `Chunk.wire_size` of at most `max_bytes`, but at least one record.
 
         Raises:
             RedisError: Redis answered with an error, or with an entry whose id is beyond any offset.

@@ -1,15 +1,22 @@
-"""A connection to Redis that comes back: reconnects with backoff, and says when it is up, lost and up again."""
+"""The asyncio driver of questions: a connection to Redis that connects again by itself.
+
+It owns the reconnects, with backoff, and says when the connection is up, lost and up again. Each connection is a
+`store.pipe.Pipe`. Nothing that was sent is sent again: its sender gets StorageUnavailable.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ketch.errors import StorageUnavailable
 from ketch.store.pipe import Pipe, open_pipe
+from ketch.store.question import Command, Question
 from ketch.store.url import RedisAddress
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +63,22 @@ class Link:
     @property
     def up(self) -> bool:
         return self._pipe is not None
+
+    async def ask(self, question: Question[T]) -> T:
+        """The answer to a question, see `store.question`; raises whatever it raises, too."""
+        return await self.pipe.ask(question)
+
+    async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        """The answers of every node, here of the one that there is, to a question about the node itself."""
+        return [await self.ask(question())]
+
+    def send(self, command: Command) -> asyncio.Future[bytes]:
+        """Sends a command; the future gets its last reply's bytes.
+
+        Raises:
+            StorageUnavailable: there is no connection now. (The future fails with it when the connection goes.)
+        """
+        return self.pipe.send(command)
 
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""

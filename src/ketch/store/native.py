@@ -1,35 +1,19 @@
-"""Native consumer groups on a partition's stream: commands and scripts, and what their replies say."""
+"""Questions about native consumer groups on a partition's stream, and the one hot command: XREADGROUP.
+
+It knows Redis's commands and replies. Which position a group should have is `log.delivery`'s to decide.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ketch.store.offsets import OffsetCodec
-from ketch.store.pipe import pack
-
-# KEYS stream. ARGV group, first id, last id. Acknowledges what is pending between the two; returns what is left.
-ACKNOWLEDGE = """
-repeat
- local p=redis.call('XPENDING',KEYS[1],ARGV[1],ARGV[2],ARGV[3],1000)
- local ids={}
- for i=1,#p do ids[i]=p[i][1] end
- if #ids>0 then redis.call('XACK',KEYS[1],ARGV[1],unpack(ids)) end
-until #p<1000
-return redis.call('XPENDING',KEYS[1],ARGV[1])[1]"""
-
-# KEYS stream. ARGV first, last, most. {how many entries there are in a range, up to `most`; the id of the last}.
-COUNT = """
-local e=redis.call('XRANGE',KEYS[1],ARGV[1],ARGV[2],'COUNT',ARGV[3])
-return {#e,#e>0 and e[#e][1] or ''}"""
-
-# KEYS stream. ARGV group. Its last delivered id.
-_POSITION = """
-for _,g in ipairs(redis.call('XINFO','GROUPS',KEYS[1])) do
- local f={}
- for k=1,#g,2 do f[g[k]]=g[k+1] end
- if f.name==ARGV[1] then return f['last-delivered-id'] end
-end"""
+from ketch.errors import RedisError
+from ketch.store import scripts
+from ketch.store.offsets import EntryId, OffsetNumbering
+from ketch.store.question import Command, Question, ask, call, command
+from ketch.store.resp import checked, pack, parse
 
 _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
 _HEAD_MAX = 96  # bytes of a reply with an id in them
@@ -42,41 +26,100 @@ class NativeGroup:
     name: str
     consumers: int
     pending: int
-    last_delivered: tuple[int, int]
+    last_delivered: EntryId
     entries_read: int | None  # entries ever added up to last_delivered; None where Redis cannot tell, as before 7
-    lag: int | None  # entries behind last_delivered; None likewise
+    lag: int | None  # entries after last_delivered; None likewise
 
 
-def parse_groups(reply: list[Any]) -> dict[str, NativeGroup]:
-    """XINFO GROUPS's reply by group name."""
-    groups = {}
-    for row in reply:
-        fields = row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True))
-        name = fields[b"name"].decode(errors="replace")
-        groups[name] = NativeGroup(
-            name,
-            fields[b"consumers"],
-            fields[b"pending"],
-            OffsetCodec.parse_id(fields[b"last-delivered-id"]),
-            fields.get(b"entries-read"),
-            fields.get(b"lag"),
-        )
-    return groups
+# -- a group, and what is pending
 
 
-def read_command(stream: bytes, group: str, consumer: str, count: int) -> tuple[bytes, int]:
-    """XREADGROUP of what was never delivered, which becomes pending; and behind what that was. The number of replies.
+def groups(stream: bytes) -> Question[dict[str, NativeGroup]]:
+    """The native groups of a stream by name; none where there is no such stream."""
+    (reply,) = yield (command(stream, "XINFO", "GROUPS", stream),)
+    found = parse(reply)
+    if isinstance(found, Exception) and "no such key" in str(found):
+        return {}
+    return {group.name: group for group in map(_read, checked(found))}
 
-    The group's position says which entries they are. The stream's next entry would say so too, but a batch of a
-    megabyte would come twice.
+
+def _read(row: Any) -> NativeGroup:
+    fields = row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True))
+    return NativeGroup(
+        fields[b"name"].decode(errors="replace"),
+        fields[b"consumers"],
+        fields[b"pending"],
+        OffsetNumbering.parse_id(fields[b"last-delivered-id"]),
+        fields.get(b"entries-read"),
+        fields.get(b"lag"),
+    )
+
+
+def create(stream: bytes, group: str, last: EntryId, entries_read: int | None) -> Question[None]:
+    """Makes a group that was delivered the entries up to `last`; nothing where it is there already.
+
+    Args:
+        entries_read: how many entries were ever added up to `last`, by which Redis 7 knows the lag; None: unknown.
     """
-    position = pack("EVAL", _POSITION, 1, stream, group)
+    try:
+        yield from ask(_position("CREATE", stream, group, last, entries_read))
+    except RedisError as error:
+        if "BUSYGROUP" not in str(error):
+            raise
+
+
+def move(stream: bytes, group: str, last: EntryId, entries_read: int | None) -> Question[None]:
+    """Sets a group's position, see `create`."""
+    yield from ask(move_command(stream, group, last, entries_read))
+
+
+def move_command(stream: bytes, group: str, last: EntryId, entries_read: int | None) -> Command:
+    """As `move`; the reply is +OK."""
+    return _position("SETID", stream, group, last, entries_read)
+
+
+def _position(verb: str, stream: bytes, group: str, last: EntryId, entries_read: int | None) -> Command:
+    counted = () if entries_read is None else ("ENTRIESREAD", entries_read)
+    return command(stream, "XGROUP", verb, stream, group, OffsetNumbering.format_id(*last), *counted)
+
+
+def acknowledge(stream: bytes, group: str, first: bytes, last: bytes) -> Question[int]:
+    """Acknowledges what is pending from entry `first` to entry `last`; how many deliveries stay pending."""
+    left: int = yield from ask(scripts.acknowledge(stream, group, first, last))
+    return left
+
+
+def remove_consumer(stream: bytes, group: str, consumer: str) -> Question[None]:
+    """Removes a consumer with what is pending for it; raises RedisError where there is no such group or stream."""
+    yield from call(stream, "XGROUP", "DELCONSUMER", stream, group, consumer)
+
+
+def destroy(streams: Sequence[bytes], group: str) -> Question[None]:
+    """Removes the group from those of the streams that exist."""
+    if not streams:
+        return
+    replies = yield [command(stream, "XGROUP", "DESTROY", stream, group) for stream in streams]
+    for reply in map(parse, replies):
+        if not (isinstance(reply, Exception) and "key to exist" in str(reply)):
+            checked(reply)
+
+
+# -- reading through a group
+
+
+def read_command(stream: bytes, group: str, consumer: str, count: int) -> Command:
+    """XREADGROUP of at most `count` entries that were never delivered; they become pending.
+
+    The reply, see `read_reply`, also says after which entry was read. The group's position tells that. The stream's
+    next entry would tell it too, but then a batch of a megabyte would come twice.
+    """
+    position = scripts.position(stream, group).pieces[0]
     read = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, ">")
-    return b"".join((_MULTI, position, read, _EXEC)), 4
+    return Command(stream, b"".join((_MULTI, position, read, _EXEC)), 4)
 
 
-def read_reply(reply: bytes, stream: bytes) -> tuple[tuple[int, int], memoryview | None]:
-    """The last reply to `read_command`: the id behind which was read, and the array of entries that XRANGE would give.
+def read_reply(reply: bytes, stream: bytes) -> tuple[EntryId, memoryview | None]:
+    """The reply to `read_command`: the id after which was read, and the array of entries that XRANGE would give.
 
     There is no array where there are no entries.
 
@@ -86,7 +129,7 @@ def read_reply(reply: bytes, stream: bytes) -> tuple[tuple[int, int], memoryview
     head = reply[:_HEAD_MAX].split(b"\r\n", 3)
     if len(head) < 4 or head[0] != b"*2" or not head[1].startswith(b"$") or b"-" not in head[2]:
         raise ValueError(reply[:200].decode(errors="replace"))
-    last = OffsetCodec.parse_id(head[2])
+    last = OffsetNumbering.parse_id(head[2])
     at = len(reply[:_HEAD_MAX]) - len(head[3])
     if reply[at : at + 3] in (b"*-1", b"$-1") or reply[at : at + 1] == b"_":
         return last, None

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 MIN_BITS = 10
 MAX_BITS = 16
+
+EntryId = tuple[int, int]  # the two numbers of `ms-seq`
+ZERO: EntryId = (0, 0)  # the last-generated-id of a stream that never had an entry
+
 MAX_OFFSET = 2**63 - 1
+LAST_OFFSET = MAX_OFFSET - 1  # that a record may have: the high watermark after it is an int64, too
 
 
 def encode(ms: int, seq: int, bits: int) -> int:
@@ -26,7 +31,7 @@ def decode(offset: int, bits: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetCodec:
+class OffsetNumbering:
     """The two ways between offsets and entry ids of one topic."""
 
     bits: int = MIN_BITS

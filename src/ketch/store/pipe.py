@@ -1,8 +1,10 @@
 """One pipelined connection to Redis that hands replies on as raw bytes.
 
-redis-py turns every reply into Python objects; on the way of a record there must be none. So the hot path writes
-commands as bytes and gets the bytes of a reply, framed by the kernel (`records.scan_reply`) and read where they are
-used. `hiredis` parses what is small.
+A Redis client library makes Python objects of every reply. On the way of a record there must be none. So the hot path
+writes commands as bytes and gets the bytes of a reply, framed by the kernel (`records.scan_reply`); who asked reads in
+them what it needs. `hiredis` parses replies that are small.
+
+It owns the socket, the receive buffer and the order of replies. It does not connect again: that is `store.link`'s.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
-
-import hiredis
+from typing import Any, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
-from ketch.store.url import RedisAddress
+from ketch.store.question import Command, Question, introduction
+from ketch.store.resp import parse
+from ketch.store.url import RedisAddress, why_unusable
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +31,6 @@ _WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before 
 _KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
 _AT_ONCE = 1 << 14  # bytes of a command worth a write of its own
 _PUSH = ord(">")
-
-
-def pack(*args: bytes | str | int) -> bytes:
-    """One command in RESP."""
-    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]
-    return packed
-
-
-def parse(reply: bytes) -> Any:
-    """A whole reply as Python objects, errors as `hiredis.ReplyError` values."""
-    reader = hiredis.Reader()
-    reader.feed(reply)
-    return reader.gets()
 
 
 class Pipe(asyncio.BufferedProtocol):
@@ -123,8 +114,8 @@ class Pipe(asyncio.BufferedProtocol):
     def connected(self) -> bool:
         return self._transport is not None
 
-    def send(self, payload: bytes | tuple[bytes, ...], replies: int = 1) -> asyncio.Future[bytes]:
-        """Writes commands, in one piece or several, that make `replies` replies; the future gets the last one's bytes.
+    def send(self, command: Command) -> asyncio.Future[bytes]:
+        """Writes a command; the future gets the bytes of its last reply.
 
         Raises:
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
@@ -132,12 +123,29 @@ class Pipe(asyncio.BufferedProtocol):
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        _, payload, replies = command
         self._waiting.append((replies, future))
         if len(self._waiting) == 1 and replies > 1:
             self._expect(replies)
         for piece in payload if isinstance(payload, tuple) else (payload,):
             self._write(piece)
         return future
+
+    async def ask(self, question: Question[T]) -> T:
+        """The answer to a question, see `store.question`; raises whatever it raises, too."""
+        try:
+            commands = next(question)
+            while True:
+                try:
+                    replies = await asyncio.gather(*map(self.send, commands))
+                except StorageUnavailable as error:
+                    commands = question.throw(error)
+                else:
+                    commands = question.send(replies)
+        except StopIteration as answer:
+            return cast(T, answer.value)
+        finally:
+            question.close()  # where the caller was cancelled
 
     @property
     def behind(self) -> bool:
@@ -147,20 +155,6 @@ class Pipe(asyncio.BufferedProtocol):
     async def drained(self) -> None:
         """Waits while more than a few MB of commands have not been taken by Redis."""
         await self._writable.wait()
-
-    async def call(self, *args: bytes | str | int) -> Any:
-        """One command, its reply as Python objects.
-
-        Raises:
-            StorageUnavailable: the connection is gone.
-            RedisError: Redis answered with an error.
-        """
-        return checked(parse(await self.send(pack(*args))))
-
-    async def calls(self, commands: list[tuple[bytes | str | int, ...]]) -> list[Any]:
-        """Several commands in one write, their replies in order; raises as `call`."""
-        futures = [self.send(pack(*command)) for command in commands]
-        return [checked(parse(reply)) for reply in await asyncio.gather(*futures)]
 
     def close(self) -> None:
         if self._transport is not None:
@@ -254,21 +248,6 @@ class Pipe(asyncio.BufferedProtocol):
         self._start, self._end = 0, size
 
 
-def checked(reply: Any) -> Any:
-    """The reply, unless it is an error.
-
-    Raises:
-        StorageUnavailable: Redis cannot serve now (loading, read-only, out of memory, busy with a script).
-        RedisError: any other error.
-    """
-    if isinstance(reply, hiredis.ReplyError):
-        text = str(reply)
-        if text.startswith(("LOADING", "READONLY", "OOM", "BUSY", "MISCONF", "MASTERDOWN", "NOAUTH", "EXECABORT")):
-            raise StorageUnavailable(f"Redis refuses: {text}")
-        raise RedisError(text)
-    return reply
-
-
 async def open_pipe(
     address: RedisAddress,
     timeout: float,
@@ -288,23 +267,10 @@ async def open_pipe(
                 await loop.create_unix_connection(lambda: pipe, address.path, ssl=address.ssl)
             else:
                 await loop.create_connection(lambda: pipe, address.host, address.port, ssl=address.ssl)
-            await pipe.calls(_introduction(address, resp3=on_push is not None))
+            await pipe.ask(introduction(address, "ketch", resp3=on_push is not None))
     except BaseException as error:
         pipe.close()
         if isinstance(error, OSError | TimeoutError | RedisError | StorageUnavailable):
-            raise StorageUnavailable(f"Redis at {address.describe()}: {error or type(error).__name__}") from None
+            raise StorageUnavailable(f"Redis at {address.describe()}: {why_unusable(error)}") from None
         raise
     return pipe
-
-
-def _introduction(address: RedisAddress, resp3: bool) -> list[tuple[bytes | str | int, ...]]:
-    commands: list[tuple[bytes | str | int, ...]] = []
-    if address.password is not None:
-        user = (address.username,) if address.username else ()
-        commands.append(("AUTH", *user, address.password))
-    if resp3:
-        commands.append(("HELLO", 3))
-    if address.db:
-        commands.append(("SELECT", address.db))
-    commands += [("CLIENT", "SETNAME", "ketch"), ("PING",)]  # PING fails while Redis loads its data
-    return commands

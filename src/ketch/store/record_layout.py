@@ -17,9 +17,9 @@ from ketch.records import (
     largest_record,
 )
 from ketch.records.columns import restamped
-from ketch.store.layout import Chunk, DecodedChunk, Layout, Payload
-from ketch.store.offsets import OffsetCodec
-from ketch.store.pipe import checked, parse
+from ketch.store.layout import Chunk, DecodedChunk, Layout, Payload, fitting
+from ketch.store.offsets import OffsetNumbering
+from ketch.store.resp import checked, parse
 from ketch.store.streams import StreamInfo
 
 _COMMAND_SIZE = 128  # bytes of an XADD around its record, about
@@ -52,10 +52,10 @@ class RecordSet:
     def largest(self) -> int:
         return largest_record(self.records, self.count)
 
-    def appends(self, stream: bytes, codec: OffsetCodec, base: int) -> bytes:
-        ms, seq = codec.to_id(base)
+    def appends(self, stream: bytes, numbering: OffsetNumbering, base: int) -> bytes:
+        ms, seq = numbering.to_id(base)
         return encode_appends(
-            self.records, self.count, stream, ms, seq, codec.bits, self.base_timestamp, self.timestamp
+            self.records, self.count, stream, ms, seq, numbering.bits, self.base_timestamp, self.timestamp
         )
 
     def arguments(self) -> tuple[bytes, int]:
@@ -63,7 +63,7 @@ class RecordSet:
 
     def chunk(self, base: int) -> Chunk:
         records = bytes(self.records)
-        batch = (base, self.count - 1, self.base_timestamp, self.max_timestamp, self.count, records)
+        batch = DecodedBatch(base, self.count - 1, self.base_timestamp, self.max_timestamp, self.count, records)
         batch = batch if self.timestamp is None else restamped(batch, self.timestamp)
         return DecodedChunk([batch], log_append_time=self.timestamp is not None)
 
@@ -74,21 +74,23 @@ class RecordLayout(Layout):
     entry_is_record = True
     count_step = 1_000
 
-    def start(self, info: StreamInfo, codec: OffsetCodec) -> int | None:
-        return None if info.first is None else codec.to_offset(*info.first)
+    def start(self, info: StreamInfo, numbering: OffsetNumbering) -> int | None:
+        return None if info.first is None else numbering.to_offset(*info.first)
 
-    def _last(self, codec: OffsetCodec, end: int | None) -> bytes:
-        return b"+" if end is None else codec.format_id(*codec.to_id(end - 1))
+    def _last(self, numbering: OffsetNumbering, end: int | None) -> bytes:
+        return b"+" if end is None else numbering.format_id(*numbering.to_id(end - 1))
 
-    def read(self, reply: bytes | memoryview, codec: OffsetCodec, max_bytes: int, log_append_time: bool) -> Chunk:
+    def read(
+        self, reply: bytes | memoryview, numbering: OffsetNumbering, max_bytes: int, log_append_time: bool
+    ) -> Chunk:
         if reply[:1] != b"*":
             checked(parse(bytes(reply)))
         try:
             # A batch with LogAppendTime has one timestamp on the wire.
-            batches = decode_entries(reply, codec.bits, codec.dense, max_bytes, log_append_time)
+            batches = decode_entries(reply, numbering.bits, numbering.dense, max_bytes - HEADER_SIZE, log_append_time)
         except ValueError as error:
             raise RedisError(f"entries that cannot be served: {error}") from None
-        return DecodedChunk(batches, log_append_time)
+        return DecodedChunk(fitting(batches, max_bytes), log_append_time)
 
     def payload(
         self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int
@@ -97,5 +99,4 @@ class RecordLayout(Layout):
         return RecordSet(records, header.count, header.base_timestamp, header.max_timestamp, append_time)
 
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
-        _, _, base_timestamp, max_timestamp, count, records = batch
-        return RecordSet(records, count, base_timestamp, max_timestamp, append_time)
+        return RecordSet(batch.records, batch.record_count, batch.base_timestamp, batch.max_timestamp, append_time)

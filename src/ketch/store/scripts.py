@@ -1,189 +1,270 @@
-"""The Lua that makes a batch land whole or not at all. Sent with EVAL, so that a SCRIPT FLUSH can't take it away.
+"""Calls of the Lua scripts (`store.lua`), one function for each: typed arguments in, a `Command` out.
 
-Appending is optimistic: ids are chosen here, the XADDs are bulk-encoded by the kernel and go into MULTI between GUARD
-and RELEASE. GUARD compares the stream's last-generated-id with the one the ids were chosen behind. Where another client
-wrote in between, some XADDs of the batch would fail and the later ones succeed; so GUARD then poisons the stream (moves
-last-generated-id past the batch, which makes every XADD fail) and RELEASE puts it back: the refused batch leaves no
-trace. It also leaves a fence for this broker session, for the batches already pipelined behind the refused one must not
-overtake it. APPEND is the pessimistic form for a contended stream: ids are chosen in Redis, nothing can come between.
-
-Producer state (KIP-98) of one id, a hash field: `epoch last_sequence updated_ms` and up to five `first:last:entry_id`,
-the batches that a retry is recognised by. It moves only if its first two words are what the broker thought they were.
+Scripts of appending: optimistic appends choose ids in the broker and go into MULTI between `guard` and `release`, or,
+where a batch is one entry, into `single`. Pessimistic ones let Redis choose the ids (`append`). The headers of the .lua
+files have the cases; `store.appends` tells the ways apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ketch.store.lua import load
+from ketch.store.offsets import LAST_OFFSET, EntryId, OffsetNumbering
+from ketch.store.question import Command, Word
+from ketch.store.resp import pack
+
 # Lua's stack takes so many values in one unpack (LUAI_MAXCSTACK is 8000, some of them used by the call itself).
 WIDEST = 7000
+BEYOND = "the next entry id would be beyond Kafka's offsets"
 
-_LAST_ID = """
-local function last_id()
- local i=redis.pcall('XINFO','STREAM',KEYS[1])
- if i.err then return not string.find(i.err,'no such key') and i or nil end
- for k=1,#i,2 do if i[k]=='last-generated-id' then return i[k+1] end end
-end"""
+_GUARD = load("guard")
+_RELEASE = load("release")
+_SINGLE = load("single")
+_APPEND = load("append", WIDEST=WIDEST, BEYOND=BEYOND)
+_HEADS = load("heads")
+_SIZES = load("sizes")
+_INFO = load("info")
+_ACKNOWLEDGE = load("acknowledge")
+_COUNT = load("count")
+_POSITION = load("position")
+_EXPIRE_PRODUCER = load("expire_producer")
+_CREATE_TOPIC = load("create_topic")
+_ALTER_TOPIC = load("alter_topic")
+_GROW_TOPIC = load("grow_topic")
+_NOTE_TOPIC = load("note_topic")
+_ANNOUNCE_BROKER = load("announce_broker")
+_WITHDRAW_BROKER = load("withdraw_broker")
+_HOLD_STATE = load("hold_state")
+_SAVE_STATE = load("save_state")
+_STORE_COMMIT = load("store_commit")
+_REMOVE_COMMIT = load("remove_commit")
+_ANNOUNCE_ARCHIVE = load("announce_archive")
+_RAISE_ARCHIVE_START = load("raise_archive_start")
 
-# producer: {pid, expected head, new head, now, "first:last:"}; record(id) writes, expected() compares
-_PRODUCER = """
-local function expected(p)
- cur=redis.call('HGET',KEYS[2],ARGV[p]) or ''
- return (cur:match('^%S+ %S+') or '')==ARGV[p+1]
-end
-local function record(p,id)
- local new,old=ARGV[p+2]..' '..ARGV[p+3],{}
- if cur:match('^%S+')==ARGV[p+2]:match('^%S+') then for b in cur:gmatch('%S+:%S+:%S+') do old[#old+1]=b end end
- for i=math.max(1,#old-3),#old do new=new..' '..old[i] end
- redis.call('HSET',KEYS[2],ARGV[p],new..' '..ARGV[p+4]..id)
-end"""
 
-_GUARD = """
-local last=last_id()
-if type(last)=='table' then return last end
-local known=last or '0-0'
-local ms,seq=known:match('(%d+)-(%d+)')
-ms,seq=tonumber(ms),tonumber(seq)
-local bms,bseq=ARGV[2]:match('(%d+)-(%d+)')
-bms,bseq=tonumber(bms),tonumber(bseq)
-local free=known==ARGV[1] or ARGV[1]=='' and last and (ms<bms or (ms==bms and seq<bseq))
-if free and redis.call('EXISTS',KEYS[3])==0{expected} then
-{record} return 1
-end
-redis.call('SET',KEYS[3],known,'PX',60000)
-if not last then redis.call('SET',KEYS[1],'') return 0 end
-local ems,eseq=tonumber(ARGV[3]),tonumber(ARGV[4])
-if ms<ems or (ms==ems and seq<eseq) then redis.call('XSETID',KEYS[1],ARGV[3]..'-'..ARGV[4]) end
-return 0"""
+class AppendKeys(NamedTuple):
+    """The keys of one partition that appends touch; they lie in one slot."""
 
-# KEYS stream, producers, fence. ARGV expected last id ('' for any below the base id), base id, end ms, end seq[,
-# producer]. Returns 1, or 0 for refused.
-GUARD = _LAST_ID + _GUARD.format(expected="", record="")
-GUARD_PRODUCER = (
-    "local cur" + _LAST_ID + _PRODUCER + _GUARD.format(expected=" and expected(5)", record=" record(5,ARGV[2])\n")
-)
+    stream: bytes
+    producers: bytes
+    fence: bytes
 
-# KEYS stream, producers, fence. ARGV expected last id, id, producer's words (0|6), [producer, base id], fields and
-# values. Returns 1, or 0 for refused. The optimistic append of one entry, which XADD takes or refuses as a whole: so it
-# needs no last-generated-id, for which XINFO would hand Lua two entries of up to a megabyte: in a stream that is not
-# empty nothing above the expected id can have been trimmed, for the older ones go first, and an empty one has none to
-# hand. What somebody has added and taken away by XDEL is not seen here, but Redis tells, see `Watcher.moved`.
-SINGLE = (
-    "local cur"
-    + _LAST_ID
-    + _PRODUCER
-    + """
-local function refuse()
- redis.call('SET',KEYS[3],'up','PX',60000)
- return 0
-end
-local p=4+tonumber(ARGV[3])
-if redis.call('EXISTS',KEYS[3])==1 then return 0 end
-if p>4 and not expected(4) then return refuse() end
-if ARGV[1]~='0-0' and redis.call('EXISTS',KEYS[1])==0 then return refuse() end
-local above=redis.pcall('XRANGE',KEYS[1],'('..ARGV[1],'+','COUNT',1)
-if above.err then return above end
-if #above>0 then return refuse() end
-if redis.call('XLEN',KEYS[1])==0 and (last_id() or '0-0')~=ARGV[1] then return refuse() end
-local added=redis.pcall('XADD',KEYS[1],ARGV[2],unpack(ARGV,p))
-if type(added)=='table' and added.err then
- return string.find(added.err,'equal or smaller') and refuse() or added
-end
-if p>4 then record(4,ARGV[9]) end
-redis.call('XLEN',KEYS[1])
-return 1"""
-)
 
-# KEYS stream, fence. Undoes the poison when GUARD has just refused; the fence stays. Else the connection goes on being
-# told of changes, see `watcher`, for which it has to read.
-RELEASE = """
-local last=redis.call('GET',KEYS[2])
-if not last then return redis.call('XLEN',KEYS[1]) end
-if last~='up' then
- if redis.call('TYPE',KEYS[1]).ok=='string' then redis.call('DEL',KEYS[1])
- else redis.call('XSETID',KEYS[1],last) end
- redis.call('SET',KEYS[2],'up','PX',60000)
-end
-return 1"""
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """What the scripts need to move an idempotent producer's state along with its batch."""
 
-# KEYS stream, producers. ARGV bits, floor ms, floor seq, offsets of an entry, whether there must be a stream (0|1),
-# producer's words (0|5), [producer], then per entry the number of its fields and values, and these. Returns the id of
-# the first offset, 0 where the producer's state or the stream is not what was expected, -1 for an entry too wide. An
-# entry's id is that of the last of its offsets.
-APPEND = (
-    "local cur"
-    + _LAST_ID
-    + _PRODUCER
-    + """
-local last=last_id()
-if type(last)=='table' then return last end
-if ARGV[5]=='1' and not last then return 0 end
-if ARGV[6]=='5' and not expected(7) then return 0 end
-local limit=2^tonumber(ARGV[1])
-local ms,seq=(last or '0-0'):match('(%d+)-(%d+)')
-ms,seq=tonumber(ms),tonumber(seq)+1
-ms,seq=ms+math.floor(seq/limit),seq%limit
-local fms,fseq=tonumber(ARGV[2]),tonumber(ARGV[3])
-if ms<fms or (ms==fms and seq<fseq) then ms,seq=fms,fseq end
-local step=tonumber(ARGV[4])-1
-local p=7+tonumber(ARGV[6])
-local first=p
-while p<=#ARGV do
- local n=tonumber(ARGV[p])
- if n>@WIDEST then return -1 end
- p=p+1+n
-end
-p=first
-local base=string.format('%.0f-%.0f',ms,seq)
-if ARGV[6]=='5' then record(7,base) end
-while p<=#ARGV do
- local n=tonumber(ARGV[p])
- seq=seq+step
- if seq>=limit then ms,seq=ms+math.floor(seq/limit),seq%limit end
- redis.call('XADD',KEYS[1],string.format('%.0f-%.0f',ms,seq),unpack(ARGV,p+1,p+n))
- p=p+1+n
- seq=seq+1
- if seq==limit then ms,seq=ms+1,0 end
-end
-return base"""
-).replace("@WIDEST", str(WIDEST))
+    id: int | str
+    expected: str  # "epoch last_sequence" as known, "" for a producer never seen here
+    head: str  # the same after this batch
+    batch: str  # "first_sequence:last_sequence:"
+    now: int  # ms
 
-# KEYS stream. ARGV XRANGE or XREVRANGE, first, last, most. The id of each entry and how many offsets lie in it below
-# the last: a batch's last offset delta, as its bytes have it.
-HEADS = """
-local heads={}
-for i,e in ipairs(redis.call(ARGV[1],KEYS[1],ARGV[2],ARGV[3],'COUNT',ARGV[4])) do
- local delta=0
- for j=1,#e[2],2 do
-  if e[2][j]=='batch' and #e[2][j+1]>=61 then
-   local a,b,c,d=string.byte(e[2][j+1],24,27)
-   if a<128 then delta=((a*256+b)*256+c)*256+d end
-   break
-  end
- end
- heads[i]={e[1],delta}
-end
-return heads"""
 
-# KEYS stream. ARGV first, most, bytes. The id of the last of the entries that take so many bytes, and their bytes.
-SIZES = """
-local id,total='',0
-for _,e in ipairs(redis.call('XRANGE',KEYS[1],ARGV[1],'+','COUNT',ARGV[2])) do
- if total>=tonumber(ARGV[3]) then break end
- id=e[1]
- for j=1,#e[2] do total=total+#e[2][j] end
-end
-return {id,total}"""
+def _words(producer: Producer | None) -> tuple[Word, ...]:
+    if producer is None:
+        return ()
+    return producer.id, producer.expected, producer.head, producer.now, producer.batch
 
-# KEYS stream. ARGV field, size. XINFO STREAM with each entry as its id, the bytes in it, and the first of a field.
-INFO = """
-local i=redis.pcall('XINFO','STREAM',KEYS[1])
-if i.err then return i end
-for k=2,#i,2 do
- local e=i[k]
- if type(e)=='table' then
-  local size,head=0,''
-  for j=1,#e[2] do size=size+#e[2][j] end
-  for j=1,#e[2],2 do if e[2][j]==ARGV[1] then head=string.sub(e[2][j+1],1,tonumber(ARGV[2])) break end end
-  i[k]={e[1],size,head}
- end
-end
-return i"""
+
+def _eval(script: bytes, *words: Word, keys: int = 1) -> Command:
+    return Command(words[0] if isinstance(words[0], bytes) else None, pack("EVAL", script, keys, *words))
+
+
+# -- appending
+
+
+def guard(keys: AppendKeys, expected: bytes, first: bytes, end: EntryId, producer: Producer | None) -> bytes:
+    """See guard.lua. It is a part of a transaction, so bytes."""
+    return pack("EVAL", _GUARD, 3, *keys, expected, first, *end, *_words(producer))
+
+
+def release(keys: AppendKeys) -> bytes:
+    """See release.lua. It is a part of a transaction, so bytes."""
+    return pack("EVAL", _RELEASE, 2, keys.stream, keys.fence)
+
+
+def single(
+    keys: AppendKeys,
+    expected: bytes,
+    entry: bytes,
+    first: bytes,
+    producer: Producer | None,
+    fields: bytes | memoryview,
+    count: int,
+) -> Command:
+    """See single.lua.
+
+    Args:
+        fields: the entry's `count` fields and values, packed as arguments.
+    """
+    words = (*_words(producer), first) if producer else ()
+    head = ("EVAL", _SINGLE, 3, *keys, expected, entry, len(words), *words)
+    return Command(keys.stream, _with_arguments(head, fields, count))
+
+
+def append(
+    keys: AppendKeys,
+    numbering: OffsetNumbering,
+    floor: int,
+    per_entry: int,
+    must_exist: bool,
+    producer: Producer | None,
+    entries: bytes,
+    count: int,
+) -> Command:
+    """See append.lua.
+
+    Args:
+        floor: the least offset of the first record.
+        per_entry: offsets of an entry.
+        entries: per entry the number of its fields and values and these, packed as `count` arguments.
+    """
+    words = _words(producer)
+    head = (
+        "EVAL", _APPEND, 2, keys.stream, keys.producers, numbering.bits, *numbering.to_id(floor), per_entry,
+        int(must_exist), *numbering.to_id(LAST_OFFSET), len(words), *words,
+    )  # fmt: skip
+    return Command(keys.stream, _with_arguments(head, entries, count))
+
+
+def _with_arguments(head: tuple[Word, ...], arguments: bytes | memoryview, count: int) -> bytes:
+    """A command whose last `count` arguments are packed already."""
+    packed = pack(*head)
+    return b"".join((b"*%d" % (len(head) + count), packed[packed.index(b"\r") :], arguments))
+
+
+def expire_producer(producers: bytes, producer: bytes, state: bytes) -> Command:
+    """See expire_producer.lua."""
+    return _eval(_EXPIRE_PRODUCER, producers, producer, state)
+
+
+# -- looking
+
+
+def heads(stream: bytes, command: str, first: bytes, last: bytes, most: int) -> Command:
+    """See heads.lua."""
+    return _eval(_HEADS, stream, command, first, last, most)
+
+
+def sizes(stream: bytes, first: bytes, most: int, size: int) -> Command:
+    """See sizes.lua."""
+    return _eval(_SIZES, stream, first, most, size)
+
+
+def info(stream: bytes, field: bytes, size: int) -> Command:
+    """See info.lua; `streams.parse_info` reads the reply."""
+    return _eval(_INFO, stream, field, size)
+
+
+def count(stream: bytes, first: bytes, last: bytes, most: int) -> Command:
+    """See count.lua."""
+    return _eval(_COUNT, stream, first, last, most)
+
+
+# -- native consumer groups
+
+
+def acknowledge(stream: bytes, group: str, first: bytes, last: bytes) -> Command:
+    """See acknowledge.lua."""
+    return _eval(_ACKNOWLEDGE, stream, group, first, last)
+
+
+def position(stream: bytes, group: str) -> Command:
+    """See position.lua."""
+    return _eval(_POSITION, stream, group)
+
+
+# -- topics
+
+
+def create_topic(key: bytes, *fields: Word) -> Command:
+    """See create_topic.lua."""
+    return _eval(_CREATE_TOPIC, key, *fields)
+
+
+def alter_topic(key: bytes, topic_id: str, *fields: Word) -> Command:
+    """See alter_topic.lua."""
+    return _eval(_ALTER_TOPIC, key, topic_id, *fields)
+
+
+def grow_topic(key: bytes, topic_id: str, partitions: int) -> Command:
+    """See grow_topic.lua."""
+    return _eval(_GROW_TOPIC, key, topic_id, partitions)
+
+
+def note_topic(key: bytes, topic_id: str, field: str, value: Word) -> Command:
+    """See note_topic.lua."""
+    return _eval(_NOTE_TOPIC, key, topic_id, field, value)
+
+
+# -- brokers
+
+
+def announce_broker(key: bytes, node: int, host: str, port: int, session: str, timeout_ms: int) -> Command:
+    """See announce_broker.lua."""
+    return _eval(_ANNOUNCE_BROKER, key, node, host, port, session, timeout_ms)
+
+
+def withdraw_broker(key: bytes, node: int, session: str) -> Command:
+    """See withdraw_broker.lua."""
+    return _eval(_WITHDRAW_BROKER, key, node, session)
+
+
+# -- what a broker coordinates, and commits
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A broker process that writes the state of what it coordinates, as a group's.
+
+    Attributes:
+        session, node: the process, and its node id.
+        loaded: the term in which it loaded the state; "0" where that had none.
+        may_take: whether it may take the term from another process.
+    """
+
+    session: str
+    node: int
+    loaded: str
+    may_take: bool
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        return (self.loaded, self.session, self.node, int(self.may_take))
+
+
+def hold_state(state: bytes, holder: Holder, above: int) -> Command:
+    """See hold_state.lua; `terms.granted` reads the reply."""
+    return _eval(_HOLD_STATE, state, *holder.words, above)
+
+
+def save_state(state: bytes, holder: Holder, fields: Mapping[str, str]) -> Command:
+    """See save_state.lua; `terms.granted` reads the reply."""
+    return _eval(_SAVE_STATE, state, *holder.words, *(word for pair in fields.items() for word in pair))
+
+
+def store_commit(commit: bytes, commit_term: bytes, term: str, offset: int) -> Command:
+    """See store_commit.lua."""
+    return _eval(_STORE_COMMIT, commit, commit_term, term, offset, keys=2)
+
+
+def remove_commit(commit: bytes, commit_term: bytes, term: str) -> Command:
+    """See remove_commit.lua."""
+    return _eval(_REMOVE_COMMIT, commit, commit_term, term, keys=2)
+
+
+# -- archives
+
+
+def announce_archive(key: bytes, updated: int, topic_id: str, *fields: Word) -> Command:
+    """See announce_archive.lua."""
+    return _eval(_ANNOUNCE_ARCHIVE, key, updated, topic_id, *fields)
+
+
+def raise_archive_start(key: bytes, field: str, offset: int) -> Command:
+    """See raise_archive_start.lua."""
+    return _eval(_RAISE_ARCHIVE_START, key, field, offset)

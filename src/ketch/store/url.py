@@ -1,4 +1,4 @@
-"""Redis URLs in redis-py's form: `redis://user:password@host:port/db`, `rediss://` the same over TLS,
+"""Redis URLs in the form that Redis clients share: `redis://user:password@host:port/db`, `rediss://` the same over TLS,
 `unix://user:password@/path?db=0`.
 """
 
@@ -8,9 +8,9 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
-from ketch.errors import ConfigError
+from ketch.errors import ConfigError, reason
 
 if TYPE_CHECKING:
     from ketch.config import Settings
@@ -66,9 +66,27 @@ class RedisAddress:
     def describe(self) -> str:
         """The URL without user and password, for log lines and errors."""
         if self.path is not None:
-            return f"unix://{self.path}" + (f"?db={self.db}" if self.db else "")
+            return f"unix://{quote(self.path)}" + (f"?db={self.db}" if self.db else "")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'rediss' if self.ssl else 'redis'}://{host}:{self.port}" + (f"/{self.db}" if self.db else "")
+
+
+def why_unusable(error: BaseException) -> str:
+    """Why Redis cannot be connected to, as a phrase for a person: "Connection refused".
+
+    Args:
+        error: of the system or of a connection, or Redis's own answer.
+    """
+    text = str(error)
+    if any(word in text for word in ("NOAUTH", "Authentication required", "client already authenticated")):
+        return "it wants a password, which belongs into the URL: redis://:PASSWORD@HOST:PORT"
+    if any(word in text for word in ("WRONGPASS", "AUTH called", "AUTH <password>", "invalid username-password")):
+        return "it does not accept the user and password of the URL"
+    if isinstance(error, OSError):
+        return reason(error)
+    if isinstance(error.__context__, OSError):  # a connection's error: the system's own words say more
+        return reason(error.__context__)
+    return text.rstrip(".") or "no answer in time"
 
 
 def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:

@@ -1,13 +1,22 @@
-"""Knows the ends of every stream someone reads, and wakes who waits when anyone writes.
+"""Caches where streams end, and wakes who waits for a change of a stream.
 
-One connection with client tracking on (Redis 6): a stream whose XINFO was read over it is watched, and its first
-change by anybody else is pushed. So what is cached is true until the push, waiting costs Redis nothing however many
-wait, and a plain redis-cli XADD wakes a consumer as fast as our own producer does. XREAD BLOCK would need one command
-that names all streams, sent anew at every change of the set, and its keys would span the slots of a cluster.
+It owns the connection for appends, which has client tracking on (`CLIENT TRACKING ON NOLOOP`, Redis 6): Redis pushes
+the first change of a key that was read over it, unless the change came over it too. Why a cached end is true:
 
-Batches are appended over the same connection. It is told nothing of these (NOLOOP), but it has their replies, in order
-with the pushes; so behind our own append the ends are known without a question. As any write ends the tracking of its
-key, each append ends with a read of it.
+- Another client writes to a stream whose XINFO was read here. The push drops the cached end, and who waits is woken.
+- This broker appends, over this connection. NOLOOP means no push, but the reply comes in order with pushes. So the new
+  end follows from the old one and the reply (`Watcher.appended`), without a question.
+- A write ends the tracking of its key, one of this broker too. So an append with ids chosen here ends with a read of
+  the stream (release.lua, single.lua). After one with ids chosen by Redis the cached end is dropped.
+- A reply comes in, and a push after it. The reply's callbacks run in a later turn of the event loop, so the push is
+  handled there too (`call_soon`): it cannot overtake the reply.
+- The connection is lost, and pushes with it. Everything that is cached is dropped, and everyone is woken.
+- The connection hangs. What is older than `max_age` is used only after a PING was answered: pushes made before its
+  reply have come in before it.
+
+XREAD BLOCK instead would need one command that names all streams, sent again at every change of the set, and its keys
+would span the slots of a cluster. With tracking, waiting costs Redis nothing however many wait, and an XADD by
+redis-cli wakes a consumer as fast as our own producer does.
 """
 
 from __future__ import annotations
@@ -20,18 +29,21 @@ from typing import Any
 
 from ketch.errors import StorageUnavailable
 from ketch.store.link import Link
-from ketch.store.pipe import Pipe, pack, parse
-from ketch.store.streams import Id, StreamInfo, parse_info
+from ketch.store.offsets import EntryId
+from ketch.store.pipe import Pipe
+from ketch.store.question import Command, call, command
+from ketch.store.resp import parse
+from ketch.store.streams import StreamInfo, parse_info
 from ketch.store.url import RedisAddress
 
-_PING = pack("PING")
+_PING = command(None, "PING")
 
 
 class Waiter:
     """Somebody's interest in the next change of some streams.
 
-    Whoever adds a stream before reading its `info` misses no change. One that has changed is to be added again: so
-    whoever has gone without a word costs nothing more.
+    A reader that adds a stream before it reads the stream's `info` misses no change. A stream that has changed is to be
+    added again: so a reader that has gone without closing costs nothing more.
     """
 
     __slots__ = ("_fired", "_streams", "_waiters", "changed")
@@ -90,7 +102,7 @@ class Watcher:
         self._verified = 0.0  # when the last PING was sent that was answered
         self._verifying: asyncio.Future[bytes] | None = None
         self._waiters: dict[bytes, set[Waiter]] = {}
-        self._minded: dict[bytes, bool] = {}  # whether somebody else has written
+        self._written: dict[bytes, bool] = {}  # whether another client has written
         self.closing = False  # nobody shall wait any more
 
     async def start(self) -> None:
@@ -99,21 +111,22 @@ class Watcher:
     async def stop(self) -> None:
         await self.link.stop()
 
-    async def info(self, stream: bytes, command: bytes) -> StreamInfo:
+    async def info(self, command: Command) -> StreamInfo:
         """The stream's ends as they are now.
 
         Args:
-            command: what asks for them, see `Layout.info_command`.
+            command: what asks for them, see `PartitionStream.info_command`.
 
         Raises:
             StorageUnavailable: Redis is gone.
             RedisError: the key holds something else than a stream.
         """
+        stream = _key(command)
         if stream in self._known and self.known(stream) is None:
             await self._verify()
         if stream in self._known:
             return self._known[stream][1]
-        return await asyncio.shield(self._ask(stream, command))
+        return await asyncio.shield(self._ask(command))
 
     def known(self, stream: bytes) -> StreamInfo | None:
         """As `info`, where it has nothing to ask."""
@@ -122,16 +135,17 @@ class Watcher:
             return None
         return known[1]
 
-    def prefetch(self, stream: bytes, command: bytes) -> None:
+    def prefetch(self, command: Command) -> None:
         """Has `info` asked already what it will have to ask, so that many streams take one round trip."""
-        if stream not in self._known:
+        if _key(command) not in self._known:
             with contextlib.suppress(StorageUnavailable):  # `info` will say it
-                self._ask(stream, command)
+                self._ask(command)
 
-    def _ask(self, stream: bytes, command: bytes) -> asyncio.Future[StreamInfo]:
+    def _ask(self, command: Command) -> asyncio.Future[StreamInfo]:
+        stream = _key(command)
         asked = self._asked.get(stream)
         if asked is None:
-            answer = self.link.pipe.send(command)
+            answer = self.link.send(command)
             asked = self._asked[stream] = asyncio.get_running_loop().create_future()
             answer.add_done_callback(partial(self._answered, stream, asked))
         return asked
@@ -145,13 +159,13 @@ class Watcher:
                 if not answer.cancelled() and answer.exception() is None:
                     self._verified = sent
 
-            self._verifying = self.link.pipe.send(_PING)
+            self._verifying = self.link.send(_PING)
             self._verifying.add_done_callback(answered)
         await asyncio.shield(self._verifying)
 
-    async def fresh_info(self, command: bytes) -> StreamInfo:
+    async def fresh_info(self, command: Command) -> StreamInfo:
         """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
-        return parse_info(parse(await self.link.pipe.send(command)))
+        return parse_info(parse(await self.link.send(command)))
 
     def _answered(self, stream: bytes, asked: asyncio.Future[StreamInfo], answer: asyncio.Future[bytes]) -> None:
         del self._asked[stream]
@@ -168,18 +182,18 @@ class Watcher:
         """One that waits for nothing yet."""
         return Waiter(self._waiters)
 
-    def appended(self, stream: bytes, behind: Id, last: Id, entries: int) -> StreamInfo | None:
+    def appended(self, stream: bytes, follows: EntryId, last: EntryId, entries: int) -> StreamInfo | None:
         """Our own append has landed: what is known of the stream now, if anything is.
 
         Args:
-            behind: last-generated-id before it, as Redis has verified.
+            follows: last-generated-id before it, as Redis has verified.
             last: the last entry's id.
         """
         known = self._known.get(stream)
-        if known is None or known[1].last != behind or known[1].first is None:
+        if known is None or known[1].last != follows or known[1].first is None:
             self.changed(stream)
             return None
-        info = known[1].behind(last, entries)
+        info = known[1].appended(last, entries)
         self._known[stream] = (known[0], info)
         self._fire(stream)
         return info
@@ -189,17 +203,17 @@ class Watcher:
         self._known.pop(stream, None)
         self._fire(stream)
 
-    def mind(self, stream: bytes) -> None:
-        """From now on `moved` answers for this stream; to be called before it is read over the connection."""
-        self._minded[stream] = False
+    def watch_writes(self, stream: bytes) -> None:
+        """From now on `others_wrote` answers for this stream; to be called before it is read over the connection."""
+        self._written[stream] = False
 
-    def moved(self, stream: bytes) -> bool:
-        """Whether somebody else has written to it, as far as was said, or the connection was lost."""
-        return self._minded.get(stream, False)
+    def others_wrote(self, stream: bytes) -> bool:
+        """Whether Redis has pushed a write of another client, or the connection was lost."""
+        return self._written.get(stream, False)
 
-    def unmind(self, stream: bytes) -> None:
+    def unwatch_writes(self, stream: bytes) -> None:
         """Nobody will ask."""
-        self._minded.pop(stream, None)
+        self._written.pop(stream, None)
 
     def _fire(self, stream: bytes) -> None:
         for waiter in self._waiters.pop(stream, ()):
@@ -211,17 +225,22 @@ class Watcher:
         self._drop_all()
 
     async def _track(self, pipe: Pipe) -> None:
-        await pipe.call("CLIENT", "TRACKING", "ON", "NOLOOP")
+        await pipe.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":
             # call_soon, as futures do: a push must not overtake the reply that came in before it.
-            for stream in message[1] or {*self._known, *self._minded}:  # null: everything (FLUSHALL)
-                if stream in self._minded:
-                    self._minded[stream] = True
+            for stream in message[1] or {*self._known, *self._written}:  # null: everything (FLUSHALL)
+                if stream in self._written:
+                    self._written[stream] = True
                 asyncio.get_running_loop().call_soon(self.changed, stream)
 
     def _drop_all(self) -> None:
-        self._minded = dict.fromkeys(self._minded, True)
+        self._written = dict.fromkeys(self._written, True)
         for stream in {*self._known, *self._waiters}:
             self.changed(stream)
+
+
+def _key(command: Command) -> bytes:
+    assert command.key is not None
+    return command.key

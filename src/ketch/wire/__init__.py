@@ -1,1 +1,1 @@
-"""The Kafka wire protocol, sans-IO: frames in, typed kio entities out, and back."""
+"""The Kafka wire protocol, sans-IO: requests from frames to kio entities, responses from dicts to bytes."""

@@ -1,4 +1,4 @@
-"""How many array elements a request claims to have, before anything is made of them.
+"""Checks the array lengths in a request before kio parses it.
 
 kio's native reader reserves memory for as many elements as an array's length says, and where that fails the whole
 process aborts: twenty bytes would do. So the lengths are walked over first, along plans that come from kio's schemas.
@@ -38,7 +38,7 @@ class MalformedRequest(KetchError):
     """A frame that does not parse as the request its header announces."""
 
 
-# What an entity is made of: so many bytes; as many as the length in front says; an array; tagged fields (KIP-482).
+# The parts of an entity: a fixed number of bytes; bytes after their length; an array; tagged fields (KIP-482).
 _FIXED, _SIZED, _ARRAY, _TAGS = range(4)
 
 

@@ -29,9 +29,11 @@ class FrameReader:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._prefix = b""  # as much of it as has come in
+        self._prefix = b""  # the bytes of the length prefix received so far
         self._missing = 0  # bytes of the frame at hand
-        self._parts: list[memoryview | bytearray] = []  # of it; small ones are put together, however small the reads
+        self._parts: list[
+            memoryview | bytearray
+        ] = []  # of that frame; small ones are joined, so that tiny reads make no long list
         self._held = 0  # bytes in these
 
     @property
@@ -43,8 +45,8 @@ class FrameReader:
         """Takes what a socket read returned, gives the frames it completes, in order, without their prefix.
 
         Raises:
-            FrameError: behind the frames before it, a length that is negative or above `max_bytes`; nothing after it
-                can be trusted.
+            FrameError: a length is negative or above `max_bytes`. The frames before it were given; the bytes after it
+                cannot be trusted.
         """
         view = memoryview(self._prefix + data if self._prefix else data)
         self._prefix = b""
@@ -65,7 +67,7 @@ class FrameReader:
 
     def _keep(self, part: memoryview, read: int) -> None:
         self._held += len(part)
-        if len(part) >= max(_LARGE, read // 2):  # for it keeps all of that read
+        if len(part) >= max(_LARGE, read // 2):  # a view keeps the whole read in memory
             self._parts.append(part)
         elif self._parts and isinstance(self._parts[-1], bytearray):
             self._parts[-1] += part

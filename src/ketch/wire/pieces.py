@@ -1,4 +1,4 @@
-"""Bytes that lie in several places and are written to a socket from there."""
+"""Bytes in several buffers, which are written to a socket without being joined first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LARGE_MEAN = 1 << 14  # bytes of a piece; copying smaller ones costs less than 
 
 
 class Pieces:
-    """What a field of bytes may be, too."""
+    """The value of a response's bytes field, in pieces."""
 
     __slots__ = ("_size", "pieces")
 
@@ -22,6 +22,6 @@ class Pieces:
 
 
 def gather(pieces: list[BytesLike]) -> bytes | Pieces:
-    """The bytes as they lie where they are large, else as one."""
+    """Large pieces as they are, small ones joined."""
     size = sum(map(len, pieces))
     return b"".join(pieces) if size < _LARGE_MEAN * len(pieces) else Pieces(pieces, size)

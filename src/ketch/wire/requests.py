@@ -16,7 +16,7 @@ from ketch.wire.bounds import MalformedRequest, check_bounds
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RequestHeader:
     """What every request begins with (Kafka's RequestHeader, versions 1 and 2)."""
 
     api_key: int
@@ -49,7 +49,7 @@ def _request_readers(api_key: int, version: int) -> tuple[Callable[..., Any], Ca
     return entity_reader(schema.__header_schema__), entity_reader(schema)
 
 
-def decode_request(frame: bytes, api_key: int, version: int) -> tuple[Header, Any]:
+def decode_request(frame: bytes, api_key: int, version: int) -> tuple[RequestHeader, Any]:
     """A frame as (header, kio request entity).
 
     Raises:
@@ -59,7 +59,7 @@ def decode_request(frame: bytes, api_key: int, version: int) -> tuple[Header, An
     read_header, read_body = _request_readers(api_key, version)
     try:
         header, used = read_header(frame, 0)
-        body, _ = read_body(frame, used)  # bytes behind it are ignored, as Kafka does
+        body, _ = read_body(frame, used)  # bytes after it are ignored, as Kafka does
     except (SerialError, ValueError, TypeError, OverflowError) as error:
         raise MalformedRequest(f"{type(error).__name__}: {error}") from None
-    return Header(api_key, version, header.correlation_id, header.client_id), body
+    return RequestHeader(api_key, version, header.correlation_id, header.client_id), body

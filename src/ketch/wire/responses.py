@@ -47,10 +47,10 @@ _MEAN = 1 << 10  # bytes of all parts; where it is less there are few such among
 
 
 class Kept:
-    """An entity that is answered again and again: what a version writes of it is kept.
+    """An entity that many responses repeat: its bytes are kept for each version.
 
     Args:
-        make: its body, made anew for every version; it must be the same each time.
+        make: makes its body, once for each version; the body must be the same each time.
     """
 
     __slots__ = ("_make", "_written")
@@ -60,7 +60,7 @@ class Kept:
         self._written: dict[_Write, bytes] = {}
 
     def bytes_of(self, write: _Write) -> bytes:
-        """What `write` makes of it."""
+        """The bytes that `write` gives for it."""
         written = self._written.get(write)
         if written is None:
             written = self._written[write] = _written(write, self._make())
@@ -189,7 +189,7 @@ def _value(field: _Field, body: Body) -> Any:
 
 
 def _run(fields: list[_Field]) -> list[_Step]:
-    """Fields of fixed size, one behind the other, in one go."""
+    """A step that packs consecutive fields of fixed size together."""
     if not fields:
         return []
     pack = struct.Struct(">" + "".join(_FORMATS[field.kind or ""] for field in fields)).pack

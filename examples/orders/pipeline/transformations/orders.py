@@ -1,4 +1,4 @@
-"""The pipeline of streaming.py as Spark Declarative Pipelines: what there is, not when it is made.
+"""The pipeline of streaming.py as Spark Declarative Pipelines: it declares tables, Spark decides when to update them.
 
 What is summed is in sums.sql: in Python a watermark cannot be set on a table of the pipeline, as Spark Connect asks for
 its columns when the flow is declared.

@@ -1,7 +1,7 @@
 """ApiVersions (18), versions 0 to 4: what the dispatch table serves.
 
 A version too new is answered with a version 0 body, UNSUPPORTED_VERSION (35) and the ranges, so that the client can ask
-again (KIP-511); `broker.connection` sees to that, for such a request can't be parsed. No features are published.
+again (KIP-511): `unsupported`, since such a request cannot be parsed. No features are published.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Api, Request
-
-TABLE: Mapping[int, Api] = {}  # set by broker.dispatch, which imports this module
+from ketch.wire.responses import Body
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 
 
 async def handle(request: Request) -> Answer:
     if request.version >= 3 and not _named_well(request):
-        return answer(ErrorCode.invalid_request) | {"api_keys": ()}
-    return answer(ErrorCode.none)
+        return _answer(request.broker.apis, ErrorCode.invalid_request) | {"api_keys": ()}
+    return _answer(request.broker.apis, ErrorCode.none)
 
 
 def _named_well(request: Request) -> bool:
@@ -30,10 +29,14 @@ def _named_well(request: Request) -> bool:
     return all(_SOFTWARE.fullmatch(name) for name in names)
 
 
-def answer(error: ErrorCode) -> dict[str, Any]:
-    """The ranges with an error code or none."""
+def unsupported(apis: Mapping[int, Api]) -> Body:
+    """The version 0 body that answers a version which is not served."""
+    return _answer(apis, ErrorCode.unsupported_version)
+
+
+def _answer(apis: Mapping[int, Api], error: ErrorCode) -> dict[str, Any]:
     return {
         "error_code": error,
-        "api_keys": [{"api_key": a.key, "min_version": a.least, "max_version": a.most} for a in TABLE.values()],
+        "api_keys": [{"api_key": a.key, "min_version": a.oldest, "max_version": a.newest} for a in apis.values()],
         "throttle_time": 0,
     }

@@ -12,7 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.errors import Refused, code_of
+from ketch.broker.errors import Refused
 from ketch.broker.handlers.create_topics import MAX_PARTITIONS, distinct
 from ketch.errors import KetchError
 from ketch.store.topics import Topic
@@ -33,17 +33,16 @@ async def _grow(request: Request, asked: Any, duplicate: bool) -> Body:
             raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         if request.body.timeout.total_seconds() <= 0:
             raise Refused(ErrorCode.request_timed_out, "The request timed out.")
-        request.broker.log.catalog.forget(asked.name)  # another broker may have changed it
+        request.broker.log.topics.forget(asked.name)  # another broker may have changed it
         topic = await request.broker.log.topic(asked.name)
         _check(request, topic, asked)
         if not request.body.validate_only:
-            while not await request.broker.log.catalog.grow(topic, asked.count):
+            while not await request.broker.log.topics.grow(topic, asked.count):
                 topic = await request.broker.log.topic(asked.name)  # another request was quicker
                 _check(request, topic, asked)
             log.info("%s: topic %s has %d partitions now", request.client, topic.name, asked.count)
     except KetchError as error:
-        code, message = code_of(error), printable(str(error))
-        request.note(f"CreatePartitions of {asked.name} refused with {code.name.upper()}: {error}")
+        code, message = request.refuse(asked.name, error), printable(str(error))
     return {"name": asked.name, "error_code": code, "error_message": message}
 
 

@@ -16,9 +16,9 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.errors import Refused, code_of
+from ketch.broker.errors import Refused
 from ketch.errors import KetchError, TopicExists
-from ketch.store.offsets import OffsetCodec
+from ketch.store.offsets import OffsetNumbering
 from ketch.store.topics import Topic, legal_name
 from ketch.topicconfig import validate
 from ketch.wire.responses import Body
@@ -49,21 +49,19 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
         chosen = validate({config.name: config.value for config in asked.configs})
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:
-        code = code_of(error)
-        request.note(f"CreateTopics {asked.name} refused with {code.name.upper()}: {error}")
-        return _result(asked.name, code, printable(str(error)))
+        return _result(asked.name, request.refuse(asked.name, error), printable(str(error)))
     return _made(request, topic)
 
 
 async def _make(request: Request, name: str, partitions: int, chosen: dict[str, str]) -> Topic:
-    catalog = request.broker.log.catalog
+    topics = request.broker.log.topics
     if request.body.validate_only:
-        if await catalog.get(name) is not None:
+        if await topics.get(name) is not None:
             raise TopicExists(f"Topic '{name}' already exists.")
-        return Topic(name, UUID(int=0), partitions, 0, OffsetCodec(), {**request.broker.log.defaults, **chosen})
+        return Topic(name, UUID(int=0), partitions, 0, OffsetNumbering(), {**request.broker.log.defaults, **chosen})
     if request.body.timeout.total_seconds() <= 0:
         raise Refused(ErrorCode.request_timed_out, "The request timed out.")
-    topic = await catalog.create(name, partitions, chosen)
+    topic = await topics.create(name, partitions, chosen)
     log.info("%s: created topic %s with %d partitions", request.client, name, partitions)
     return topic
 

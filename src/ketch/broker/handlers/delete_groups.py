@@ -7,7 +7,6 @@ import logging
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import coordinator_error
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -22,11 +21,11 @@ async def handle(request: Request) -> Answer:
 async def _delete(request: Request, name: str) -> Body:
     try:
         request.broker.groups.require(name)
+        await request.broker.adoption.look()
         error = ErrorCode.group_id_not_found
         if await request.broker.groups.exists(name):
-            error = ErrorCode.none if await request.broker.delete_group(name) else ErrorCode.non_empty_group
+            error = ErrorCode.none if await request.broker.groups.delete(name) else ErrorCode.non_empty_group
             log.info("%s: delete group %s: %s", request.client, name, error.name.upper())
     except KetchError as failure:
-        request.note(f"DeleteGroups {name}: {failure}")
-        error = coordinator_error(failure)
+        error = request.refuse(f"group {name}", failure)
     return {"group_id": name, "error_code": error}

@@ -11,7 +11,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -35,8 +34,7 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
         topic = await request.broker.log.topic(name)
         low_watermark = await request.broker.log.partition(topic, index).delete_before(asked.offset)
     except KetchError as error:
-        request.note(f"DeleteRecords of {name}-{index} gets {code_of(error).name.upper()}: {error}")
-        return _body(index, code_of(error), _NO_WATERMARK)
+        return _body(index, request.refuse(f"{name}-{index}", error), _NO_WATERMARK)
     log.info("%s: deleted the records of %s-%d below %d", request.client, name, index, low_watermark)
     return _body(index, ErrorCode.none, low_watermark)
 

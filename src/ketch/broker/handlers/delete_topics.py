@@ -10,9 +10,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.errors import code_of
 from ketch.errors import KetchError, UnknownTopicId
-from ketch.store.topics import Topic
+from ketch.store.topics import Topic, shown
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
@@ -37,8 +36,8 @@ async def _delete(request: Request, name: str | None, topic_id: UUID, times: int
             return _result(name, topic_id, ErrorCode.request_timed_out, None)
         await request.broker.log.delete(topic)
     except KetchError as error:
-        request.note(f"DeleteTopics {name or topic_id}: {error}")
-        return _result(name, topic_id, code_of(error), printable(str(error)))
+        code = request.refuse(name or shown(topic_id), error)
+        return _result(name, topic_id, code, printable(str(error)))
     log.info("%s: deleted topic %s", request.client, topic.name)
     return _result(topic.name, topic.id, ErrorCode.none, None)
 
@@ -57,11 +56,11 @@ async def _find(request: Request, name: Any, topic_id: UUID) -> Topic:
     """The topic as it is now: another broker may have let it grow, or deleted it and made one of its name."""
     logs = request.broker.log
     if name is not None:
-        logs.catalog.forget(name)
+        logs.topics.forget(name)
         return await logs.topic(name)
-    topic = await logs.catalog.anew(await logs.topic_by_id(topic_id))
+    topic = await logs.topics.reread(await logs.topic_by_id(topic_id))
     if topic is None:
-        raise UnknownTopicId(f"no topic with id {topic_id}")
+        raise UnknownTopicId(f"no topic with id {shown(topic_id)}")
     return topic
 
 

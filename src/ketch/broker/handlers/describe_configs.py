@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.errors import code_of
 from ketch.errors import KetchError
 from ketch.store.topics import legal_name
 from ketch.wire.responses import Body
@@ -42,8 +41,7 @@ async def _topic(request: Request, asked: Any, names: tuple[str, ...] | None) ->
     try:
         topic = await request.broker.log.topic(asked.resource_name)
     except KetchError as error:
-        request.note(f"DescribeConfigs of {asked.resource_name}: {error}")
-        return _result(asked, code_of(error), str(error))
+        return _result(asked, request.refuse(asked.resource_name, error), str(error))
     entries = configs.topic_configs(topic, request.broker.settings, names)
     return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
 
@@ -54,7 +52,7 @@ def _broker(request: Request, asked: Any, names: tuple[str, ...] | None) -> Body
         message = f"Unexpected broker id, expected {node} or empty string, but received {asked.resource_name}"
         return _result(asked, ErrorCode.invalid_request, message)
     broker = request.broker
-    entries = configs.broker_configs(broker.settings, broker.port, names) if asked.resource_name else []
+    entries = configs.broker_configs(broker.settings, broker.port, broker.redis, names) if asked.resource_name else []
     return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
 
 

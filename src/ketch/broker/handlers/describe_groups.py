@@ -5,7 +5,6 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import coordinator_error
 from ketch.coordinator.group import Group
 from ketch.coordinator.member import Member, State
 from ketch.errors import KetchError
@@ -22,10 +21,10 @@ async def _describe(request: Request, name: str) -> Body:
     try:
         request.broker.groups.require(name)
         group = await request.broker.groups.get(name)
+        await request.broker.adoption.look()
         known = await request.broker.groups.exists(name)
     except KetchError as error:
-        request.note(f"DescribeGroups {name}: {error}")
-        return _error(name, coordinator_error(error), None)
+        return _error(name, request.refuse(f"group {name}", error), None)
     if not known:
         missing = request.version >= 6
         message = f"Group {name} not found." if missing else None

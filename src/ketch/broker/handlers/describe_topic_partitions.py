@@ -27,7 +27,7 @@ async def handle(request: Request) -> Answer:
         request.note(f"DescribeTopicPartitions: {refusal}")
         return _answer([_error(name, ErrorCode.invalid_request) for name in names], None)
     if not names:  # without Redis this raises, see metadata
-        names = [topic.name for topic in await request.broker.log.catalog.all()]
+        names = [topic.name for topic in await request.broker.log.topics.all()]
     return await _page(request, [name for name in names if cursor is None or name >= cursor.topic_name])
 
 
@@ -64,10 +64,9 @@ async def _find(request: Request, name: str) -> Topic | ErrorCode:
     if not legal_name(name):
         return ErrorCode.invalid_topic_exception
     try:
-        topic = await request.broker.log.catalog.get(name)
+        topic = await request.broker.log.topics.get(name)
     except KetchError as error:
-        request.note(f"DescribeTopicPartitions of {name}: {error}")
-        return ErrorCode.leader_not_available  # as Metadata has it
+        return request.refuse(name, error, ErrorCode.leader_not_available)  # as Metadata has it
     return topic or ErrorCode.unknown_topic_or_partition
 
 

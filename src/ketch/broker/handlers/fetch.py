@@ -2,8 +2,9 @@
 
 Versions up to 12 name topics, later ones give ids (KIP-516). Sessions are incremental (KIP-227). A fetch that has less
 than `min_bytes`, and all there is, waits on the streams themselves (`store.watcher`): any writer wakes it, a redis-cli
-too. At least one record is returned if there is any, however large (KIP-74). Zstd goes to versions that know it (10 and
-on, KIP-110), the others get the batch uncompressed.
+too. The first partition that has a record gives one, however large (KIP-74); what else is returned stays within
+`max_bytes` and `partition_max_bytes`, batch headers included. Zstd goes to versions that know it (10 and on, KIP-110),
+the others get the batch uncompressed.
 
 Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; every partition
 has the leader epoch 0; every partition has one replica, so followers' fields are ignored.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from uuid import UUID
@@ -22,10 +22,10 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import check_leader_epoch, code_of
+from ketch.broker.errors import check_leader_epoch
 from ketch.broker.sessions import (
     InvalidSessionEpoch,
-    Place,
+    PartitionKey,
     Session,
     SessionNotFound,
     SessionTopicIds,
@@ -33,9 +33,10 @@ from ketch.broker.sessions import (
     TopicKey,
 )
 from ketch.errors import KetchError
-from ketch.log.partition import Bounds, Partition
-from ketch.store.layout import Chunk
-from ketch.store.topics import Topic
+from ketch.log.partition import Partition
+from ketch.log.reading import Member
+from ketch.log.reads import PartitionRead
+from ketch.store.topics import Topic, shown
 from ketch.wire.pieces import Pieces
 from ketch.wire.responses import Body
 
@@ -44,28 +45,28 @@ _ZSTD_SINCE = 10
 _ZERO_ID = UUID(int=0)
 _READ_COMMITTED = 1
 _COALESCE_S = 0.01
-_TOGETHER = 8 << 20  # bytes that partitions read at the same time may give
 
 
 @dataclass(slots=True)
 class _Result:
-    """What one partition gave."""
+    """What one partition gave: a read of it, or an error where it was not read."""
 
     target: Target
     error: ErrorCode = ErrorCode.none
-    records: bytes | Pieces = b""
-    more: bool = False  # whether there are others behind them
-    bounds: Bounds | None = None
-    partition: Partition | None = None
-    member: tuple[str, str] | None = None
+    read: PartitionRead | None = None
 
     @property
-    def told(self) -> tuple[int, int]:
-        return (self.bounds.log_start, self.bounds.high_watermark) if self.bounds else (-1, -1)
+    def records(self) -> bytes | Pieces:
+        return self.read.records if self.read is not None else b""
+
+    @property
+    def bounds_given(self) -> tuple[int, int]:
+        bounds = self.read.bounds if self.read is not None else None
+        return (bounds.log_start, bounds.high_watermark) if bounds is not None else (-1, -1)
 
     @property
     def news(self) -> bool:
-        return bool(self.records or self.error or self.told != self.target.told)
+        return bool(self.records or self.error or self.bounds_given != self.target.answered)
 
 
 async def handle(request: Request) -> Answer:
@@ -78,9 +79,11 @@ async def handle(request: Request) -> Answer:
         return _failure(ErrorCode.invalid_fetch_session_epoch)
     except SessionTopicIds:
         return _failure(ErrorCode.fetch_session_topic_id_error)
-    deadline = time.monotonic() + body.max_wait.total_seconds()
+    now = time.monotonic()
+    request.reader.ask(now)
+    deadline = now + body.max_wait.total_seconds()
     try:
-        results: dict[Place, _Result] = {}
+        results: dict[PartitionKey, _Result] = {}
         while True:
             await _look(request, session, results)
             if _enough(session, results.values(), body.min_bytes) or not await _changed(request, session, deadline):
@@ -125,79 +128,40 @@ def _topic_key(request: Request, topic: object) -> TopicKey:
 # -- reading
 
 
-async def _look(request: Request, session: Session, results: dict[Place, _Result]) -> None:
+async def _look(request: Request, session: Session, results: dict[PartitionKey, _Result]) -> None:
     """Looks at the partitions that may have something to say, and reads them in turn until the answer is full."""
     looked = [_Result(target) for target in session.due(time.monotonic())]
     topics: dict[TopicKey, Topic | KetchError] = {}
     for result in looked:
         await _find(request, session, result, topics)
+    reads = [result.read for result in looked if result.read is not None]
+    if request.reader.member is None and not results:  # not after a wait: assignments may have changed since it came
+        _meet(request, reads)
+    await request.broker.log.look(reads)
+    await _read(request, reads)
     for result in looked:
-        await _locate(request, result)
-    if any(map(_has_data, looked)):
-        broker = request.broker
-        async with broker.fetching_cold if any(map(_is_cold, looked)) else broker.fetching:
-            await _fill(request, looked)
-    for result in looked:
-        results[result.target.place] = result
-        if not (result.error or _has_data(result)):
+        if result.read is not None and result.read.error is not None:
+            _fail(request, result, result.read.error)
+        results[result.target.key] = result
+        if not (result.error or (result.read is not None and result.read.has_data)):
             session.settle(result.target)
 
 
-async def _fill(request: Request, results: list[_Result]) -> None:
-    wanted = sum(max(result.target.max_bytes, 0) for result in results if _has_data(result))
-    room = min(wanted, max(request.body.max_bytes, 0), request.broker.fetch_room)
-    request.broker.unsent += room
-    try:
-        await _fill_room(request, results, room)
-    finally:
-        request.broker.unsent -= room
-
-
-async def _fill_room(request: Request, results: list[_Result], room: int) -> None:
-    ready = deque(filter(_has_data, results))
-    first = True
-    while ready and (room > 0 or first):
-        reads = _next(ready, room, first)
-        await _read_all(request, reads)
-        read = sum(len(result.records) for result, _ in reads)
-        room -= read
-        first = first and not read
-
-
-async def _read_all(request: Request, reads: list[tuple[_Result, int]]) -> None:
-    """At the same time; those that one command to Redis answers, which is most, without a task for each."""
-    asked = [_ask(request, result, limit) for result, limit in reads]
-    others = [_read(request, *read) for read, chunk in zip(reads, asked, strict=True) if chunk is None]
-    if len(others) == 1:
-        await others[0]
-    elif others:
-        await asyncio.gather(*others)
-    for read, chunk in zip(reads, asked, strict=True):
-        if chunk is not None:
-            await _read(request, *read, chunk)
-
-
-def _ask(request: Request, result: _Result, limit: int) -> asyncio.Future[Chunk] | None:
-    """The records on their way, where one command brings them."""
-    assert result.partition is not None
-    assert result.bounds is not None
-    result.member = _member(request, result.partition)
-    return None if result.member else result.partition.ask(result.target.offset, limit, result.bounds)
-
-
-def _next(ready: deque[_Result], room: int, first: bool) -> list[tuple[_Result, int]]:
-    """Partitions to read at the same time, which together fit whatever they give, and how much of each."""
-    reads: list[tuple[_Result, int]] = []
-    together = min(room, _TOGETHER)
-    while ready:
-        limit = min(room, max(ready[0].target.max_bytes, 0))
-        if reads and (limit > together or not limit):
-            break
-        result = ready.popleft()
-        if limit or first:
-            reads.append((result, limit))
-            together -= limit
-    return reads
+async def _read(request: Request, reads: list[PartitionRead]) -> None:
+    broker = request.broker
+    with_data = [read for read in reads if read.has_data]
+    if not with_data:
+        return
+    async with broker.fetching_cold if any(read.is_cold for read in with_data) else broker.fetching:
+        for read in with_data:
+            read.member = _member(request, read.partition)
+        room = min(max(request.body.max_bytes, 0), broker.fetch_room)
+        reserved = min(sum(max(read.max_bytes, 0) for read in with_data), room)
+        broker.unsent += reserved
+        try:
+            await broker.log.read(with_data, room, zstd=request.version >= _ZSTD_SINCE)
+        finally:
+            broker.unsent -= reserved
 
 
 async def _find(
@@ -211,29 +175,22 @@ async def _find(
         _fail(request, result, topic)
         return
     try:
-        result.partition = request.broker.log.partition(topic, target.partition)
+        partition = request.broker.log.partition(topic, target.partition)
+    except KetchError as error:
+        _fail(request, result, error)
+        return
+    session.watch(target, partition.key)
+    try:
         check_leader_epoch(target.leader_epoch)
     except KetchError as error:
         _fail(request, result, error)
-    if result.partition is not None:
-        session.watch(target, result.partition.stream)
-        result.partition.prefetch_bounds()
-
-
-async def _locate(request: Request, result: _Result) -> None:
-    if result.error or result.partition is None:
-        return
-    try:
-        result.bounds = await result.partition.bounds(result.target.offset)
-        result.partition.check(result.target.offset, result.bounds)
-    except KetchError as error:
-        _fail(request, result, error)
+    else:
+        result.read = PartitionRead(partition, target.offset, target.max_bytes)
 
 
 def _fail(request: Request, result: _Result, error: KetchError) -> None:
-    result.error, result.bounds = code_of(error), None
-    name, target = result.error.name.upper(), result.target
-    request.note(f"Fetch of {target.topic}-{target.partition} gets {name}: {error}")
+    target = result.target
+    result.error = request.refuse(f"{shown(target.topic)}-{target.partition}", error)
 
 
 async def _topic(request: Request, key: TopicKey) -> Topic | KetchError:
@@ -244,28 +201,20 @@ async def _topic(request: Request, key: TopicKey) -> Topic | KetchError:
         return error
 
 
-def _has_data(result: _Result) -> bool:
-    return result.bounds is not None and result.target.offset < result.bounds.high_watermark
+def _meet(request: Request, reads: list[PartitionRead]) -> None:
+    partitions = [(read.partition.topic.name, read.partition.index) for read in reads]
+    request.broker.assignments.meet(request.reader, request.header.client_id or "", request.host, partitions)
 
 
-def _is_cold(result: _Result) -> bool:
-    return result.bounds is not None and result.target.offset < result.bounds.local_start
-
-
-async def _read(request: Request, result: _Result, limit: int, asked: asyncio.Future[Chunk] | None = None) -> None:
-    assert result.partition is not None
-    zstd = request.version >= _ZSTD_SINCE
-    try:
-        read = await result.partition.read(result.target.offset, limit, zstd, result.member, asked)
-        result.records, result.bounds, result.more = read.records, read.bounds, read.more
-    except KetchError as error:
-        _fail(request, result, error)
-
-
-def _member(request: Request, partition: Partition) -> tuple[str, str] | None:
+def _member(request: Request, partition: Partition) -> Member | None:
     """Group and member that read here, as far as the broker can tell: the request does not say."""
-    client_id = request.header.client_id or ""
-    return request.broker.assignments.find(client_id, request.host, partition.topic.name, partition.index)
+    assignments, cluster = request.broker.assignments, request.broker.cluster
+    fetch = request.header.client_id or "", request.host, (partition.topic.name, partition.index)
+    member = assignments.find(request.reader, *fetch)
+    # The commits of such a group must come here, too: its coordinator has to know that deliveries are tracked.
+    if member is None or cluster.alone or not assignments.shared(*fetch) or cluster.coordinates("group", member[0]):
+        return member
+    return None
 
 
 # -- waiting
@@ -278,7 +227,9 @@ _PATIENT = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 def _enough(session: Session, results: Collection[_Result], min_bytes: int) -> bool:
     # Where there is more than was read, a wait brings none of it: entries are counted by their average size, and may
     # be compressed when they are served.
-    if sum(len(result.records) for result in results) >= min_bytes or any(result.more for result in results):
+    if sum(len(result.records) for result in results) >= min_bytes or any(
+        result.read is not None and result.read.more for result in results
+    ):
         return True
     errors = [result.error for result in results if result.error]
     return len(errors) == len(session.targets) or any(error not in _PATIENT for error in errors)
@@ -307,10 +258,10 @@ def _answer(request: Request, session: Session, results: Iterable[_Result]) -> B
     for result in results:
         if result.news or not session.incremental:
             topics.setdefault(result.target.topic, []).append(_partition_body(result, committed))
-            result.target.told = result.told
+            result.target.answered = result.bounds_given
         if result.records:
             session.served(result.target)
-            metrics.fetched(result.partition.topic.name if result.partition else "", len(result.records))
+            metrics.fetched(result.read.partition.topic.name if result.read else "", len(result.records))
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.none,
@@ -320,7 +271,7 @@ def _answer(request: Request, session: Session, results: Iterable[_Result]) -> B
 
 
 def _partition_body(result: _Result, committed: bool) -> Body:
-    log_start, end = result.told
+    log_start, end = result.bounds_given
     return {
         "partition_index": result.target.partition,
         "error_code": result.error,

@@ -1,6 +1,7 @@
 """FindCoordinator (10), versions 0 to 6: the broker that a group falls to; several at once from 4 on (KIP-699).
 
-There are no transactions and no share groups: other key types than 0 (group) are refused.
+There are no transactions. A transactional id (key type 1) gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId
+answers: clients take that code as final and end `initTransactions` at once. Other key types get INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.wire.responses import Body
 
-_GROUP = 0
+_GROUP, _TRANSACTION = 0, 1
 
 
 async def handle(request: Request) -> Answer:
@@ -22,10 +23,13 @@ async def handle(request: Request) -> Answer:
 
 
 def _coordinator(request: Request, kind: int, key: str) -> Body:
+    if kind == _TRANSACTION:
+        request.note(f"FindCoordinator for transactional id {key}: there are no transactions")
+        message = "There are no transactions."
+        return _entry(key, ErrorCode.transactional_id_authorization_failed, message, -1, "", -1)
     if kind != _GROUP:
-        message = "Only groups have a coordinator: there are no transactions."
-        return _entry(key, ErrorCode.invalid_request, message, -1, "", -1)
-    node = request.broker.cluster.coordinator(key)
+        return _entry(key, ErrorCode.invalid_request, f"Key type {kind} has no coordinator.", -1, "", -1)
+    node = request.broker.cluster.coordinator("group", key)
     return _entry(key, ErrorCode.none, None, node.id, node.host, node.port)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Heartbeat
 from ketch.errors import KetchError
 
@@ -22,6 +21,7 @@ async def handle(request: Request) -> Answer:
                 ),
             )
         except KetchError as failure:
-            request.note(f"Heartbeat {body.group_id}: {failure}")
-            error = coordinator_error(failure)
+            error = request.refuse(f"group {body.group_id}", failure)
+    if error is ErrorCode.none:
+        request.broker.assignments.speaks(request.reader, body.group_id, body.member_id)
     return {"throttle_time": 0, "error_code": error}

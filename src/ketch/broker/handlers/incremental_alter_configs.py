@@ -15,7 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.errors import Refused, code_of
+from ketch.broker.errors import Refused
 from ketch.broker.handlers.create_topics import check_name
 from ketch.errors import InvalidConfig, KetchError, UnknownTopicOrPartition
 from ketch.store.topics import Topic
@@ -66,12 +66,11 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
         topic = await _topic(request, asked)
         altered = _altered(topic, changes(asked), request.broker.log.defaults)
         if altered and not request.body.validate_only:
-            await request.broker.log.catalog.alter(topic, altered)
+            await request.broker.log.topics.alter(topic, altered)
             shown = ", ".join(f"{key}={'default' if value is None else value}" for key, value in altered.items())
             log.info("%s: altered topic %s: %s", request.client, name, shown)
     except KetchError as error:
-        code, message = code_of(error), printable(str(error))
-        request.note(f"configs of {name} not altered, {code.name.upper()}: {error}")
+        code, message = request.refuse(name, error), printable(str(error))
     return {"error_code": code, "error_message": message, "resource_type": asked.resource_type, "resource_name": name}
 
 
@@ -98,9 +97,9 @@ async def _topic(request: Request, asked: Any) -> Topic:
     if not name:
         raise Refused(ErrorCode.invalid_request, "Default topic resources are not allowed.")
     check_name(name)
-    catalog = request.broker.log.catalog
-    catalog.forget(name)  # another broker may have changed it
-    topic = await catalog.get(name)
+    topics = request.broker.log.topics
+    topics.forget(name)  # another broker may have changed it
+    topic = await topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     return topic

@@ -24,9 +24,7 @@ async def handle(request: Request) -> Answer:
     try:
         return _answer(ErrorCode.none, await request.broker.log.new_producer_id())
     except KetchError as error:
-        # The client asks its coordinator, which is the word for a broker that can't do that now; it tries again.
-        request.note(f"InitProducerId: {error}")
-        return _answer(ErrorCode.coordinator_not_available)
+        return _answer(request.refuse("", error))
 
 
 def _answer(error: ErrorCode, producer_id: int = -1) -> Body:

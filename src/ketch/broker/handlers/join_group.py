@@ -9,7 +9,6 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Join, JoinResult
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
@@ -39,8 +38,7 @@ async def handle(request: Request) -> Answer:
             ),
         )
     except KetchError as error:
-        request.note(f"JoinGroup {body.group_id}: {error}")
-        result = JoinResult(coordinator_error(error), body.member_id)
+        result = JoinResult(request.refuse(f"group {body.group_id}", error), body.member_id)
     return _answer(request, result)
 
 

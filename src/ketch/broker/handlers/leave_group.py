@@ -5,7 +5,6 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Leave
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
@@ -21,8 +20,7 @@ async def handle(request: Request) -> Answer:
     try:
         members = [await _leave(request, member, instance) for member, instance in named]
     except KetchError as error:
-        request.note(f"LeaveGroup {body.group_id}: {error}")
-        return _answer(coordinator_error(error))
+        return _answer(request.refuse(f"group {body.group_id}", error))
     if request.version < 3:
         return _answer(members[0]["error_code"])
     return _answer(ErrorCode.none, members)

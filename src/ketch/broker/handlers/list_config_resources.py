@@ -9,7 +9,6 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -25,14 +24,13 @@ async def handle(request: Request) -> Answer:
     try:
         return _answer(ErrorCode.none, await _resources(request, types))
     except KetchError as error:
-        request.note(f"ListConfigResources: {error}")
-        return _answer(code_of(error), [])
+        return _answer(request.refuse("", error), [])
 
 
 async def _resources(request: Request, types: set[int]) -> list[Body]:
     found: list[Body] = []
     if _TOPIC in types:
-        topics = await request.broker.log.catalog.all()
+        topics = await request.broker.log.topics.all()
         found += [{"resource_name": topic.name, "resource_type": _TOPIC} for topic in topics]
     if _BROKER in types:
         found.append({"resource_name": str(request.broker.settings.node_id), "resource_type": _BROKER})

@@ -17,11 +17,11 @@ async def handle(request: Request) -> Answer:
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
     try:
+        await request.broker.adoption.look()
         names = await request.broker.groups.names()
         groups = await asyncio.gather(*(_listed(request, name) for name in names))
     except KetchError as error:
-        request.note(f"ListGroups: {error}")
-        return {"throttle_time": 0, "error_code": ErrorCode.coordinator_not_available, "groups": ()}
+        return {"throttle_time": 0, "error_code": request.refuse("", error), "groups": ()}
     shown = [
         group
         for group in groups

@@ -15,10 +15,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import check_leader_epoch, code_of
+from ketch.broker.errors import check_leader_epoch
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
-from ketch.log.search import Found
+from ketch.store.search import Found
 from ketch.wire.responses import Body
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -50,7 +50,7 @@ async def _prefetch(request: Request, name: str, parts: Iterable[Any]) -> None:
     with contextlib.suppress(KetchError):  # the partition that it concerns will say it
         topic = await request.broker.log.topic(name)
         for part in parts:
-            request.broker.log.partition(topic, part.partition_index).prefetch_bounds()
+            request.broker.log.partition(topic, part.partition_index).bounds.prefetch()
 
 
 async def _partition(request: Request, name: str, asked: Any) -> Body:
@@ -63,21 +63,20 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
         check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
         found = await _find(partition, timestamp)
     except KetchError as error:
-        request.note(f"ListOffsets of {name}-{index} gets {code_of(error).name.upper()}: {error}")
-        return _body(index, code_of(error), _NOTHING)
+        return _body(index, request.refuse(f"{name}-{index}", error), _NOTHING)
     return _body(index, ErrorCode.none, found or _NOTHING)
 
 
 async def _find(partition: Partition, timestamp: int) -> Found | None:
     match timestamp:
         case -1:
-            return Found((await partition.bounds()).high_watermark, -1)
+            return Found((await partition.bounds.get()).high_watermark, -1)
         case -2:
-            return Found((await partition.bounds()).log_start, -1)
+            return Found((await partition.bounds.get()).log_start, -1)
         case -3:
             return await partition.latest_timestamp()
         case -4:
-            return Found((await partition.bounds()).local_start, -1)
+            return Found((await partition.bounds.get()).local_start, -1)
         case -5:
             span = await partition.tier.span()
             return Found(span.through - 1, -1) if span and span.through > 0 else None

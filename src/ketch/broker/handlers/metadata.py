@@ -1,7 +1,7 @@
 """Metadata (3), versions 0 to 12: brokers and topics; those asked for by name are created where that is allowed.
 
 Every broker on one Redis can serve every partition; each partition has one of them as its leader and only replica, so
-that they share the work. The controller, whom clients ask to create and delete, is the least of them.
+that they share the work. The controller, which clients ask to create and delete, is the one with the lowest node id.
 A topic that was just created is in the first answer already (Kafka has the client ask again).
 """
 
@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError, TopicExists
-from ketch.store.topics import Topic, legal_name
+from ketch.store.topics import Topic, legal_name, shown
 from ketch.wire.responses import Body, Kept
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ async def _topics(request: Request) -> list[Body | Kept]:
     if asked is None or (request.version == 0 and not asked):
         # Without Redis this raises, which closes the connection: there is no place for an error but in a topic, and a
         # list that looks complete and is not would be worse than none.
-        return [_describe(request, topic) for topic in await request.broker.log.catalog.all()]
+        return [_describe(request, topic) for topic in await request.broker.log.topics.all()]
     ids = dict.fromkeys(topic.topic_id for topic in asked if getattr(topic, "topic_id", None))
     if ids:  # what is asked for by name is left out then, as Kafka does
         return [await _by_id(request, topic_id) for topic_id in ids]
@@ -61,7 +61,7 @@ async def _by_id(request: Request, topic_id: UUID) -> Body | Kept:
     if request.version < _NULL_NAMES_SINCE:
         return _error(ErrorCode.invalid_request, "", topic_id)
     try:
-        topic = await request.broker.log.catalog.by_id(topic_id)
+        topic = await request.broker.log.topics.by_id(topic_id)
     except KetchError as error:
         return _unavailable(request, error, None, topic_id)
     if topic is None:
@@ -73,7 +73,7 @@ async def _by_name(request: Request, name: str) -> Body | Kept:
     if not legal_name(name):
         return _error(ErrorCode.invalid_topic_exception, name)
     try:
-        topic = await request.broker.log.catalog.get(name)
+        topic = await request.broker.log.topics.get(name)
         if topic is None and _may_create(request):
             topic = await _create(request, name)
     except KetchError as error:
@@ -90,12 +90,12 @@ def _may_create(request: Request) -> bool:
 
 
 async def _create(request: Request, name: str) -> Topic | None:
-    catalog = request.broker.log.catalog
+    topics = request.broker.log.topics
     try:
-        topic = await catalog.create(name, request.broker.settings.default_partitions, {})
+        topic = await topics.create(name, request.broker.settings.default_partitions, {})
     except TopicExists:  # another client or broker was quicker
-        catalog.forget(name)
-        return await catalog.get(name)
+        topics.forget(name)
+        return await topics.get(name)
     log.info("%s: created topic %s with %d partitions", request.client, name, topic.partitions)
     return topic
 
@@ -134,8 +134,7 @@ def partition(node: int, index: int) -> Body:
 
 
 def _unavailable(request: Request, error: KetchError, name: str | None, topic_id: UUID = _ZERO_ID) -> Body:
-    request.note(f"Metadata of {name or topic_id}: {error}")
-    return _error(ErrorCode.leader_not_available, name, topic_id)
+    return _error(request.refuse(name or shown(topic_id), error, ErrorCode.leader_not_available), name, topic_id)
 
 
 def _error(code: ErrorCode, name: str | None, topic_id: UUID = _ZERO_ID) -> Body:

@@ -3,56 +3,57 @@
 The offset is stored as `{ks}:commit:{stream}:{group}`; everything below it counts as acknowledged in the native group
 of the stream (commits are cumulative). A consumer that assigned itself commits with generation -1 to a group without
 members; as in Kafka such a group may have the empty name.
+
+`retention_time_ms` (versions 2 to 4), unless it is -1, says how long the commit is kept; it takes the place of
+`offsets_retention_minutes`. KIP-211 took it out of version 5.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of, coordinator_error
+from ketch.broker.errors import code_of
 from ketch.clock import now_ms
 from ketch.coordinator.events import Commit
-from ketch.errors import KetchError
-from ketch.store.groups import Committed, TopicPartition
+from ketch.errors import KetchError, UnknownTopicOrPartition
+from ketch.store.commits import Committed
+from ketch.store.keys import TopicPartition
 from ketch.wire.responses import Body
+
+_MS = timedelta(milliseconds=1)
+_NOT_GIVEN = -_MS
 
 
 async def handle(request: Request) -> Answer:
-    body = request.body
-    named = [(topic.name, part) for topic in body.topics for part in topic.partitions]
-    errors = {(topic, part.partition_index): await _place_error(request, topic, part) for topic, part in named}
+    lease = request.broker.cluster.leased_at(request.received)  # see `Groups.commit`
+    parts = {(topic.name, part.partition_index): part for topic in request.body.topics for part in topic.partitions}
+    errors = {partition: await _partition_error(request, *partition) for partition in parts}
+    exist = [partition for partition in parts if not errors[partition]]
+    errors |= {partition: _metadata_error(request, parts[partition]) for partition in exist}
+    now = now_ms()
+    commits = {partition: _committed(request, part, now) for partition, part in parts.items() if not errors[partition]}
     # What does not exist is said first; then comes the group, then what the commit carries.
-    group_error = ErrorCode.none if all(errors.values()) else await _group_error(request)
-    commits: dict[TopicPartition, Committed] = {}
-    for topic, part in named:
-        key = (topic, part.partition_index)
-        errors[key] = errors[key] or group_error or _metadata_error(request, part)
-        if not errors[key]:
-            commits[key] = _committed(part)
-    if not commits:
-        return _answer(request, errors)
-    try:
-        await request.broker.commit(body.group_id, commits)
-    except KetchError as failure:
-        request.note(f"OffsetCommit of {body.group_id}: {failure}")
-        errors |= dict.fromkeys(commits, coordinator_error(failure))
+    if exist and (group_error := await _commit(request, commits, lease)):
+        errors |= dict.fromkeys(exist, group_error)
     return _answer(request, errors)
 
 
-async def _group_error(request: Request) -> ErrorCode:
-    body = request.body
-    generation = body.generation_id_or_member_epoch
+async def _commit(request: Request, commits: dict[TopicPartition, Committed], lease: bool) -> ErrorCode:
+    """Stores the commits unless the group refuses."""
+    body, broker = request.body, request.broker
+
+    def event(token: object) -> Commit:
+        instance = getattr(body, "group_instance_id", None)
+        return Commit(token, body.member_id, instance, body.generation_id_or_member_epoch)
+
     try:
-        error: ErrorCode = await request.broker.groups.submit(
-            body.group_id,
-            lambda token: Commit(token, body.member_id, getattr(body, "group_instance_id", None), generation),
-        )
+        error = await broker.groups.commit(body.group_id, event, lease, commits)
     except KetchError as failure:
-        request.note(f"OffsetCommit of {body.group_id}: {failure}")
-        return coordinator_error(failure)
+        return request.refuse(f"group {body.group_id}", failure)
     if error is ErrorCode.unknown_member_id and not await request.broker.groups.exists(body.group_id):
         return ErrorCode.group_id_not_found if request.version >= 9 else ErrorCode.illegal_generation
     return error
@@ -64,17 +65,22 @@ def _metadata_error(request: Request, part: Any) -> ErrorCode:
     return ErrorCode.offset_metadata_too_large if too_large else ErrorCode.none
 
 
-async def _place_error(request: Request, topic: str, part: Any) -> ErrorCode:
+async def _partition_error(request: Request, topic: str, index: int) -> ErrorCode:
     try:
-        request.broker.log.partition(await request.broker.log.topic(topic), part.partition_index)
-    except KetchError as error:
+        request.broker.log.partition(await request.broker.log.topic(topic), index)
+    except UnknownTopicOrPartition as error:
         return code_of(error)
+    except KetchError as error:
+        # Redis is gone. Of what the topic's own errors would be, KAFKA_STORAGE_ERROR is final to a client that commits.
+        return request.refuse(f"group {request.body.group_id}", error)
     return ErrorCode.none
 
 
-def _committed(part: Any) -> Committed:
+def _committed(request: Request, part: Any, now: int) -> Committed:
     epoch = getattr(part, "committed_leader_epoch", -1)
-    return Committed(part.committed_offset, epoch, part.committed_metadata or "", now_ms())
+    retention = getattr(request.body, "retention_time", _NOT_GIVEN) // _MS
+    expires = -1 if retention == -1 else max(0, now + retention)
+    return Committed(part.committed_offset, epoch, part.committed_metadata or "", now, expires)
 
 
 def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:

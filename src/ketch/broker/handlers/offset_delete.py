@@ -8,13 +8,13 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.assignments import subscribed_topics
-from ketch.broker.errors import coordinator_error
+from ketch.coordinator.group import Group
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
 
 async def handle(request: Request) -> Answer:
-    body = request.body
+    body, lease = request.body, request.broker.cluster.leased_at(request.received)
     if not body.group_id:
         return _answer(ErrorCode.invalid_group_id)
     try:
@@ -25,18 +25,18 @@ async def handle(request: Request) -> Answer:
         if group.members and group.protocol_type != "consumer":
             return _answer(ErrorCode.non_empty_group)
         subscribed = subscribed_topics(group)
-        return _answer(ErrorCode.none, [await _topic(request, topic, subscribed) for topic in body.topics])
+        await request.broker.groups.hold(group, lease)
+        return _answer(ErrorCode.none, [await _topic(request, group, topic, subscribed) for topic in body.topics])
     except KetchError as error:
-        request.note(f"OffsetDelete of {body.group_id}: {error}")
-        return _answer(coordinator_error(error))
+        return _answer(request.refuse(f"group {body.group_id}", error))
 
 
-async def _topic(request: Request, topic: Any, subscribed: set[str] | None) -> Body:
+async def _topic(request: Request, group: Group, topic: Any, subscribed: set[str] | None) -> Body:
     """
     Args:
         subscribed: None where some member's subscription cannot be read: it may be to anything.
     """
-    found = await request.broker.log.catalog.get(topic.name)
+    found = await request.broker.log.topics.get(topic.name)
     partitions = []
     for part in topic.partitions:
         error = ErrorCode.none
@@ -45,7 +45,7 @@ async def _topic(request: Request, topic: Any, subscribed: set[str] | None) -> B
         elif subscribed is None or topic.name in subscribed:
             error = ErrorCode.group_subscribed_to_topic
         else:
-            await request.broker.groups.store.uncommit(request.body.group_id, [(topic.name, part.partition_index)])
+            await request.broker.log.commits.remove(group.id, [(topic.name, part.partition_index)], group.term)
         partitions.append({"partition_index": part.partition_index, "error_code": error})
     return {"name": topic.name, "partitions": partitions}
 

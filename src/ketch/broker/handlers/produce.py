@@ -4,8 +4,8 @@ Topics come by id from version 13 on (KIP-516).
 
 Every partition is checked, stored and answered on its own. The answer waits for Redis, but the connection's next
 request does not wait for the answer. acks 1 and -1 are the same: a record is acknowledged once Redis has it in the
-stream and, by `fsync`, in its append-only file. acks 0 gets no answer; an error then closes the connection, as Kafka
-does.
+stream and in its append-only file; `fsync` says when that is synced. acks 0 gets no answer, and the responses of later
+requests do not wait for Redis; an error then closes the connection, as Kafka does.
 
 Deviations: no transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED 53 for a transactional batch). An illegal topic name
 is INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (2).
@@ -22,13 +22,14 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
-from ketch.broker.api import Answer, CloseConnection, Request, printable
-from ketch.broker.errors import code_of
+from ketch.broker.api import Answer, CloseConnection, Request, Unanswered, printable
+from ketch.broker.errors import Refused
 from ketch.clock import now_ms
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, UnsupportedCompression
+from ketch.log.bounds import Bounds
 from ketch.log.partition import Partition
 from ketch.log.validate import Admitted, admit
-from ketch.store.topics import Topic, legal_name
+from ketch.store.topics import Topic, legal_name, shown
 from ketch.wire.responses import Body
 
 _TopicKey = str | UUID  # as the version has it
@@ -50,14 +51,15 @@ class _Outcome:
     error: ErrorCode = ErrorCode.none
     message: str | None = None
     offset: asyncio.Future[int] | None = None
-    log_start: int = -1
+    partition: Partition | None = None  # where the batch went
+    bounds: asyncio.Future[Bounds] | None = None  # to come, where the log start may have moved
     append_time: int | None = None
 
 
 _Outcomes = list[tuple[_TopicKey, list[_Outcome]]]
 
 
-async def handle(request: Request) -> Answer | asyncio.Future[Answer]:
+async def handle(request: Request) -> Answer | asyncio.Future[Answer] | Unanswered:
     deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
     topics = []
     for topic in request.body.topic_data:
@@ -65,7 +67,8 @@ async def handle(request: Request) -> Answer | asyncio.Future[Answer]:
         outcomes = [await _store(request, key, part.index, part.records, deadline) for part in parts]
         if outcomes:
             topics.append((key, outcomes))
-    return _answer_when_stored(request, topics, deadline)
+    answer = _answer_when_stored(request, topics, deadline)
+    return Unanswered(answer) if request.body.acks == 0 and isinstance(answer, asyncio.Future) else answer
 
 
 def _key(request: Request, topic: Any) -> _TopicKey:
@@ -77,21 +80,21 @@ async def _store(request: Request, key: _TopicKey, index: int, records: bytes | 
     outcome = _Outcome(index)
     try:
         if isinstance(key, str) and not legal_name(key):
-            return _refused(request, outcome, key, ErrorCode.invalid_topic_exception, "illegal topic name")
+            raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
         logs = request.broker.log
         topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
         partition = logs.partition(topic, index)
         if request.body.acks not in (-1, 0, 1):
-            return _refused(request, outcome, key, ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
+            raise Refused(ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
         await _turn(request, deadline)
         await _append(request, partition, _admit(request, topic, records or b""), outcome)
     except KetchError as error:
-        return _refused(request, outcome, key, code_of(error), str(error))
+        return _refused(request, outcome, key, error)
     return outcome
 
 
 async def _turn(request: Request, deadline: float) -> None:
-    """Waits while Redis is behind with what it was sent already."""
+    """Waits while Redis has much to take that was sent already."""
     if request.broker.inflated.open and not request.broker.log.behind:
         return
     try:
@@ -123,20 +126,21 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
         gate.give(weight)
         raise
     outcome.offset.add_done_callback(lambda _: gate.give(weight))
-    outcome.log_start = partition.log_start
+    outcome.partition, outcome.bounds = partition, partition.bounds.refresh_start()
     outcome.append_time = admitted.batch.timestamp
     metrics.produced(partition.topic.name, admitted.header.count, admitted.header.length)
 
 
-def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, code: ErrorCode, reason: str) -> _Outcome:
-    request.note(f"Produce to {topic}-{outcome.index} refused with {code.name.upper()}: {reason}")
-    outcome.error, outcome.message, outcome.offset = code, printable(reason), None
+def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, error: KetchError) -> _Outcome:
+    code = request.refuse(f"{shown(topic)}-{outcome.index}", error)
+    outcome.error, outcome.message, outcome.offset = code, printable(str(error)), None
     return outcome
 
 
 def _answer_when_stored(request: Request, topics: _Outcomes, deadline: float) -> Answer | asyncio.Future[Answer]:
     """The answer, or a future of it: that all is stored, or that the deadline has come."""
-    pending = {outcome.offset for _, outcomes in topics for outcome in outcomes if outcome.offset is not None}
+    waits = [wait for _, outcomes in topics for each in outcomes for wait in (each.offset, each.bounds)]
+    pending: set[asyncio.Future[Any]] = {wait for wait in waits if wait is not None}
     if not pending:
         return _answer(request, topics)
     loop = asyncio.get_running_loop()
@@ -148,15 +152,15 @@ def _answer_when_stored(request: Request, topics: _Outcomes, deadline: float) ->
         except Exception as error:  # the connection knows what to make of it
             answer.set_exception(error)
 
-    def stored(offset: asyncio.Future[int]) -> None:
-        pending.discard(offset)
+    def done(wait: asyncio.Future[Any]) -> None:
+        pending.discard(wait)
         if not (pending or answer.done()):
             late.cancel()
             finish()
 
     late = loop.call_later(max(0.0, deadline - time.monotonic()), finish)
-    for offset in list(pending):
-        offset.add_done_callback(stored)
+    for wait in list(pending):
+        wait.add_done_callback(done)
     return answer
 
 
@@ -181,13 +185,13 @@ def _partition(request: Request, topic: _TopicKey, outcome: _Outcome) -> Body:
         try:
             base = _stored(outcome.offset)
         except KetchError as error:
-            _refused(request, outcome, topic, code_of(error), str(error))
+            _refused(request, outcome, topic, error)
     return {
         "index": outcome.index,
         "error_code": outcome.error,
         "base_offset": base,
         "log_append_time": None if outcome.error else outcome.append_time,
-        "log_start_offset": outcome.log_start,
+        "log_start_offset": -1 if outcome.partition is None else outcome.partition.bounds.log_start,
         "record_errors": (),
         "error_message": outcome.message,
     }

@@ -1,4 +1,4 @@
-"""SyncGroup (14), versions 0 to 5: the leader hands in the assignment, everybody gets a share of it.
+"""SyncGroup (14), versions 0 to 5: the leader hands in the assignment, and each member is answered with its own part.
 
 From version 5 on a member says which protocol it believes was chosen (KIP-559).
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import coordinator_error
 from ketch.coordinator.events import Sync, SyncResult
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
@@ -34,8 +33,9 @@ async def handle(request: Request) -> Answer:
             ),
         )
     except KetchError as error:
-        request.note(f"SyncGroup {body.group_id}: {error}")
-        result = SyncResult(coordinator_error(error))
+        result = SyncResult(request.refuse(f"group {body.group_id}", error))
+    if result.error is ErrorCode.none:
+        request.broker.assignments.speaks(request.reader, body.group_id, body.member_id)
     return _answer(result)
 
 

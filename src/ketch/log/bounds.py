@@ -1,0 +1,113 @@
+"""Where one partition's log starts and ends, over Redis and archive."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from ketch.errors import OffsetOutOfRange
+from ketch.log.live import LiveStream
+from ketch.log.tier import Tier
+from ketch.store.archives import ArchivedRange
+from ketch.store.streams import StreamInfo
+from ketch.tasks import lasting
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Offsets of a partition's log.
+
+    Attributes:
+        log_start: of the first record that may exist.
+        high_watermark: that of the last record, plus one.
+        local_start: of the first record that Redis may hold; those below it are archived.
+    """
+
+    log_start: int
+    high_watermark: int
+    local_start: int
+
+    def check(self, offset: int) -> None:
+        """Raises OffsetOutOfRange unless `offset` can be read from."""
+        if not self.log_start <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} is not in {self.log_start} to {self.high_watermark}")
+
+
+class PartitionBounds:
+    """The bounds of one partition.
+
+    Attributes:
+        log_start: the log start offset as last seen.
+    """
+
+    def __init__(self, stream: LiveStream, tier: Tier) -> None:
+        self._stream, self._tier = stream, tier
+        self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
+        self._seen: tuple[StreamInfo, ArchivedRange | None, Bounds] | None = None  # bounds, and what they follow from
+        self.log_start = stream.topic.first_offset
+
+    def prefetch(self) -> None:
+        """Has Redis asked already what `get` will have to know."""
+        self._stream.prefetch()
+
+    async def get(self, offset: int = 0) -> Bounds:
+        """The bounds as they are.
+
+        Args:
+            offset: what will be read from. Where it is beyond the end that is known, Redis is asked again: the reader
+                may have been given a record before the push of that record has come here.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
+        bounds = await self._of(await self._stream.info())
+        if offset <= bounds.high_watermark:
+            return bounds
+        return await self._of(await self._stream.fresh_info())
+
+    def refresh_start(self) -> asyncio.Task[Bounds] | None:
+        """Asks for the bounds where `log_start` may have moved without this broker; None where it has not.
+
+        Our own appends do not move it. Any other change of the stream is pushed, and the archive moves it unseen.
+        """
+        known = self._stream.known()
+        if known is not None and self._seen is not None:
+            info, archived, _ = self._seen
+            if archived is None and info.lineage is known.lineage:
+                return None
+        return lasting(self.get())
+
+    async def after_removal(self, offset: int) -> Bounds:
+        """The bounds after the records below `offset` were removed: the log starts there, wherever the next one lies.
+
+        Other brokers, and this one after a restart, know only where that record lies.
+        """
+        self._stream.changed()
+        info = await self._stream.fresh_info()
+        if info.removed is not None:
+            known = self._removed[1] if self._removed and self._removed[0] == info.removed else 0
+            self._removed = (info.removed, max(offset, known))
+            self._seen = None
+        return await self._of(info)
+
+    def local(self, info: StreamInfo) -> tuple[int, int]:
+        """Where the log in the stream starts and ends."""
+        start, end = self._stream.topic.extent(info)
+        # Only a removal may move the start: a consumer that has read everything, or has begun at the start of an empty
+        # partition (Spark's do), holds the earlier answer when the next record comes, at a later time.
+        if info.removed is not None and self._removed is not None and self._removed[0] == info.removed:
+            # It may lie within the first entry's batch; an entry below it is of a stream that was created again.
+            again = info.first is not None and self._stream.numbering.to_offset(*info.first) < self._removed[1]
+            start = start if again else self._removed[1]
+        elif info.removed:
+            self._removed = (info.removed, start)
+        return start, end
+
+    async def _of(self, info: StreamInfo) -> Bounds:
+        archived = await self._tier.span()  # asked after `info`: what was missing there is known here
+        if self._seen is None or self._seen[0] is not info or self._seen[1] != archived:
+            start, end = self.local(info)
+            nothing = archived is None or archived.start >= archived.through
+            self.log_start = start if nothing or archived is None else min(start, archived.start)
+            self._seen = info, archived, Bounds(self.log_start, end, start)
+        return self._seen[2]

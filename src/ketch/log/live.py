@@ -1,0 +1,116 @@
+"""One partition's stream as this broker knows it: its topic's description, how large its entries are, where it ends.
+
+Bounds, reads, groups and appends of a partition share one `LiveStream`. It asks Redis; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ketch.errors import RedisError
+from ketch.log.recent import Newest, ReadAhead, Tails
+from ketch.log.tier import Archives
+from ketch.store.keys import Keyspace
+from ketch.store.layout import Chunk
+from ketch.store.link import Link
+from ketch.store.offsets import MAX_OFFSET
+from ketch.store.ranges import EntrySizes, PartitionStream
+from ketch.store.streams import StreamInfo
+from ketch.store.topics import Topic
+from ketch.store.watcher import Watcher
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all partitions of a broker share.
+
+    Attributes:
+        session: this broker process's own id, part of its fence keys.
+        reads: the connection of ranges and of everything that is neither an append nor a look at a stream's end.
+        watcher: knows the ends of streams; appends go over its connection.
+        ahead, tails, newest: what was read or appended last, for the next reader.
+        pending_max: deliveries tracked for a consumer group on a partition (`group.pending.max`).
+        exists: whether a topic is still there, as Redis has it now.
+    """
+
+    keys: Keyspace
+    session: bytes
+    reads: Link
+    watcher: Watcher
+    ahead: ReadAhead
+    tails: Tails
+    newest: Newest
+    archives: Archives
+    pending_max: int
+    exists: Callable[[Topic], Awaitable[bool]]
+
+
+class LiveStream:
+    """The stream of one partition. Every method that asks raises StorageUnavailable where Redis is gone."""
+
+    def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
+        self.index = index
+        self.key = shared.keys.stream(topic.name, index)
+        self.numbering, self.layout = topic.numbering, topic.layout  # fixed at the topic's creation
+        # What was read of a topic is not for the readers of a later topic of that name.
+        self.incarnation = b"%b %b" % (topic.id.bytes, self.key)
+        self.sizes = EntrySizes(topic.layout, topic.largest_record, _entry_bytes(topic))
+        self.describe(topic)
+        self._reads, self._watcher = shared.reads, shared.watcher
+        self._info_command = self.at.info_command()
+
+    def describe(self, topic: Topic) -> None:
+        """Takes the current description of the topic; its configs may have changed."""
+        self.topic = topic
+        self.at = PartitionStream(topic, self.index, self.key)
+        self.sizes.largest = topic.largest_record
+
+    # -- its ends
+
+    async def info(self) -> StreamInfo:
+        """Its ends, from what is known or from Redis.
+
+        Raises:
+            RedisError: another client has written an entry id beyond Kafka's offsets.
+        """
+        info = await self._watcher.info(self._info_command)
+        if self.numbering.to_offset(*info.last) >= MAX_OFFSET:
+            raise RedisError(f"the ids of {self.key.decode()} have left the offsets of Kafka")
+        if not self.sizes.average and info.entry_bytes:
+            self.sizes.average = float(info.entry_bytes)
+        return info
+
+    def known(self) -> StreamInfo | None:
+        """Its ends where Redis need not be asked."""
+        return self._watcher.known(self.key)
+
+    async def fresh_info(self) -> StreamInfo:
+        """Its ends as Redis says now."""
+        return await self._watcher.fresh_info(self._info_command)
+
+    def prefetch(self) -> None:
+        """Has Redis asked already what `info` will have to ask."""
+        self._watcher.prefetch(self._info_command)
+
+    def changed(self) -> None:
+        """What is known of it is no longer true."""
+        self._watcher.changed(self.key)
+
+    # -- its entries
+
+    def range(self, offset: int, count: int) -> asyncio.Future[bytes]:
+        """XRANGE of `count` entries from the one on that holds `offset`."""
+        return self._reads.send(self.at.range_command(offset, count))
+
+    def chunk(self, reply: bytes | memoryview, max_bytes: int) -> Chunk:
+        """The batches in a reply, about `max_bytes` of them."""
+        chunk = self.at.chunk(reply, max_bytes)
+        self.sizes.learn(chunk)
+        return chunk
+
+
+def _entry_bytes(topic: Topic) -> float:
+    """A first guess at an entry's size, 0 for none: the topic's hash knows that of a record."""
+    return float(topic.message_bytes) if topic.layout.entry_is_record else 0.0

@@ -1,0 +1,213 @@
+"""Reads of one partition: from memory, from Redis or from the archive, wherever the records lie.
+
+A read that begins in Redis is answered from what this broker has just appended (`Newest`) or what another reader was
+just given (`Tails`), else by XRANGE, which `ReadAhead` may have sent already. A member of a consumer group reads
+through its native group (`Delivery`). A read that begins below the first entry in Redis is answered from the archive
+(`Tier`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ketch.errors import StorageUnavailable
+from ketch.log.bounds import Bounds, PartitionBounds
+from ketch.log.group_positions import GroupPositions
+from ketch.log.live import LiveStream, Shared
+from ketch.log.notes import fetch_codec
+from ketch.log.tier import Tier
+from ketch.records import HEADER_SIZE, DecodedBatch, empty_batch
+from ketch.store import native
+from ketch.store.layout import Chunk, DecodedChunk, fitting
+from ketch.store.streams import StreamInfo
+from ketch.wire.pieces import Pieces
+
+Member = tuple[str, str]  # group id and member id
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Batches from the offset asked for on, and the bounds they were read between.
+
+    Attributes:
+        more: whether there are records after these.
+    """
+
+    records: bytes | Pieces
+    bounds: Bounds
+    more: bool = False
+
+
+class PartitionReader:
+    """Reads one partition."""
+
+    def __init__(
+        self, stream: LiveStream, bounds: PartitionBounds, tier: Tier, groups: GroupPositions, shared: Shared
+    ) -> None:
+        self._stream, self._bounds, self._tier, self._groups = stream, bounds, tier, groups
+        self._ahead, self._tails, self._newest = shared.ahead, shared.tails, shared.newest
+
+    def ask(self, offset: int, max_bytes: int, bounds: Bounds) -> asyncio.Future[Chunk] | None:
+        """Has Redis asked already what `read` will have to know, so that many partitions take one round trip.
+
+        None where that is not known, or where the records may come from the archive.
+        """
+        info = self._stream.known()
+        if info is not None and bounds.local_start <= offset < bounds.high_watermark:
+            with contextlib.suppress(StorageUnavailable):  # `read` will say it
+                return self._ask(offset, max_bytes, bounds.high_watermark, info)
+        return None
+
+    async def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        bounds: Bounds,
+        zstd: bool,
+        member: Member | None = None,
+        asked: asyncio.Future[Chunk] | None = None,
+        at_least_one: bool = True,
+    ) -> Read:
+        """Batches from `offset` on, `max_bytes` of them at most.
+
+        The first batch may begin before `offset`.
+
+        Args:
+            bounds: as they were a moment ago.
+            zstd: whether the reader knows this compression.
+            member: where the reader is known to be one: its native group follows.
+            asked: what `ask` gave for the same offset and bytes; not for a member.
+            at_least_one: the first record is given if there is any, however large (KIP-74). Only then do batches that
+                have become larger by compression exceed `max_bytes`.
+
+        Raises:
+            OffsetOutOfRange: below the log start or above the high watermark.
+            StorageUnavailable: Redis is gone.
+        """
+        limit = None if at_least_one else max_bytes
+        bounds.check(offset)
+        if offset == bounds.high_watermark:
+            return Read(b"", bounds)
+        archived = await self._archived(offset, max_bytes, zstd) if offset < bounds.local_start else b""
+        if archived:
+            return _limited(archived, bounds, True, limit)
+        if member:
+            given = partial(self._within, limit, zstd)
+            chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member, given)
+        else:
+            asked = asked or self._ask(offset, max_bytes, bounds.high_watermark, await self._stream.info())
+            chunk = asked.result() if asked.done() else await asyncio.shield(asked)
+        if (not chunk or chunk.base > offset) and await self._trimmed(offset):
+            archived = await self._archived(offset, max_bytes, zstd)
+            if archived:
+                return _limited(archived, bounds, True, limit)
+        if not chunk:
+            return await self._read_gap(offset, max_bytes, zstd, at_least_one)
+        if chunk.end > bounds.high_watermark:
+            bounds = replace(bounds, high_watermark=chunk.end)
+        return _limited(self._wire(chunk, zstd), bounds, chunk.end < bounds.high_watermark, limit)
+
+    # -- from Redis
+
+    def _ask(self, offset: int, max_bytes: int, end: int, info: StreamInfo) -> asyncio.Future[Chunk]:
+        at_hand = partial(self._newest.read, self._stream.key, info.lineage, offset, max_bytes)
+        ranged = partial(self._range, offset, max_bytes, end)
+        return self._tails.read((self._stream.incarnation, offset), info, max_bytes, at_hand, ranged)
+
+    def _range(self, offset: int, max_bytes: int, end: int) -> asyncio.Future[Chunk]:
+        count = self._stream.sizes.count(max_bytes)
+        chunk: asyncio.Future[Chunk] = asyncio.get_running_loop().create_future()
+        reply = self._ahead.take(self._stream.incarnation, offset) or self._stream.range(offset, count)
+        reply.add_done_callback(partial(self._ranged, chunk, max_bytes, count, end))
+        return chunk
+
+    def _ranged(
+        self, answer: asyncio.Future[Chunk], max_bytes: int, count: int, end: int, reply: asyncio.Future[bytes]
+    ) -> None:
+        try:
+            chunk = self._stream.chunk(reply.result(), max_bytes)
+        except Exception as error:  # whatever it is, the waiters must not wait for ever
+            answer.set_exception(error)
+            answer.exception()  # there may be no waiter any more
+            return
+        answer.set_result(chunk)
+        # Full: the reader has more to come.
+        if chunk and 2 * chunk.entries >= count and chunk.end < end:
+            with contextlib.suppress(StorageUnavailable):
+                self._ahead.ask(self._stream.incarnation, chunk.end, lambda: self._stream.range(chunk.end, count))
+
+    async def _deliver(
+        self, offset: int, max_bytes: int, end: int, member: Member, given: Callable[[Chunk], bool]
+    ) -> Chunk:
+        """Reads through the member's native group.
+
+        Args:
+            given: whether the reader will be given a chunk; one that will not be stays undelivered.
+        """
+        group, consumer = member
+        delivery = self._groups.delivery(group)
+        # None too many: what does not fit would have to be taken back.
+        count = self._stream.sizes.count(max_bytes, spare=0)
+        entries = await delivery.read(offset, count, consumer, await self._stream.info())
+        if entries is None:
+            chunk = await asyncio.shield(self._range(offset, max_bytes, end))
+        else:
+            chunk = self._stream.chunk(entries, max_bytes)
+        if chunk and not given(chunk):
+            if entries is not None:
+                await delivery.delivered(offset, 0, 0, whole=False)
+        elif chunk and entries is None:
+            delivery.passed(chunk.end, chunk.entries, chunk.records)
+        elif chunk and entries is not None:
+            whole = chunk.entries == native.entry_count(entries)
+            await delivery.delivered(chunk.end, chunk.entries, chunk.records, whole)
+        return chunk
+
+    async def _read_gap(self, offset: int, max_bytes: int, zstd: bool, at_least_one: bool) -> Read:
+        """The tail from `offset` on was deleted: an empty batch takes the consumer to the high watermark."""
+        self._stream.changed()  # what was cached may be older than the range
+        bounds = await self._bounds.get()
+        bounds.check(offset)
+        reply = await self._stream.range(offset, self._stream.sizes.count(max_bytes))
+        if self._stream.chunk(reply, max_bytes):  # something has come meanwhile
+            return await self.read(offset, max_bytes, bounds, zstd, at_least_one=at_least_one)
+        if offset == bounds.high_watermark:
+            return Read(b"", bounds)
+        last_delta = min(bounds.high_watermark - offset, 2**31) - 1
+        return _limited(empty_batch(offset, last_delta, -1), bounds, False, None if at_least_one else max_bytes)
+
+    # -- from the archive
+
+    async def _archived(self, offset: int, max_bytes: int, zstd: bool) -> bytes | Pieces:
+        log_append_time = self._stream.topic.log_append_time
+
+        def encode(batches: list[DecodedBatch]) -> bytes | Pieces:
+            return self._wire(DecodedChunk(fitting(batches, max_bytes), log_append_time), zstd)
+
+        return await self._tier.read(offset, max_bytes - HEADER_SIZE, log_append_time, encode)
+
+    async def _trimmed(self, offset: int) -> bool:
+        """Whether there were archived entries from `offset` on that were removed while they were about to be read."""
+        archived = await self._tier.span()
+        if archived is None or offset >= archived.through:
+            return False
+        return self._bounds.local(await self._stream.fresh_info())[0] > offset
+
+    # -- onto the wire
+
+    def _wire(self, chunk: Chunk, zstd: bool) -> bytes | Pieces:
+        return chunk.served(fetch_codec(self._stream.topic), zstd)
+
+    def _within(self, limit: int | None, zstd: bool, chunk: Chunk) -> bool:
+        return limit is None or len(self._wire(chunk, zstd)) <= limit
+
+
+def _limited(records: bytes | Pieces, bounds: Bounds, more: bool, limit: int | None) -> Read:
+    """What is larger than `limit` is left for another fetch."""
+    if limit is not None and len(records) > limit:
+        return Read(b"", bounds, more=True)
+    return Read(records, bounds, more)

@@ -1,0 +1,154 @@
+"""The topics as the broker knows them: what it read of their hashes in Redis, for at most `metadata_max_age_ms`.
+
+It owns the cache and the order of questions and changes: a question that was sent before a change of this broker's own
+never overwrites what the change made known. `store.topic_hashes` asks and writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping
+
+from ketch.store import topic_hashes
+from ketch.store.keys import Keyspace
+from ketch.store.link import Link
+from ketch.store.topic_hashes import Created
+from ketch.store.topics import Topic
+from ketch.tasks import lasting
+
+_CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill memory
+_OTHERS_CREATION_S = 0.02  # between looks whether another broker has finished creating a topic
+
+
+class TopicCache:
+    """Reads and writes the topics. Every method raises StorageUnavailable where Redis is needed and gone.
+
+    Args:
+        max_age: s that an answer is held.
+        defaults: configs of a topic whose hash does not say.
+    """
+
+    def __init__(self, keys: Keyspace, link: Link, max_age: float, defaults: Mapping[str, str]) -> None:
+        self._keys, self._link, self._max_age, self._defaults = keys, link, max_age, defaults
+        self._cache: dict[str, tuple[float, Topic | None]] = {}
+        self._names: tuple[float, list[str]] | None = None
+        self._ids: dict[uuid.UUID, str] = {}
+        self._loads: list[set[str]] = []  # for each question on its way, what was forgotten meanwhile
+
+    # -- asking
+
+    async def get(self, name: str) -> Topic | None:
+        """The topic, or None where there is none."""
+        cached = self._cache.get(name)
+        if cached is not None and time.monotonic() - cached[0] < self._max_age:
+            return cached[1]
+        return (await self._load([name]))[0]
+
+    async def reread(self, topic: Topic) -> Topic | None:
+        """The topic as Redis has it now, whatever is cached; None where it is gone, or another one has its name."""
+        (now,) = await self._load([topic.name])
+        return now if now is not None and now.id == topic.id else None
+
+    async def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic with this id, or None."""
+        name = self._ids.get(topic_id) or await self._link.ask(topic_hashes.name_of(self._keys, topic_id))
+        topic = None if name is None else await self.get(name)
+        return topic if topic is not None and topic.id == topic_id else None
+
+    async def all(self) -> list[Topic]:
+        """Every topic, by name."""
+        now = time.monotonic()
+        known = self._names
+        if known is None or now - known[0] >= self._max_age:
+            known = self._names = (now, await self._link.ask(topic_hashes.names(self._keys)))
+            await self._load(known[1])
+        # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
+        return [topic for name in known[1] if (topic := await self.get(name)) is not None]
+
+    # -- changing: each change goes on to its end even if the caller is cancelled
+
+    async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """Makes a topic.
+
+        Raises:
+            TopicExists: it is there already, or another broker made it at this moment.
+        """
+        return await asyncio.shield(lasting(self._create(name, partitions, configs)))
+
+    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        configs = {**self._defaults, **configs}
+        while (
+            created := await self._link.ask(topic_hashes.create(self._keys, name, partitions, configs))
+        ) != Created.DONE:
+            if created is Created.REMAINS:
+                await self._purge(name)
+            else:
+                await asyncio.sleep(_OTHERS_CREATION_S)
+        self.forget(name)
+        topic = await self.get(name)
+        assert topic is not None
+        return topic
+
+    async def alter(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
+        """Changes configs; None stands for the broker's default. Other brokers see it when their cache is too old.
+
+        Raises:
+            UnknownTopicOrPartition: the topic is gone, or another one has its name.
+        """
+        try:
+            await self._link.ask(topic_hashes.alter(self._keys, topic, configs))
+        finally:  # the change is made even if the client that asked is gone
+            self.forget(topic.name)
+
+    async def grow(self, topic: Topic, partitions: int) -> bool:
+        """Gives it that many partitions; False where it has as many already. Raises as `alter`."""
+        try:
+            return await self._link.ask(topic_hashes.grow(self._keys, topic, partitions))
+        finally:
+            self.forget(topic.name)
+
+    async def note(self, topic: Topic, field: str, value: str | int) -> None:
+        """Writes one field that Ketch itself keeps in the hash of a topic that exists."""
+        await self._link.ask(topic_hashes.note(self._keys, topic, field, value))
+        self.forget(topic.name)
+
+    async def delete(self, topic: Topic) -> None:
+        """Deletes a topic with its records, commits and producer states."""
+        await asyncio.shield(lasting(self._delete(topic.name)))
+
+    async def _delete(self, name: str) -> None:
+        await self._link.ask(topic_hashes.unlist(self._keys, name))
+        await self._purge(name)
+        self.forget(name)
+
+    async def _purge(self, name: str) -> None:
+        commits = await self._link.ask_each(lambda: topic_hashes.scan(self._keys.commits(name)))
+        await self._link.ask(topic_hashes.purge(self._keys, name, [key for found in commits for key in found]))
+
+    # -- the cache
+
+    def forget(self, name: str) -> None:
+        """Drops what is cached of a topic, so that the next question goes to Redis."""
+        self._cache.pop(name, None)
+        self._names = None
+        for forgotten in self._loads:
+            forgotten.add(name)
+
+    async def _load(self, names: list[str]) -> list[Topic | None]:
+        forgotten = set[str]()
+        self._loads.append(forgotten)
+        try:
+            topics = await self._link.ask(topic_hashes.lookup(self._keys, names, self._defaults))
+        finally:
+            self._loads = [each for each in self._loads if each is not forgotten]
+        now = time.monotonic()
+        if len(self._cache) > _CACHE_MAX:
+            self._cache.clear()
+        for name, topic in zip(names, topics, strict=True):
+            if name not in forgotten:  # else it may say what was before a change of our own
+                self._cache[name] = (now, topic)
+            if topic is not None:
+                self._ids[topic.id] = name
+        return topics

@@ -1,0 +1,43 @@
+"""RESP, the protocol of Redis: commands as bytes, replies as Python objects.
+
+hiredis packs and parses. The records' own replies stay bytes, see `ketch.records.scan_reply`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hiredis
+
+from ketch.errors import RedisError, StorageUnavailable
+
+# Errors by which Redis says that it cannot serve now: loading, read-only, out of memory, busy with a script, ...
+_UNAVAILABLE = ("LOADING", "READONLY", "OOM", "BUSY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "NOAUTH", "EXECABORT")
+
+
+def pack(*args: bytes | str | int) -> bytes:
+    """One command in RESP."""
+    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]
+    return packed
+
+
+def parse(reply: bytes) -> Any:
+    """A whole reply as Python objects, errors as `hiredis.ReplyError` values."""
+    reader = hiredis.Reader()
+    reader.feed(reply)
+    return reader.gets()
+
+
+def checked(reply: Any) -> Any:
+    """The reply, unless it is an error.
+
+    Raises:
+        StorageUnavailable: Redis cannot serve now (loading, read-only, out of memory, busy, its disk or replicas fail).
+        RedisError: any other error.
+    """
+    if isinstance(reply, hiredis.ReplyError):
+        text = str(reply)
+        if text.partition(" ")[0] in _UNAVAILABLE:  # not BUSYGROUP, which says that a group exists
+            raise StorageUnavailable(f"Redis refuses: {text}")
+        raise RedisError(text)
+    return reply

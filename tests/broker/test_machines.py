@@ -1,0 +1,304 @@
+"""The shell around machines, with the smallest machine that uses all of it: two brokers, one Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ketch.broker.cluster import Cluster
+from ketch.broker.machines import Machines
+from ketch.config import Settings
+from ketch.coordinator.machine import Persist, Reply, Tick
+from ketch.errors import NotCoordinator, StorageUnavailable
+from ketch.log.log import Log
+from ketch.store import terms
+from ketch.store.question import Question, ask, call
+from ketch.store.registry import Announced, Node
+from ketch.store.scripts import Holder, hold_state, save_state
+from ketch.store.url import RedisAddress
+from tests.support.ketch import KetchServer
+
+COME_AGAIN, TIME_IS_UP = "come again", "time is up"
+
+
+@dataclass
+class Add:
+    """Adds to the tally, which is stored; answered with the sum."""
+
+    token: Hashable
+    number: int = 1
+
+
+@dataclass
+class Look:
+    """Answered with the sum; comes from no client of the tally."""
+
+    token: Hashable
+
+
+@dataclass
+class Wait:
+    """Answered when the time is up."""
+
+    token: Hashable
+    seconds: float
+
+
+@dataclass
+class Tally:
+    """The machine: a sum. It is idle at 0."""
+
+    id: str
+    sum: int = 0
+    term: str = "0"
+    waiting: list[Hashable] = field(default_factory=list)
+    deadline: float | None = None
+    retired: bool = False
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        match event:
+            case _ if self.retired:
+                return [Reply(event.token, COME_AGAIN)]
+            case Add(token, number):
+                self.sum += number
+                return [Persist(), Reply(token, self.sum)]
+            case Look(token):
+                return [Reply(token, self.sum)]
+            case Wait(token, seconds):
+                self.waiting.append(token)
+                self.deadline = now + seconds
+            case Tick() if self.deadline is not None and self.deadline <= now:
+                waiting, self.waiting, self.deadline = self.waiting, [], None
+                return [Reply(token, TIME_IS_UP) for token in waiting]
+        return []
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.sum and not self.waiting
+
+    def retire(self) -> bool:
+        self.retired = self.is_idle
+        return self.retired
+
+
+class TallyKind:
+    """How Redis keeps a tally."""
+
+    name = "tally"
+
+    def __init__(self, keyspace: str) -> None:
+        self._keyspace = keyspace
+        self.changed_ids: list[str] = []
+
+    def key(self, id: str) -> bytes:
+        return f"{self._keyspace}:tally:{id}".encode()
+
+    def load(self, id: str) -> Question[dict[str, str]]:
+        pairs = yield from call(self.key(id), "HGETALL", self.key(id))
+        return {key.decode(): value.decode() for key, value in zip(pairs[::2], pairs[1::2], strict=True)}
+
+    def hold(self, id: str, holder: Holder, above: int) -> Question[str]:
+        return terms.granted(f"tally {id}", (yield from ask(hold_state(self.key(id), holder, above))))
+
+    def save(self, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
+        return terms.granted(f"tally {id}", (yield from ask(save_state(self.key(id), holder, fields))))
+
+    def journal(self, id: str) -> Question[None]:
+        yield from call(self.key("journal"), "RPUSH", self.key("journal"), id)
+
+    def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
+        found = yield from call(self.key("journal"), "LRANGE", self.key("journal"), int(since or 0), -1)
+        return [id.decode() for id in found], b"%d" % (int(since or 0) + len(found))
+
+    def new(self, id: str) -> Tally:
+        return Tally(id)
+
+    def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> Tally | None:
+        return Tally(id, int(fields["sum"])) if "sum" in fields else None
+
+    def to_fields(self, machine: Tally) -> dict[str, str]:
+        return {"sum": str(machine.sum)}
+
+    def takes_over(self, event: Any) -> bool:
+        return not isinstance(event, Look)
+
+    def handle(self, machine: Tally, event: Any, now: float) -> list[Any]:
+        return machine.handle(event, now)
+
+    def carry_out(self, machine: Tally, effect: Any) -> None:
+        raise AssertionError("a tally has no effects of its own")
+
+    def changed(self, machine: Tally) -> None:
+        self.changed_ids.append(machine.id)
+
+    def unstored(self, result: Any) -> Any:
+        return COME_AGAIN
+
+
+class Broker:
+    """A broker that coordinates tallies and does not send heartbeats: it sees those that were there when it came."""
+
+    def __init__(self, url: str, keyspace: str, node: int) -> None:
+        settings = Settings(node_id=node, keyspace=keyspace)
+        self.log = Log(settings, RedisAddress.parse(url))
+        self.cluster = Cluster(settings, self.log)
+        self.kind = TallyKind(keyspace)
+        self.tallies = Machines(self.kind, node, self.log, self.cluster)
+
+    async def add(self, id: str, number: int = 1) -> Any:
+        return await self.tallies.submit(id, lambda token: Add(token, number))
+
+    async def look(self, id: str) -> Any:
+        return await self.tallies.submit(id, Look)
+
+    async def stored(self, id: str) -> dict[str, str]:
+        return await self.log.link.ask(self.kind.load(id))
+
+
+@asynccontextmanager
+async def running(url: str, keyspace: str, node: int) -> AsyncIterator[Broker]:
+    broker = Broker(url, keyspace, node)
+    await broker.log.start()
+    try:
+        await broker.cluster.join(9092 + node, alone=False)
+        yield broker
+    finally:
+        broker.tallies.stop()
+        await broker.log.stop()
+
+
+Work = Callable[[Broker, Broker, str], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def brokers(broker: KetchServer) -> Callable[[Work], None]:
+    """Runs work with a broker that knows only itself, one that knows both, and a tally that both would coordinate."""
+    url, keyspace = broker.redis_url, f"machines-{uuid.uuid4()}"
+
+    async def run(work: Work) -> None:
+        async with AsyncExitStack() as stack:
+            stale = await stack.enter_async_context(running(url, keyspace, 1))
+            fresh = await stack.enter_async_context(running(url, keyspace, 2))
+            names = (f"tally {n}" for n in range(1000))
+            await work(stale, fresh, next(name for name in names if fresh.cluster.coordinates("tally", name)))
+
+    return lambda work: asyncio.run(run(work))
+
+
+def test_what_is_answered_is_stored(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        for expected in (1, 2):
+            assert await stale.add(name) == expected
+            stored = await stale.stored(name)
+            assert (stored["sum"], stored["broker"]) == (str(expected), "1")
+        assert await fresh.add(name) == 3, "the next coordinator goes on where it stood"
+        assert (await fresh.stored(name))["broker"] == "2"
+
+    brokers(work)
+
+
+def test_a_former_coordinator_stores_nothing(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        assert await stale.add(name) == 1
+        assert await fresh.add(name) == 2
+        with pytest.raises(NotCoordinator, match="has moved"):
+            await stale.add(name, 10)
+        assert (await fresh.stored(name))["sum"] == "2"
+        assert await stale.add(name, 10) == 12, "it is loaded again, and taken over"
+        with pytest.raises(NotCoordinator, match="has moved"):
+            await fresh.add(name)
+
+    brokers(work)
+
+
+def test_what_is_not_stored_is_not_answered(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await stale.add(name)
+        await stale.log.link.ask(call(stale.kind.key(name), "SET", stale.kind.key(name), "no hash"))
+        assert await stale.add(name) == COME_AGAIN
+
+    brokers(work)
+
+
+def test_to_look_at_it_does_not_take_it_over(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        assert await stale.add(name) == 1
+        assert await fresh.look(name) == 1
+        assert (await fresh.tallies.get(name)).sum == 1
+        assert await stale.add(name) == 2
+        assert await fresh.look(name) == 2
+
+    brokers(work)
+
+
+def test_other_brokers_are_told(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await fresh.add(name)
+        stale.cluster.update([Announced(Node(2, "h", 1), "s", 1, 0)], 1.0)
+        await stale.tallies.follow()
+        assert stale.kind.changed_ids == [name]
+        await stale.tallies.follow()
+        assert stale.kind.changed_ids == [name]
+        with pytest.raises(NotCoordinator, match=f"{name} is broker 2's"):
+            await stale.add(name)
+
+    brokers(work)
+
+
+def test_clients_that_wait_are_sent_on(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        waiting = asyncio.ensure_future(stale.tallies.submit(name, lambda token: Wait(token, 600.0)))
+        while not (await stale.tallies.get(name)).waiting:
+            await asyncio.sleep(0)
+        stale.cluster.update([Announced(Node(2, "h", 1), "s", 1, 0)], 1.0)
+        with pytest.raises(NotCoordinator, match="has moved"):
+            await waiting
+        waiting = asyncio.ensure_future(fresh.tallies.submit(name, lambda token: Wait(token, 600.0)))
+        while not (await fresh.tallies.get(name)).waiting:
+            await asyncio.sleep(0)
+        fresh.tallies.stop()
+        with pytest.raises(StorageUnavailable, match="stopping"):
+            await waiting
+
+    brokers(work)
+
+
+def test_time(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        assert await stale.tallies.submit(name, lambda token: Wait(token, 0.01)) == TIME_IS_UP
+        assert not (await stale.tallies.get(name)).waiting
+
+    brokers(work)
+
+
+def test_an_idle_one_may_be_deleted(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        during: list[Any] = []
+
+        async def remove(term: str) -> None:
+            during.append(await stale.add(name))
+            await stale.log.link.ask(call(stale.kind.key(name), "DEL", stale.kind.key(name)))
+
+        await stale.add(name)
+        assert not await stale.tallies.retire(name, remove)
+        await stale.add(name, -1)
+        assert await stale.tallies.retire(name, remove)
+        assert during == [COME_AGAIN]
+        assert await stale.stored(name) == {}
+        assert await stale.add(name) == 1
+
+    brokers(work)
+
+
+def test_what_is_damaged_starts_anew(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await stale.log.link.ask(call(stale.kind.key(name), "HSET", stale.kind.key(name), "sum", "many"))
+        assert await stale.add(name) == 1
+
+    brokers(work)

@@ -1,0 +1,1 @@
+"""The command lines and the Python of the documentation, run as a reader would."""

@@ -1,0 +1,104 @@
+"""The documentation names what there is: APIs, settings, topic configs, commands; and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from prometheus_client import REGISTRY
+
+import ketch.metrics  # noqa: F401  # into the registry
+from ketch.broker.dispatch import TABLE
+from ketch.cli.main import COMMANDS, load
+from ketch.config import Settings
+from ketch.topicconfig import CONFIGS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    *ROOT.glob("*.md"),
+    *DOCS.glob("*.md"),
+    ROOT / "bench" / "limits.md",
+    ROOT / "bench" / "results" / "details.md",
+]
+WRITTEN = [page for page in PAGES if page.parent in (ROOT, DOCS) and page.name != "BENCHMARKS.md"]  # by hand
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every table row of a page, code marks left out."""
+    lines = (DOCS / page).read_text().splitlines()
+    return [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+
+
+def test_apis_and_versions() -> None:
+    told = {int(cells[0]): tuple(cells[1:3]) for cells in rows("protocol.md") if len(cells) == 4 and cells[0].isdigit()}
+    module = {key: api.handle.__module__.rpartition(".")[2].replace("_", "") for key, api in TABLE.items()}
+    assert {key: versions for key, (_, versions) in told.items()} == {
+        key: f"{api.oldest}-{api.newest}" for key, api in TABLE.items()
+    }
+    assert {key: name.lower() for key, (name, _) in told.items()} == module
+
+
+def test_settings_and_their_defaults() -> None:
+    told = {cells[0]: cells[1] for cells in rows("configuration.md") if len(cells) == 3}
+    told.pop("setting")
+    told.pop("---")
+    known = {name: field.default for name, field in Settings.model_fields.items()}
+    assert told == {name: "" if value is None else toml(value) for name, value in known.items()}
+
+
+def test_metrics() -> None:
+    own = [family for family in REGISTRY.collect() if family.name.startswith("ketch_")]
+    names = {family.name + ("_total" if family.type == "counter" else "") for family in own}
+    assert set(re.findall(r"`(ketch_\w+)[{`]", (DOCS / "operations.md").read_text())) == names
+
+
+def toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_topic_configs_and_their_fields() -> None:
+    told = {cells[0]: cells[1] for cells in rows("configuration.md") if len(cells) == 4}
+    assert {name: field for name, field in told.items() if name in CONFIGS} == {
+        name: config.field for name, config in CONFIGS.items()
+    }
+    assert set(told) - set(CONFIGS) == {"config", "---"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands(name: str) -> None:
+    text = (DOCS / "cli.md").read_text()
+    assert f"## ketch {name}\n" in text
+    command = load(name)
+    if isinstance(command, typer.core.TyperGroup):
+        for sub in command.commands:
+            assert re.search(rf"ketch {name} {sub}\b|^`{sub}`|\. `{sub}`", text, re.MULTILINE), f"ketch {name} {sub}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_lines_are_short(page: Path) -> None:
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        assert len(line) <= 140, f"{page.name}:{number}"
+
+
+def slug(heading: str) -> str:
+    """As GitHub makes them."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_no_page_is_left_out() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for page in DOCS.glob("*.md"):
+        assert f"docs/{page.name}" in readme

@@ -1,0 +1,111 @@
+"""What a request claims to hold, counted before it is read, against kio's own reading of it: no server."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+from kio.serial import entity_writer
+
+from ketch.broker.dispatch import TABLE
+from ketch.wire.bounds import MAX_ELEMENTS, MalformedRequest, check_bounds
+from ketch.wire.requests import decode_request
+from tests.support.entities import drawn_body, entity
+
+METADATA = 3
+REQUESTS = [
+    (api.key, version) for api in TABLE.values() for version in range(api.oldest_answered or api.oldest, api.newest + 1)
+]
+
+
+def frame(api_key: int, version: int, body: Any) -> bytes:
+    schema = load_request_schema(api_key, version)
+    header = schema.__header_schema__
+    fields = {"request_api_key": api_key, "request_api_version": version, "correlation_id": 7, "client_id": "c"}
+    buffer = io.BytesIO()
+    entity_writer(header)(
+        buffer, header(**{f.name: fields[f.name] for f in dataclasses.fields(header) if f.name in fields})
+    )
+    entity_writer(schema)(buffer, body)
+    return buffer.getvalue()
+
+
+def drawn(api_key: int, version: int, random: Random) -> bytes:
+    schema = load_request_schema(api_key, version)
+    return frame(api_key, version, entity(schema, drawn_body(schema, random)))
+
+
+@pytest.mark.parametrize(("api_key", "version"), REQUESTS)
+def test_what_kio_writes_passes_and_what_is_cut_does_not(api_key: int, version: int) -> None:
+    random = Random(api_key * 100 + version)
+    for _ in range(5):
+        data = drawn(api_key, version, random)
+        check_bounds(data, api_key, version)
+        for cut in {0, len(data) - 1, *(random.randrange(len(data)) for _ in range(10))}:
+            with pytest.raises(MalformedRequest):
+                check_bounds(data[:cut], api_key, version)
+
+
+@pytest.mark.parametrize("api_key", [api.key for api in TABLE.values()])
+def test_a_changed_request_is_read_or_malformed(api_key: int) -> None:
+    """kio reserves memory for what an array claims; without the bounds some of these would end the process."""
+    api, random = TABLE[api_key], Random(api_key)
+    for version in range(api.oldest_answered or api.oldest, api.newest + 1):
+        for _ in range(20):
+            data = bytearray(drawn(api_key, version, random))
+            for _ in range(random.randrange(1, 4)):
+                data[random.randrange(8, len(data))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
+            with suppress(MalformedRequest):
+                header, _ = decode_request(bytes(data), api_key, version)
+                assert header.correlation_id == 7
+
+
+@given(st.binary(max_size=60), st.sampled_from(REQUESTS))
+def test_random_bytes_are_read_or_malformed(data: bytes, request_: tuple[int, int]) -> None:
+    with suppress(MalformedRequest):
+        decode_request(data, *request_)
+
+
+HEADER = b"\0\3\0\1\0\0\0\7\xff\xff"  # Metadata version 1, no client id
+FLEXIBLE = b"\0\3\0\x0c\0\0\0\7\xff\xff"  # version 12
+
+
+def varint(value: int) -> bytes:
+    """Unsigned, as flexible versions write lengths (KIP-482)."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+@pytest.mark.parametrize(
+    ("version", "data", "said"),
+    [
+        (1, HEADER + (MAX_ELEMENTS + 1).to_bytes(4) + bytes(2 * (MAX_ELEMENTS + 1)), "elements"),
+        (1, HEADER + b"\x7f\xff\xff\xff", "elements"),
+        (1, HEADER + b"\0\0\0\2\0\0", "cut short"),
+        (0, HEADER + b"\xff\xff\xff\xff", "null"),
+        (12, FLEXIBLE + varint(MAX_ELEMENTS + 1), "elements"),  # tagged fields of the header
+        (12, FLEXIBLE + b"\0" + varint(MAX_ELEMENTS + 2), "elements"),
+        (12, FLEXIBLE + b"\x80\x80\x80\x80\x80\x80", "varint"),
+        (12, FLEXIBLE + b"\1\0" + varint(MAX_ELEMENTS + 1) + b"\0", "cut short"),
+    ],
+)
+def test_more_than_a_request_may_have(version: int, data: bytes, said: str) -> None:
+    with pytest.raises(MalformedRequest, match=said):
+        check_bounds(data, METADATA, version)
+
+
+def test_as_much_as_a_request_may_have() -> None:
+    check_bounds(HEADER + MAX_ELEMENTS.to_bytes(4) + bytes(2 * MAX_ELEMENTS), METADATA, 1)
+    check_bounds(HEADER + b"\xff\xff\xff\xff", METADATA, 1)  # null: all topics, from version 1 on
+    topic = bytes(16) + b"\1\0"  # id, an empty name (a null one has length 0), tagged fields
+    check_bounds(FLEXIBLE + b"\0" + varint(MAX_ELEMENTS + 1) + topic * MAX_ELEMENTS + b"\1\0\0", METADATA, 12)
