@@ -21,6 +21,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer, eventually
+from tests.support.sink_job import STARTED
 
 pytestmark = pytest.mark.long(minutes=3)
 
@@ -40,6 +41,7 @@ class Job:
 
     def start(self, *more: str) -> None:
         command = [sys.executable, "-m", "tests.support.sink_job", *self._arguments, *more]
+        self._starts = self._started()
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, start_new_session=True, cwd=ROOT, env=self._env
@@ -48,6 +50,14 @@ class Job:
     def alive(self) -> bool:
         assert self.process.poll() is None, self._log.read_text()[-4000:]
         return True
+
+    def _started(self) -> int:
+        return self._log.read_text().count(STARTED) if self._log.exists() else 0
+
+    def streaming(self) -> bool:
+        """Whether this driver's query has started. Before that, rows come from a killed driver's last tasks, and a
+        Python process of its own is Spark's search for data sources, which is not tried again."""
+        return self.alive() and self._started() > self._starts
 
     def workers(self) -> list[int]:
         """The Python processes that run tasks: children of Spark's daemons that are such processes too."""
@@ -124,6 +134,7 @@ def test_every_record_is_written_once(
     job = Job([broker.redis_url, source, target, str(tmp_path / "checkpoint")], tmp_path / "job.log")
     try:
         for number in range(KILLS):
+            eventually(job.streaming, START_S, "a query")
             before = written()
             eventually(lambda b=before: job.alive() and written() > b, START_S, "rows")
             if number % 2:

@@ -2,7 +2,7 @@
 
     python -m tests.support.sink_job REDIS_URL SOURCE TARGET CHECKPOINT [--once]
 
-Without `--once` it runs until it is killed.
+Without `--once` it runs until it is killed. Each start of the query prints a line, `STARTED`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+
+STARTED = "the query has started"
 
 
 def main(url: str, source: str, target: str, checkpoint: str, *once: str) -> None:
@@ -23,6 +25,7 @@ def main(url: str, source: str, target: str, checkpoint: str, *once: str) -> Non
     writer = writer.option("checkpointLocation", checkpoint)
     for left in reversed(range(5)):
         query = writer.trigger(availableNow=True).start() if once else writer.start()
+        print(STARTED, flush=True)
         try:
             query.awaitTermination()
             return
