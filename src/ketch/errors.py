@@ -55,6 +55,25 @@ class InvalidRecord(KetchError):
     """Records that arrived as they were sent and still break the format; Kafka's INVALID_RECORD (87)."""
 
 
+class BadRecords(InvalidRecord):
+    """Records of a batch that their topic does not take; a client is told which (KIP-467).
+
+    Attributes:
+        records: index in the batch and reason, of the first `MOST`.
+        timestamps: the reasons are timestamps: Kafka's INVALID_TIMESTAMP (32), else INVALID_RECORD (87).
+    """
+
+    MOST = 1_000  # of a million bad records a response would have 100 MB
+
+    def __init__(self, records: list[tuple[int, str]], timestamps: bool = False) -> None:
+        first = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in records[:3])
+        shown = "and only showing the first three errors at most"
+        super().__init__(
+            f"One or more records have been rejected due to {len(records)} record errors in total, {shown}: [{first}]"
+        )
+        self.records, self.timestamps = records[: self.MOST], timestamps
+
+
 class InvalidConfig(KetchError):
     """A topic config that cannot be: Kafka's INVALID_CONFIG (40)."""
 

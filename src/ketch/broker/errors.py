@@ -12,6 +12,7 @@ _CODES: dict[type[KetchError], ErrorCode] = {
     errors.RedisError: ErrorCode.kafka_storage_error,
     errors.CorruptRecord: ErrorCode.corrupt_message,
     errors.InvalidRecord: ErrorCode.invalid_record,
+    errors.BadRecords: ErrorCode.invalid_record,
     errors.UnsupportedCompression: ErrorCode.unsupported_compression_type,
     errors.RecordTooLarge: ErrorCode.message_too_large,
     errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
@@ -39,6 +40,8 @@ def code_of(error: BaseException) -> ErrorCode:
     """The code a client gets for an error; UNKNOWN_SERVER_ERROR for one that nobody foresaw."""
     if isinstance(error, Refused):
         return error.code
+    if isinstance(error, errors.BadRecords) and error.timestamps:
+        return ErrorCode.invalid_timestamp
     return _CODES.get(type(error), ErrorCode.unknown_server_error)  # type: ignore[arg-type]
 
 

@@ -17,6 +17,7 @@ from ketch.store.link import Link
 from ketch.store.topic_hashes import Created
 from ketch.store.topics import Topic
 from ketch.tasks import lasting
+from ketch.topicconfig import CONFIGS
 
 _CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill memory
 _OTHERS_CREATION_S = 0.02  # between looks whether another broker has finished creating a topic
@@ -78,7 +79,8 @@ class TopicCache:
         return await asyncio.shield(lasting(self._create(name, partitions, configs)))
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        configs = {**self._defaults, **configs}
+        # What has no effect is only in the hash where it was asked for.
+        configs = {name: value for name, value in self._defaults.items() if not CONFIGS[name].idle} | dict(configs)
         while (
             created := await self._link.ask(topic_hashes.create(self._keys, name, partitions, configs))
         ) != Created.DONE:

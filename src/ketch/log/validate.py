@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ketch.errors import InvalidRecord, RecordTooLarge, TransactionsUnsupported, UnsupportedCompression
+from ketch.log.record_checks import check_records
 from ketch.records import HEADER_SIZE, BatchHeader, Codec, read_header
 from ketch.store.layout import Payload
 from ketch.store.topics import Topic
@@ -29,7 +30,8 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
         inflated_max: bytes a compressed batch may become.
 
     Raises:
-        RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression, InvalidTimestamp, TransactionsUnsupported.
+        RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression, InvalidTimestamp, TransactionsUnsupported,
+        BadRecords.
     """
     if len(data) > int(topic.configs["max.message.bytes"]):
         raise RecordTooLarge(
@@ -43,6 +45,7 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
     if timestamp is None:
         topic.check_timestamps((header.base_timestamp, header.max_timestamp), now)
     batch = topic.layout.payload(data, header, _codec(topic, header), timestamp, inflated_max)
+    check_records(topic, header, batch, now, inflated_max)
     producer = (header.producer_id, header.producer_epoch, header.base_sequence) if header.producer_id >= 0 else None
     return Admitted(header, batch, producer)
 

@@ -67,6 +67,9 @@ class WholeBatch:
     def weight(self) -> int:
         return len(self.data)
 
+    def plain(self, inflated_max: int) -> BytesLike:
+        return decompress(peek_header(self.data).codec, memoryview(self.data)[HEADER_SIZE:], inflated_max)
+
     def largest(self) -> int:
         return len(self.data)
 

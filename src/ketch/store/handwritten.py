@@ -81,7 +81,7 @@ def _config(topic: str, config: TopicConfig, text: str, defaults: Mapping[str, s
     if config.name == "compression.type" and text.lower() == "none":
         return "uncompressed"
     try:
-        return config.check(text if config.allowed else str(read_number(text, -_INT64)))
+        return config.check(str(read_number(text, -_INT64)) if config.type in ("int", "long") else text)
     except (ValueError, InvalidConfig) as error:
         if config.fixed:
             raise ValueError(f"{config.field}: {error}") from None

@@ -41,6 +41,13 @@ class Payload(Protocol):
     def timestamp(self) -> int | None:
         """ms, for LogAppendTime; None where the producer's timestamps stay."""
 
+    def plain(self, inflated_max: int) -> BytesLike:
+        """Its records, decompressed.
+
+        Raises:
+            CorruptRecord, RecordTooLarge: they cannot be, or are more than `inflated_max` bytes.
+        """
+
     def largest(self) -> int:
         """Bytes of the largest entry, about."""
 

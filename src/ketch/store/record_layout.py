@@ -49,6 +49,9 @@ class RecordSet:
         """Many small records grow most."""
         return self.size + _COMMAND_SIZE * min(self.count, self.size // _RECORD_MIN)
 
+    def plain(self, inflated_max: int) -> BytesLike:
+        return self.records
+
     def largest(self) -> int:
         return largest_record(self.records, self.count)
 

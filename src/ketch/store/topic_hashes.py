@@ -66,15 +66,15 @@ def create(keys: Keyspace, name: str, partitions: int, configs: Mapping[str, str
     """Makes a topic.
 
     Args:
-        configs: all of them, by Kafka's names.
+        configs: those that the hash is to hold, by Kafka's names.
 
     Raises:
         TopicExists: it is there already.
     """
     topic_id = str(uuid.uuid4())
     fields: list[str | int] = ["id", topic_id, "name", name, "partitions", partitions, "created", now_ms()]
-    for config in CONFIGS.values():
-        fields += [config.field, _in_hash(configs[config.name])]
+    for config, value in configs.items():
+        fields += [CONFIGS[config].field, _in_hash(value)]
     if not (yield from ask(scripts.create_topic(keys.topic(name), *fields))):
         return (yield from _others_creation(keys, name))
     yield from call(keys.topic_ids, "HSET", keys.topic_ids, topic_id, name)

@@ -25,7 +25,7 @@ from ketch import metrics
 from ketch.broker.api import Answer, CloseConnection, Request, Unanswered, printable
 from ketch.broker.errors import Refused
 from ketch.clock import now_ms
-from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, UnsupportedCompression
+from ketch.errors import BadRecords, KetchError, RecordTooLarge, StorageUnavailable, UnsupportedCompression
 from ketch.log.bounds import Bounds
 from ketch.log.partition import Partition
 from ketch.log.validate import Admitted, admit
@@ -50,6 +50,7 @@ class _Outcome:
     index: int
     error: ErrorCode = ErrorCode.none
     message: str | None = None
+    bad: tuple[Body, ...] = ()  # records that the topic does not take (KIP-467)
     offset: asyncio.Future[int] | None = None
     partition: Partition | None = None  # where the batch went
     bounds: asyncio.Future[Bounds] | None = None  # to come, where the log start may have moved
@@ -134,6 +135,8 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
 def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, error: KetchError) -> _Outcome:
     code = request.refuse(f"{shown(topic)}-{outcome.index}", error)
     outcome.error, outcome.message, outcome.offset = code, printable(str(error)), None
+    if isinstance(error, BadRecords):
+        outcome.bad = tuple({"batch_index": n, "batch_index_error_message": text} for n, text in error.records)
     return outcome
 
 
@@ -192,7 +195,7 @@ def _partition(request: Request, topic: _TopicKey, outcome: _Outcome) -> Body:
         "base_offset": base,
         "log_append_time": None if outcome.error else outcome.append_time,
         "log_start_offset": -1 if outcome.partition is None else outcome.partition.bounds.log_start,
-        "record_errors": (),
+        "record_errors": outcome.bad,
         "error_message": outcome.message,
     }
 

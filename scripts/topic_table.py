@@ -1,0 +1,48 @@
+"""Writes the table of topic configs in docs/configuration.md from src/ketch/topictable.py; `--check` only compares."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ketch.topictable import CONFIGS, LONG_MAX, TopicConfig
+
+PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
+BEGIN, END = "<!-- topic configs, from src/ketch/topictable.py -->\n", "<!-- end of topic configs -->\n"
+HEAD = ["| config | field, if another | default | |", "|---|---|---|---|"]
+
+
+def table() -> str:
+    """The rows in the order of the source, those without effect last."""
+    acting = [config for config in CONFIGS.values() if not config.idle]
+    idle = [config for config in CONFIGS.values() if config.idle]
+    return "\n".join([*HEAD, *map(_row, acting), *map(_row, idle), ""])
+
+
+def _row(config: TopicConfig) -> str:
+    said = (
+        f"**No effect**: {config.idle}." if config.idle else " ".join(filter(None, (config.documentation, config.more)))
+    )
+    field = "" if config.field == config.name else f"`{config.field}`"
+    return f"| `{config.name}` | {field} | {_default(config)} | {said} |".replace("|  |", "| |")
+
+
+def _default(config: TopicConfig) -> str:
+    if config.setting:
+        return f"setting `{config.setting}`"
+    return "2^63 - 1" if config.constant == str(LONG_MAX) else f"`{config.constant}`" if config.constant else "empty"
+
+
+def main() -> None:
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    written = f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    if "--check" not in sys.argv:
+        PAGE.write_text(written)
+    elif written != page:
+        sys.exit(f"{PAGE.name} differs from the table in the source: run scripts/topic_table.py")
+
+
+if __name__ == "__main__":
+    main()
