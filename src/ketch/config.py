@@ -59,6 +59,10 @@ class Settings(BaseSettings):
     archive_catalog: str = Field("ketch", description="The archive's catalog, as pyiceberg's configuration names it.")
     archive_stall_ms: Positive = Field(600_000, description="When it is logged that an archive stands still.")
 
+    legacy_port: Port | None = Field(None, description="Port for Kafka 0.7 clients; default: off.")
+    zookeeper: str | None = Field(None, description="host:port,... where 0.7 clients find this broker; default: none.")
+    zookeeper_session_timeout_ms: Positive = Field(6000, description="When ZooKeeper forgets a broker that is gone.")
+
     http_port: Port | None = Field(None, description="Port of /metrics and /healthz; default: off.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
@@ -148,6 +152,17 @@ class Settings(BaseSettings):
         last = self.port + self.workers - 1
         if self.port and last > _LAST_PORT:
             raise ValueError(f"{self.workers} workers from port {self.port} on would need port {last}")
+        return self
+
+    @model_validator(mode="after")
+    def _legacy_fits(self) -> Self:
+        if self.zookeeper is not None and self.legacy_port is None:
+            raise ValueError("zookeeper is for clients of Kafka 0.7: legacy_port should say where they connect")
+        if self.legacy_port and self.port and abs(self.legacy_port - self.port) < self.workers:
+            raise ValueError(
+                f"legacy_port = {self.legacy_port} should be at least {self.workers} away from port = {self.port}:"
+                " each worker has its own of both"
+            )
         return self
 
 

@@ -31,6 +31,12 @@ bad_requests = Counter("ketch_bad_requests", "Connections closed because of what
 appends_refused = Counter("ketch_appends_refused", "Batches sent again because another writer came in between")
 queued_bytes = Gauge("ketch_queued_request_bytes", "Bytes of requests received and not yet answered")
 
+# The 0.7 listener (legacy07); without it these stay 0.
+legacy_connections = Gauge("ketch_legacy_connections", "Open connections of Kafka 0.7 clients")
+legacy_invalid = Counter("ketch_legacy_invalid_messages", "Kafka 0.7 produces with a flaw", ["flaw"])
+legacy_errors = Counter("ketch_legacy_errors", "Kafka 0.7 requests that failed, by error code", ["error"])
+legacy_registered = Gauge("ketch_legacy_registered", "1 while ZooKeeper has this broker")
+
 
 @cache
 def _produce(topic: str) -> tuple[Counter, Counter]:

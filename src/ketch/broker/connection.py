@@ -16,9 +16,9 @@ from typing import Protocol, cast
 from ketch import metrics
 from ketch.broker.api import Answer, Api, CloseConnection, Request, Unanswered, printable
 from ketch.broker.budget import Budget
-from ketch.broker.complaints import Complaints
 from ketch.broker.readers import Reader
 from ketch.broker.services import Services
+from ketch.complaints import Complaints
 from ketch.errors import KetchError
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError, FrameReader

@@ -19,10 +19,11 @@ VARIABLE = "KETCH_REPORT_FD"  # no setting: Settings heeds the names of its fiel
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Where a worker listens, HOST:PORT; `http` None where it has no HTTP port."""
+    """Where a worker listens, HOST:PORT; `http` and `legacy` None where it has no such port."""
 
     kafka: str
     http: str | None
+    legacy: str | None = None
 
 
 class Reporter:

@@ -31,6 +31,7 @@ from ketch.store.url import RedisAddress
 if TYPE_CHECKING:
     from ketch.broker.server import Broker
     from ketch.console.app import Console
+    from ketch.legacy07.listener import LegacyListener
 
 log = logging.getLogger("ketch")
 
@@ -104,6 +105,7 @@ class _Serve:
         self._valkey: EmbeddedValkey | None = None
         self._broker: Broker | None = None
         self._console: Console | None = None
+        self._legacy: LegacyListener | None = None
         self._stop = asyncio.Event()
         self._abort = asyncio.Event()
 
@@ -136,12 +138,14 @@ class _Serve:
             raise
         self._broker = broker
         await self._start_console(broker)
+        await self._start_legacy(broker)
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         if self._reporter is not None:
             http = self._listening(self._console.port) if self._console is not None else None
-            self._reporter.ready(Ready(self._listening(broker.port), http))
+            legacy = self._listening(self._legacy.port) if self._legacy is not None else None
+            self._reporter.ready(Ready(self._listening(broker.port), http, legacy))
         else:
             print(self._ready_line(address, broker.port), flush=True)
 
@@ -176,6 +180,19 @@ class _Serve:
         self._console = console
         metrics.queued_bytes.set_function(lambda: broker.budget.used)
 
+    async def _start_legacy(self, broker: Broker) -> None:
+        if self._settings.legacy_port is None:
+            return
+        from ketch.legacy07.listener import LegacyListener
+
+        listener = LegacyListener(broker, self._settings.legacy_port)
+        try:
+            await listener.start()
+        except KetchError:
+            await broker.drain()
+            raise
+        self._legacy = listener
+
     async def _stop_console(self) -> None:
         if self._console is not None:
             await self._console.stop()
@@ -190,6 +207,8 @@ class _Serve:
             parts += [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
         else:
             parts += [f"redis {address.describe()}"]
+        if self._legacy is not None:
+            parts += [f"legacy {self._listening(self._legacy.port)}"]
         if self._console is not None:
             parts += [f"http {self._listening(self._console.port)}"]
         parts += [f"kernel {KERNEL}", f"{time.perf_counter() - STARTED:.1f} s"]
@@ -204,7 +223,10 @@ class _Serve:
 
     async def _drain(self) -> int:
         """Within drain_timeout_ms, which the broker keeps to, or at once on a second signal."""
-        drained = self._broker is None or await self._unless(self._abort, self._broker.drain())
+        drained = self._legacy is None or await self._unless(self._abort, self._legacy.drain())
+        if self._legacy is not None and not drained:
+            self._legacy.abort()
+        drained = drained and (self._broker is None or await self._unless(self._abort, self._broker.drain()))
         if self._broker is not None and not drained:
             self._broker.abort()
         log.log(self._told_at, "stopped")

@@ -155,6 +155,7 @@ class Workers:
             parts = [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
         else:
             parts = [f"redis {RedisAddress.of(self._settings).describe()}"]
+        parts += [f"legacy {ready.legacy}" for ready in found if ready.legacy]
         parts += [f"http {ready.http}" for ready in found if ready.http]
         workers = " ".join(ready.kafka for ready in found)
         parts += [f"workers {workers}", f"kernel {_kernel()}", f"{time.perf_counter() - STARTED:.1f} s"]
@@ -177,6 +178,7 @@ def _environment(settings: Settings, redis_url: str, n: int) -> dict[str, str]:
         "port": settings.port and settings.port + n,
         "advertised_port": settings.advertised_port and settings.advertised_port + n,
         "http_port": settings.http_port and settings.http_port + n,
+        "legacy_port": settings.legacy_port and settings.legacy_port + n,
     }
     ours = {f"KETCH_{name.upper()}": str(value) for name, value in {**given, **own}.items() if value is not None}
     return {name: value for name, value in os.environ.items() if not name.startswith("KETCH_")} | ours

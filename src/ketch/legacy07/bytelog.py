@@ -6,6 +6,7 @@ a position that stays its own for ever, whoever wrote it, and whichever broker i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from ketch.legacy07.errors import InvalidFetchSize, WrongPartition
@@ -21,8 +22,8 @@ LATEST, EARLIEST = -1, -2  # times that OFFSETS has a meaning of its own for
 class ByteLog:
     """One partition's virtual byte log."""
 
-    async def append(self, messages: Sequence[Message]) -> None:
-        """Stores messages in their order; returns once Redis has them.
+    async def append(self, messages: Sequence[Message]) -> asyncio.Future[None]:
+        """Takes messages in, in their order; the future is done once Redis has them all.
 
         A compressed message is stored as the records that it holds, and is given to 0.7 consumers as it came.
 

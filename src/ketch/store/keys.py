@@ -37,6 +37,10 @@ class Keyspace:
         """Hash: what of a topic has been archived, and where."""
         return f"{self.name}:archive:{topic}".encode()
 
+    def legacy_brokers(self, topic: str) -> bytes:
+        """Hash: through which broker clients of Kafka 0.7 reach each partition, see `store.legacy_brokers`."""
+        return f"{self.name}:legacy07-brokers:{topic}".encode()
+
     def commit(self, stream: bytes, group: str) -> bytes:
         """String: the committed offset of one group on one stream."""
         return self.name.encode() + b":commit:" + stream + b":" + group.encode()

@@ -136,7 +136,7 @@ def purge(keys: Keyspace, name: str, commits: Iterable[bytes]) -> Question[None]
     topic_id, partitions = yield from call(hash_, "HMGET", hash_, "id", "partitions")
     streams = [keys.stream(name, index) for index in range(int(partitions or 0))]
     beside = [*map(keys.producers, streams), *(key for commit in commits for key in (commit, keys.commit_term(commit)))]
-    gone = [*streams, *beside, keys.archive(name)]
+    gone = [*streams, *beside, keys.archive(name), keys.legacy_brokers(name)]
     yield from calls([keyed("UNLINK", key) for key in gone])  # one key each: a cluster has slots
     if topic_id is not None:
         yield from call(keys.topic_ids, "HDEL", keys.topic_ids, topic_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ketch.broker.complaints import Complaints
+from ketch.complaints import Complaints
 
 
 def test_what_goes_on_is_said_once() -> None:

@@ -1,0 +1,229 @@
+"""What the five requests of Kafka 0.7 do: the log's side of a connection.
+
+A produce makes the topic that it names, with `default_partitions`. A set with a message that is not valid is refused as
+a whole and closes the connection, as in kafka.log.Log of 0.7; of a set that is cut short what comes before is stored.
+
+A fetch is a chunk of at most `max_size` bytes. It may be shorter, which 0.7's clients are used to from the ends of
+segments, so what one response may hold is bounded by memory (`Host.fetch_room`), whatever a client asks for.
+
+Deviations: what fails in an OFFSETS or, without Redis, in any request that has a response gets an error code, where 0.7
+closed the connection. A topic that is not there is empty, as in 0.7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ketch import metrics
+from ketch.config import Settings
+from ketch.errors import KetchError, StorageUnavailable, TopicExists, UnknownTopicOrPartition
+from ketch.legacy07 import responses
+from ketch.legacy07.bytelog import ByteLogs
+from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, WrongPartition, code_of
+from ketch.legacy07.messages import split
+from ketch.legacy07.numbers import Cluster, Numbers
+from ketch.legacy07.requests import Fetch, Offsets, Produce, Target
+from ketch.log.log import Log
+from ketch.log.notes import TopicNotes
+from ketch.store.topics import Topic, legal_name
+
+log = logging.getLogger(__name__)
+
+LATEST, EARLIEST = -1, -2
+_MESSAGE_OVERHEAD = 10  # bytes around the largest payload
+_STORE_TIMEOUT_S = 30.0  # for Redis to take what it was sent before, as today's producers wait by default
+
+
+class Gate(Protocol):
+    """Bounds records that lie decompressed."""
+
+    async def passed(self) -> None:
+        """Waits until there is room."""
+
+
+class Host(Protocol):
+    """What this package uses of the broker; `broker.server.Broker` is one, and shares its bounds on memory so.
+
+    Attributes:
+        unsent: bytes of responses being made, or that peers do not take.
+    """
+
+    settings: Settings
+    log: Log
+    topic_notes: TopicNotes
+    fetching: asyncio.Semaphore
+    unsent: int
+
+    @property
+    def cluster(self) -> Cluster:
+        """Which brokers are there."""
+
+    @property
+    def inflated(self) -> Gate:
+        """Bounds records that lie decompressed."""
+
+    @property
+    def fetch_room(self) -> int:
+        """Bytes that a fetch may give now."""
+
+
+Complain = Callable[[str], None]
+
+
+class Service:
+    """Serves requests for all connections.
+
+    Args:
+        appeared: called when a topic was made.
+    """
+
+    def __init__(self, host: Host, logs: ByteLogs, numbers: Numbers, appeared: Callable[[], None]) -> None:
+        self._host, self._logs, self._numbers, self._appeared = host, logs, numbers, appeared
+
+    # -- produce
+
+    async def produce(self, part: Produce, client: str) -> asyncio.Future[None] | None:
+        """Takes a set in; the future is done when it is stored. None where there is nothing to store.
+
+        Raises:
+            InvalidMessage: nothing of the set was taken.
+            WrongPartition: there is no such partition.
+            KetchError: the topic can't be, or Redis is gone.
+        """
+        messages = split(part.messages)
+        cut = len(part.messages) - sum(message.size for message in messages)
+        if cut:
+            metrics.legacy_invalid.labels("cut").inc()
+            log.warning("%s: produce to %s: %d bytes of a message that is cut short", client, named(part), cut)
+        if not messages:
+            return None
+        topic = await self._topic_to_write(part.topic, client)
+        index = await self._numbers.to_write(topic, part.number)
+        await self._turn()
+        partition = await self._logs.get(topic.name, index, create=True)
+        return await partition.append(messages)
+
+    async def _turn(self) -> None:
+        """Waits while Redis has much to take that was sent already."""
+        try:
+            async with asyncio.timeout(_STORE_TIMEOUT_S):
+                await self._host.log.writable()
+                await self._host.inflated.passed()
+        except TimeoutError:
+            raise StorageUnavailable("Redis did not take what it was sent before") from None
+
+    async def _topic_to_write(self, name: str, client: str) -> Topic:
+        topics = self._host.log.topics
+        topic = await topics.get(name) if legal_name(name) else None
+        if topic is not None:
+            return topic
+        if not legal_name(name) or not self._host.settings.auto_create_topics:
+            raise UnknownTopicOrPartition("the topic does not exist and is not created")
+        try:
+            topic = await topics.create(name, self._host.settings.default_partitions, {})
+        except TopicExists:  # another client or broker was quicker
+            topics.forget(name)
+            return await self._host.log.topic(name)
+        log.info("%s: created topic %s with %d partitions", client, name, topic.partitions)
+        self._appeared()
+        return topic
+
+    # -- fetch
+
+    async def fetch(self, part: Fetch, complain: Complain) -> list[bytes]:
+        """The response to a FETCH."""
+        room = self._host.fetch_room
+        return await self._fetch(part, room, room, complain)
+
+    async def multifetch(self, parts: Sequence[Fetch], complain: Complain) -> list[bytes]:
+        """The response to a MULTIFETCH. Where not all parts get what they ask for, it is other ones each time."""
+        found: list[list[bytes]] = [[]] * len(parts)
+        first = random.randrange(len(parts)) if parts else 0
+        whole = left = self._host.fetch_room
+        try:
+            for index in (*range(first, len(parts)), *range(first)):
+                found[index] = await self._fetch(parts[index], left, whole, complain)
+                taken = sum(map(len, found[index])) - responses.HEAD_SIZE
+                left -= taken
+                self._host.unsent += taken
+        finally:
+            self._host.unsent -= whole - left
+        return responses.multifetched(found)
+
+    async def _fetch(self, part: Fetch, left: int, whole: int, complain: Complain) -> list[bytes]:
+        """One part's response.
+
+        Args:
+            left: bytes that it may give; the first part of a response gives a message that is larger all the same.
+            whole: what the response may hold in all.
+        """
+        try:
+            return responses.fetched(await self._read(part, left, whole))
+        except KetchError as error:
+            return responses.fetched(b"", _failed(part, "fetch", error, complain))
+
+    async def _read(self, part: Fetch, left: int, whole: int) -> bytes:
+        if part.max_size < 0:
+            raise InvalidFetchSize(f"a fetch of {part.max_size} bytes")
+        topic = await self._topic_to_read(part)
+        if topic is None:
+            return b""
+        partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number), create=False)
+        largest = int(topic.configs["max.message.bytes"]) + _MESSAGE_OVERHEAD
+        room = max(left, largest) if left == whole else left
+        if room <= 0:
+            return b""
+        try:
+            async with self._host.fetching:
+                chunk = await partition.read(part.position, min(part.max_size, room))
+        except InvalidFetchSize:
+            if room < part.max_size:  # the size is this broker's; the client comes again for it
+                return b""
+            raise
+        metrics.fetched(topic.name, len(chunk))
+        return chunk
+
+    async def _topic_to_read(self, part: Target) -> Topic | None:
+        """The topic, None where there is none: only the partitions that it would get may be asked for."""
+        topic = await self._host.log.topics.get(part.topic) if legal_name(part.topic) else None
+        if topic is None and not 0 <= part.number < self._host.settings.default_partitions:
+            raise WrongPartition(f"partition {part.number} of topic {part.topic!a}, which does not exist yet")
+        return topic
+
+    # -- offsets
+
+    async def offsets(self, part: Offsets, complain: Complain) -> list[bytes]:
+        """The response to an OFFSETS."""
+        try:
+            return responses.offsets(await self._positions(part))
+        except KetchError as error:
+            return responses.offsets([], _failed(part, "offsets", error, complain))
+
+    async def _positions(self, part: Offsets) -> list[int]:
+        topic = await self._topic_to_read(part)
+        count = max(0, part.max_count)
+        if topic is None:  # kafka.log.Log.getEmptyOffsets
+            return [0][:count] if part.time in (LATEST, EARLIEST) else []
+        partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number), create=False)
+        return (await partition.offsets(part.time, count))[:count]
+
+
+def named(part: Target) -> str:
+    """Topic and number, for a line of the log."""
+    return f"{ascii(part.topic[:249])[1:-1]}-{part.number}"
+
+
+def _failed(part: Target, what: str, error: KetchError, complain: Complain) -> ErrorCode:
+    code = code_of(error)
+    metrics.legacy_errors.labels(code.name.lower()).inc()
+    complain(f"{what} of {named(part)}: {error} ({code})")
+    return code
+
+
+def flaw_of(error: KetchError) -> str:
+    """Why a produce was refused, one word for the metric."""
+    return error.flaw if isinstance(error, InvalidMessage) else code_of(error).name.lower()
