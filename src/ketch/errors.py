@@ -102,8 +102,12 @@ class InvalidTimestamp(KetchError):
     """Kafka's INVALID_TIMESTAMP (32)."""
 
 
-class TransactionsUnsupported(KetchError):
-    """A transactional batch; Kafka's TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which a client takes as final."""
+class InvalidTransactionState(KetchError):
+    """Kafka's INVALID_TXN_STATE (48)."""
+
+
+class NotInTransaction(KetchError):
+    """A transactional batch for a partition on which its producer has no transaction open: its coordinator is asked."""
 
 
 class UnknownLeaderEpoch(KetchError):

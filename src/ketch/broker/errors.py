@@ -24,7 +24,8 @@ _CODES: dict[type[KetchError], ErrorCode] = {
     errors.UnknownTopicId: ErrorCode.unknown_topic_id,
     errors.TopicExists: ErrorCode.topic_already_exists,
     errors.InvalidConfig: ErrorCode.invalid_config,
-    errors.TransactionsUnsupported: ErrorCode.transactional_id_authorization_failed,
+    errors.InvalidTransactionState: ErrorCode.invalid_txn_state,
+    errors.NotInTransaction: ErrorCode.not_enough_replicas,  # retriable to every client, see handlers.produce
 }
 
 

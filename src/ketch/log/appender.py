@@ -10,6 +10,8 @@ the choice among the ways to append. The ways themselves are `store.appends`'s. 
   `_CONTENDED_S`. That is slower, but no other writer can starve it. After that ids are chosen here again.
 - A batch is too wide for Lua. Only the way with ids chosen here takes it. With each refusal its ids lie farther ahead
   of the stream, until none has come in between. Dense ids leave no gaps, so there it is only repeated.
+- A marker ends a transaction (`store.transactions`). Redis chooses its id, so nothing more is sent until that is known.
+  It takes its turn in the queue all the same, so that it is no foreign write, and ids go on being chosen here.
 - The connection is lost. What was in flight fails, since nobody knows whether it is stored. The stream's end and the
   producers are read again before the next batch.
 """
@@ -24,16 +26,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from ketch import metrics
 from ketch.clock import now_ms
 from ketch.errors import KetchError, OutOfOrderSequence, RedisError, StorageUnavailable, UnknownTopicOrPartition
-from ketch.log.producers import ProducerState, sequence_behind
-from ketch.store import appends, producers
+from ketch.log.producers import ProducerState, Sequenced, sequence_behind
+from ketch.records.control import Marker
+from ketch.store import appends, producers, transactions
 from ketch.store.appends import Refusal
-from ketch.store.layout import Payload
+from ketch.store.layout import Layout, Payload
 from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
-from ketch.store.scripts import AppendKeys, Producer
+from ketch.store.scripts import AppendKeys, Producer, TransactionKeys
 from ketch.store.watcher import Watcher
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
@@ -56,7 +60,7 @@ class _Mode(enum.Enum):
 @dataclass(slots=True, eq=False)
 class _Append:
     batch: Payload
-    producer: tuple[int, int, int] | None  # id, epoch, base sequence
+    producer: Sequenced | None
     future: asyncio.Future[int]  # base offset
     attempts: int = 0
     wide: bool = False  # more fields than a Lua script can pass on
@@ -66,6 +70,21 @@ class _Append:
         if not self.future.done():
             self.future.set_exception(error)
             self.future.exception()  # acks=0: nobody may ask
+
+
+@dataclass(slots=True, eq=False)
+class _Ending:
+    """A marker in the queue."""
+
+    marker: Marker
+    future: asyncio.Future[EntryId | None]
+    wide: ClassVar[bool] = False
+    producer: ClassVar[None] = None
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()
 
 
 class Appender:
@@ -84,6 +103,8 @@ class Appender:
         self,
         watcher: Watcher,
         keys: AppendKeys,
+        transaction_keys: TransactionKeys,
+        layout: Layout,
         numbering: OffsetNumbering,
         floor: int,
         landed: Callable[[Payload, int, EntryId | None], None],
@@ -91,17 +112,19 @@ class Appender:
     ) -> None:
         self._watcher, self._link = watcher, watcher.link
         self._keys, self._numbering, self._floor = keys, numbering, floor
+        self._transaction_keys, self._layout = transaction_keys, layout
         self._landed, self._alive = landed, alive
         self._mode = _Mode.COLD
         self._last = ZERO
         self._contended_until = 0.0
         self._exists = False  # a batch has landed since the topic was last known to be there
         self._producers: dict[int, ProducerState] = {}
-        self._waiting: deque[_Append] = deque()
+        self._waiting: deque[_Append | _Ending] = deque()
         self._refused: list[_Append] = []
         self._inflight = 0
         self._closed = False
         self._preparing: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """The topic is being deleted: nothing more is written."""
@@ -109,14 +132,12 @@ class Appender:
         self._watcher.unwatch_writes(self._keys.stream)
         self._fail_all(UnknownTopicOrPartition("the topic was deleted"))
 
-    def append(self, batch: Payload, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
+    def append(self, batch: Payload, producer: Sequenced | None = None) -> asyncio.Future[int]:
         """Stores a batch; the future gets the offset of its first record once Redis has it.
 
-        Args:
-            producer: (id, epoch, base sequence) of an idempotent producer.
-
-        The future fails with InvalidRecord, InvalidProducerEpoch, OutOfOrderSequence or StorageUnavailable; nothing of
-        the batch is stored then, save that a connection lost at that very moment leaves it open.
+        The future fails with InvalidRecord, InvalidProducerEpoch, OutOfOrderSequence, NotInTransaction,
+        InvalidTransactionState or StorageUnavailable; nothing of the batch is stored then, save that a connection lost
+        at that very moment leaves it open.
         """
         entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
         entry.wide = batch.entries > _MAX_SCRIPT_ENTRIES
@@ -127,10 +148,28 @@ class Appender:
         self._pump()
         return entry.future
 
+    def end_transaction(self, marker: Marker) -> asyncio.Future[EntryId | None]:
+        """Appends a marker, after what was given before; the future gets what `transactions.end` returns.
+
+        It fails with InvalidProducerEpoch, UnknownTopicOrPartition or StorageUnavailable.
+        """
+        ending = _Ending(marker, asyncio.get_running_loop().create_future())
+        if self._closed:
+            ending.fail(UnknownTopicOrPartition("the topic was deleted"))
+        else:
+            self._waiting.append(ending)
+            self._pump()
+        return ending.future
+
+    def in_transaction(self, producer: int, epoch: int) -> bool:
+        """Whether this producer's transaction is known to be open; another broker may have ended it since."""
+        state = self._producers.get(producer)
+        return state is not None and state.in_transaction and state.epoch == epoch
+
     # -- sending
 
     def _pump(self) -> None:
-        while (self._waiting or self._refused) and self._preparing is None:
+        while (self._waiting or self._refused) and self._preparing is None and self._ending is None:
             if self._refused or not self._open_for(self._waiting[0]):
                 if self._inflight == 0:
                     self._prepare()
@@ -138,9 +177,14 @@ class Appender:
             if self._unknown(self._waiting[0]):
                 self._prepare()
                 return
-            self._submit(self._waiting.popleft())
+            entry = self._waiting.popleft()
+            if isinstance(entry, _Ending):
+                self._inflight += 1
+                self._ending = asyncio.get_running_loop().create_task(self._end(entry))
+            else:
+                self._submit(entry)
 
-    def _open_for(self, entry: _Append) -> bool:
+    def _open_for(self, entry: _Append | _Ending) -> bool:
         if self._mode is _Mode.CONTENDED:
             return not entry.wide and time.monotonic() < self._contended_until
         # One that is wide would wait for ever while others write all the time; it has a guard that misses nothing.
@@ -148,8 +192,8 @@ class Appender:
             self._mode = _Mode.MOVED
         return self._mode is _Mode.FAST
 
-    def _unknown(self, entry: _Append) -> bool:
-        return entry.producer is not None and entry.producer[0] not in self._producers
+    def _unknown(self, entry: _Append | _Ending) -> bool:
+        return entry.producer is not None and entry.producer.id not in self._producers
 
     def _submit(self, entry: _Append) -> None:
         try:
@@ -172,14 +216,16 @@ class Appender:
         """The producer's next state; or, for a duplicate, the entry's future follows the earlier batch's."""
         if entry.producer is None:
             return None
-        pid, epoch, first = entry.producer
+        pid, epoch, first, transactional, started = entry.producer
         state = self._producers[pid]
         duplicate = state.check(epoch, first, entry.batch.count)
         if duplicate is not None:
             _follow(entry.future, duplicate.offset)
             return None
+        state.check_transaction(entry.producer)
         last = sequence_behind(first, entry.batch.count - 1)
-        return producers.moved(pid, state.head, epoch, first, last, now_ms())
+        opened = self._transaction_keys.transactions if transactional else None
+        return producers.moved(pid, state.head, epoch, first, last, now_ms(), opened, started)
 
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         expected: EntryId | None = None
@@ -195,10 +241,37 @@ class Appender:
             self._last = self._numbering.to_id(base + entry.batch.count - 1)
         self._inflight += 1
         if entry.producer is not None and producer is not None:
-            pid, epoch, first = entry.producer
+            pid, epoch, first, transactional, _ = entry.producer
             state = self._producers.pop(pid)
-            state.advance(epoch, first, entry.batch.count, entry.future)
+            state.advance(epoch, first, entry.batch.count, entry.future, transactional)
             self._producers[pid] = state  # the latest comes last
+
+    async def _end(self, ending: _Ending) -> None:
+        marker = ending.marker
+        question = transactions.end(
+            self._transaction_keys, self._layout, self._numbering, self._now_offset(), marker, now_ms()
+        )
+        try:
+            self._ended(ending, await self._link.ask(question))
+        except StorageUnavailable as error:
+            ending.fail(error)
+            self._watcher.changed(self._keys.stream)
+            self._mode = _Mode.DRAINING
+        except Exception as error:
+            ending.fail(error)
+        self._ending = None
+        self._inflight -= 1
+        self._pump()
+
+    def _ended(self, ending: _Ending, entry_id: EntryId | None) -> None:
+        marker, state = ending.marker, self._producers.get(ending.marker.producer)
+        if state is not None:
+            state.end_transaction(marker.epoch)
+        if entry_id is not None:
+            self._last = max(self._last, entry_id)
+            self._watcher.changed(self._keys.stream)
+        if not ending.future.done():
+            ending.future.set_result(entry_id)
 
     def _place(self, entry: _Append) -> tuple[int, EntryId | None]:
         """The base offset, and the last-generated-id that it follows, None for any below."""
@@ -304,13 +377,15 @@ class Appender:
         if not await self._alive():
             raise UnknownTopicOrPartition("the topic was deleted")
 
-    async def _learn_producer(self, entry: _Append) -> None:
-        if entry.producer is None or not self._unknown(entry):
+    async def _learn_producer(self, entry: _Append | _Ending) -> None:
+        if isinstance(entry, _Ending) or entry.producer is None or not self._unknown(entry):
             return
         entry.asked = True
-        pid = entry.producer[0]
+        pid, opened = entry.producer.id, False
         stored = await self._link.ask(producers.load(self._keys.producers, pid))
-        self._producers[pid] = ProducerState.of(stored, self._numbering)
+        if entry.producer.transactional:
+            opened = await self._link.ask(transactions.is_open(self._transaction_keys.transactions, pid))
+        self._producers[pid] = ProducerState.of(stored, self._numbering, opened)
         self._forget_oldest_producer()
 
     def _forget_oldest_producer(self) -> None:

@@ -14,9 +14,11 @@ from ketch.log.appender import Appender
 from ketch.log.bounds import PartitionBounds
 from ketch.log.group_positions import GroupPositions
 from ketch.log.live import LiveStream, Shared
+from ketch.log.producers import Sequenced
 from ketch.log.reading import PartitionReader
 from ketch.log.tier import Tier
-from ketch.store import search, trimming
+from ketch.records.control import Marker
+from ketch.store import search, transactions, trimming
 from ketch.store.layout import Payload
 from ketch.store.offsets import MAX_OFFSET, EntryId
 from ketch.store.ranges import PartitionStream
@@ -34,6 +36,7 @@ class Partition:
         reader: its read side.
         group_positions: the native groups of the consumer groups that read it.
         tier: its part of the archive.
+        transaction_keys: what Redis keeps of its transactions.
     """
 
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
@@ -44,12 +47,19 @@ class Partition:
         self.bounds = PartitionBounds(self._stream, self.tier)
         self.group_positions = GroupPositions(self._stream, shared.reads, shared.pending_max)
         self.reader = PartitionReader(self._stream, self.bounds, self.tier, self.group_positions, shared)
-        self.producers_key = shared.keys.producers(self.key)
+        self.transaction_keys = transactions.keys_of(shared.keys, self.key)
         self._shared = shared
-        keys = AppendKeys(self.key, self.producers_key, shared.keys.fence(self.key, shared.session))
+        keys = AppendKeys(self.key, self.transaction_keys.producers, shared.keys.fence(self.key, shared.session))
         first = topic.first_offset
         self._appender = Appender(
-            shared.watcher, keys, topic.numbering, first, self._landed, lambda: shared.exists(self.topic)
+            shared.watcher,
+            keys,
+            self.transaction_keys,
+            topic.layout,
+            topic.numbering,
+            first,
+            self._landed,
+            lambda: shared.exists(self.topic),
         )
 
     @property
@@ -68,9 +78,17 @@ class Partition:
 
     # -- writing
 
-    def append(self, batch: Payload, producer: tuple[int, int, int] | None = None) -> asyncio.Future[int]:
+    def append(self, batch: Payload, producer: Sequenced | None = None) -> asyncio.Future[int]:
         """See `Appender.append`."""
         return self._appender.append(batch, producer)
+
+    def end_transaction(self, marker: Marker) -> asyncio.Future[EntryId | None]:
+        """See `Appender.end_transaction`."""
+        return self._appender.end_transaction(marker)
+
+    def in_transaction(self, producer: int, epoch: int) -> bool:
+        """See `Appender.in_transaction`."""
+        return self._appender.in_transaction(producer, epoch)
 
     @property
     def entry_bytes(self) -> float:

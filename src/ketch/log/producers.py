@@ -1,7 +1,8 @@
 """Idempotent producers of one partition (KIP-98): which batch may come next, which one was here already.
 
 Sans-IO. The truth is the hash `{ks}:producers:{stream}`, written in the transaction that writes the batch; this is what
-the broker knows of it, a batch in flight counting as written.
+the broker knows of it, a batch in flight counting as written. Whether a producer has a transaction open is the same
+kind of knowledge; its truth is the hash `{ks}:transactions:{stream}`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,15 @@ from __future__ import annotations
 from asyncio import Future
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ketch.errors import InvalidProducerEpoch, OutOfOrderSequence, RedisError
+from ketch.errors import (
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    NotInTransaction,
+    OutOfOrderSequence,
+    RedisError,
+)
 from ketch.store.offsets import LAST_OFFSET, OffsetNumbering
 from ketch.store.producers import StoredProducer, head
 
@@ -21,6 +29,22 @@ _SEQUENCE_MASK = 2**31 - 1
 def sequence_behind(sequence: int, count: int) -> int:
     """The sequence `count` records on; 0 follows 2^31 - 1 (Kafka's DefaultRecordBatch.incrementSequence)."""
     return (sequence + count) & _SEQUENCE_MASK
+
+
+class Sequenced(NamedTuple):
+    """What the header of a batch says of its idempotent producer.
+
+    Attributes:
+        first: the batch's first sequence.
+        transactional: whether it belongs to a transaction.
+        started: ms, when that began, where its coordinator has just said that the partition belongs to it.
+    """
+
+    id: int
+    epoch: int
+    first: int
+    transactional: bool = False
+    started: int | None = None
 
 
 @dataclass(slots=True)
@@ -39,6 +63,7 @@ class ProducerState:
     epoch: int = -1
     last_sequence: int = -1
     batches: deque[Appended] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
+    in_transaction: bool = False  # of transactional producers alone is it read
 
     @property
     def head(self) -> str:
@@ -46,7 +71,7 @@ class ProducerState:
         return head(self.epoch, self.last_sequence)
 
     @classmethod
-    def of(cls, stored: StoredProducer, numbering: OffsetNumbering) -> ProducerState:
+    def of(cls, stored: StoredProducer, numbering: OffsetNumbering, in_transaction: bool = False) -> ProducerState:
         """The state that Redis holds.
 
         Raises:
@@ -56,7 +81,7 @@ class ProducerState:
         for batch in batches:
             if isinstance(batch.offset, int) and batch.offset > LAST_OFFSET:
                 raise RedisError(f"the state of an idempotent producer names offset {batch.offset}")
-        return cls(stored.epoch, stored.last_sequence, deque(batches, RETAINED_BATCHES))
+        return cls(stored.epoch, stored.last_sequence, deque(batches, RETAINED_BATCHES), in_transaction)
 
     def check(self, epoch: int, first: int, count: int) -> Appended | None:
         """None where the batch is the next one; the earlier batch where it is a duplicate of one of the last five.
@@ -80,8 +105,30 @@ class ProducerState:
             raise OutOfOrderSequence(f"sequence {first} where {sequence_behind(self.last_sequence, 1)} is next")
         return None
 
-    def advance(self, epoch: int, first: int, count: int, offset: int | Future[int]) -> Appended:
+    def check_transaction(self, batch: Sequenced) -> None:
+        """For a batch that `check` has passed.
+
+        Raises:
+            NotInTransaction: it belongs to a transaction that is not open here, and may not open it.
+            InvalidTransactionState: it belongs to none, and its producer has one open here.
+        """
+        if batch.transactional and not self.in_transaction and batch.started is None:
+            raise NotInTransaction(f"producer {batch.id} has no open transaction on the partition")
+        if self.in_transaction and not batch.transactional:
+            raise InvalidTransactionState(f"producer {batch.id} has an open transaction on the partition")
+
+    def end_transaction(self, epoch: int) -> None:
+        """Takes a marker of this epoch."""
+        self.in_transaction = False
+        if epoch > self.epoch:
+            self.epoch, self.last_sequence = epoch, -1
+            self.batches.clear()
+
+    def advance(
+        self, epoch: int, first: int, count: int, offset: int | Future[int], transactional: bool = False
+    ) -> Appended:
         """Takes a batch that `check` has passed."""
+        self.in_transaction |= transactional
         if epoch != self.epoch:
             self.batches.clear()
         self.epoch, self.last_sequence = epoch, sequence_behind(first, count - 1)

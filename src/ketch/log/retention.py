@@ -18,7 +18,7 @@ from ketch.clock import now_ms
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.partition import Partition
 from ketch.log.topic_cache import TopicCache
-from ketch.store import producers, ranges, trimming
+from ketch.store import producers, ranges, transactions, trimming
 from ketch.store.link import Link
 from ketch.store.topics import Topic
 from ketch.topicconfig import AS_TOTAL
@@ -46,11 +46,19 @@ async def sweep(
                 removed = await trim(partition, now, link)
                 if removed:
                     log.info("%s-%d: retention removed %d records", topic.name, index, removed)
-                await link.ask(producers.expire(partition.producers_key, now_ms() - producer_expiration_ms))
+                await _forget(partition, link, now_ms() - producer_expiration_ms)
             except StorageUnavailable:  # of all partitions: the rest of the round would fail, too
                 raise
             except (KetchError, ValueError) as error:  # ValueError: a config that was written by hand and is no number
                 log.warning("%s-%d: retention: %s", topic.name, index, error)
+
+
+async def _forget(partition: Partition, link: Link, oldest: int) -> None:
+    """Forgets producers that have not written since `oldest` (ms), and aborted transactions below the first entry."""
+    keys = partition.transaction_keys
+    await link.ask(producers.expire(keys.producers, keys.transactions, oldest))
+    start = (await partition.bounds.get()).local_start
+    await link.ask(transactions.trim_aborted(keys.aborted, partition.topic.numbering.to_id(start)))
 
 
 async def trim(partition: Partition, topic: Topic, link: Link) -> int:

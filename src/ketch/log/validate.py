@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ketch.errors import InvalidRecord, RecordTooLarge, TransactionsUnsupported, UnsupportedCompression
+from ketch.errors import InvalidRecord, RecordTooLarge, UnsupportedCompression
+from ketch.log.producers import Sequenced
 from ketch.log.record_checks import check_records
 from ketch.records import HEADER_SIZE, BatchHeader, Codec, read_header
 from ketch.store.layout import Payload
@@ -19,7 +20,7 @@ class Admitted:
 
     header: BatchHeader
     batch: Payload
-    producer: tuple[int, int, int] | None  # id, epoch, base sequence
+    producer: Sequenced | None
 
 
 def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
@@ -30,8 +31,7 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
         inflated_max: bytes a compressed batch may become.
 
     Raises:
-        RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression, InvalidTimestamp, TransactionsUnsupported,
-        BadRecords.
+        RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression, InvalidTimestamp, BadRecords.
     """
     if len(data) > int(topic.configs["max.message.bytes"]):
         raise RecordTooLarge(
@@ -46,8 +46,14 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
         topic.check_timestamps((header.base_timestamp, header.max_timestamp), now)
     batch = topic.layout.payload(data, header, _codec(topic, header), timestamp, inflated_max)
     check_records(topic, header, batch, now, inflated_max)
-    producer = (header.producer_id, header.producer_epoch, header.base_sequence) if header.producer_id >= 0 else None
-    return Admitted(header, batch, producer)
+    return Admitted(header, batch, sequenced(header))
+
+
+def sequenced(header: BatchHeader) -> Sequenced | None:
+    """The idempotent producer of a batch; None where it has none."""
+    if header.producer_id < 0:
+        return None
+    return Sequenced(header.producer_id, header.producer_epoch, header.base_sequence, header.transactional)
 
 
 def _codec(topic: Topic, header: BatchHeader) -> int | None:
@@ -67,8 +73,8 @@ def _check_one_batch(data: bytes) -> None:
 
 
 def _check_producer(header: BatchHeader) -> None:
-    if header.transactional:
-        raise TransactionsUnsupported("Transactions are not supported.")
+    if header.transactional and header.producer_id < 0:
+        raise InvalidRecord("A transactional batch needs a producer id.")
     if header.control:
         raise InvalidRecord("Clients are not allowed to write control records.")
     if header.base_offset != 0:

@@ -10,6 +10,7 @@ field                  value
 ``value``              the record's value; no field: the value is null (a tombstone)
 ``timestamp``          ms since the epoch, in decimal, may be negative; the producer's, or the broker's when the
                        topic says LogAppendTime
+``transaction``        ``<producer id>:<epoch>`` of a record that was produced in a transaction
 ``header.<name>``      a header's value; one field per header, in the record's order, names may repeat and be empty
 ``nullheader.<name>``  a header whose value is null; the field's value is empty
 =====================  =====================================================================================
@@ -28,7 +29,9 @@ import os
 from typing import Literal
 
 from ketch.records.batch import (
+    CONTROL,
     HEADER_SIZE,
+    TRANSACTIONAL,
     BatchHeader,
     DecodedBatch,
     assemble,
@@ -75,8 +78,10 @@ except ImportError:
     KERNEL = "python"
 
 __all__ = [
+    "CONTROL",
     "HEADER_SIZE",
     "KERNEL",
+    "TRANSACTIONAL",
     "BatchHeader",
     "BytesLike",
     "Codec",

@@ -13,9 +13,10 @@ def encode_appends(
     bits: int,
     base_timestamp: int,
     timestamp: int | None,
+    transaction: bytes = b"",
 ) -> bytes: ...
 def encode_arguments(
-    records: BytesLike, count: int, base_timestamp: int, timestamp: int | None
+    records: BytesLike, count: int, base_timestamp: int, timestamp: int | None, transaction: bytes = b""
 ) -> tuple[bytes, int]: ...
 def largest_record(records: BytesLike, count: int) -> int: ...
 def decode_entries(

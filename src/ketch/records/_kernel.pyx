@@ -78,7 +78,8 @@ include "_kernel_arrow.pxi"
 
 
 def encode_appends(records, int64_t count, bytes key, int64_t ms, int64_t seq, int bits, int64_t base_timestamp,
-                   timestamp):
+                   timestamp, bytes transaction=b""):
+    cdef bytes field = transaction_field(transaction)
     cdef bytes prefix = b"$4\r\nXADD\r\n$%d\r\n%b\r\n" % (len(key), key)
     cdef const uint8_t* prefix_data = <const uint8_t*>prefix
     cdef Py_ssize_t prefix_size = len(prefix)
@@ -91,7 +92,7 @@ def encode_appends(records, int64_t count, bytes key, int64_t ms, int64_t seq, i
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         check_count(count, view.len)
-        start_encoder(&encoder, &view, base_timestamp, timestamp)
+        start_encoder(&encoder, &view, base_timestamp, timestamp, field)
         with nogil:
             status = put_appends(&encoder, count, prefix_data, prefix_size, <uint64_t>ms, <uint64_t>seq,
                                  <uint64_t>1 << bits, &index)
@@ -105,7 +106,8 @@ def encode_appends(records, int64_t count, bytes key, int64_t ms, int64_t seq, i
         PyBuffer_Release(&view)
 
 
-def encode_arguments(records, int64_t count, int64_t base_timestamp, timestamp):
+def encode_arguments(records, int64_t count, int64_t base_timestamp, timestamp, bytes transaction=b""):
+    cdef bytes field = transaction_field(transaction)
     cdef int64_t index = 0
     cdef int64_t bulks = 0
     cdef Py_buffer view
@@ -114,7 +116,7 @@ def encode_arguments(records, int64_t count, int64_t base_timestamp, timestamp):
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         check_count(count, view.len)
-        start_encoder(&encoder, &view, base_timestamp, timestamp)
+        start_encoder(&encoder, &view, base_timestamp, timestamp, field)
         with nogil:
             status = put_arguments(&encoder, count, &bulks, &index)
         try:

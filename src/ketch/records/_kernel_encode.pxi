@@ -24,6 +24,9 @@ ctypedef struct Encoder:
     int64_t rendered_timestamp
     Py_ssize_t rendered_size
     uint8_t rendered[48]
+    # The field "transaction", the same for all records of a batch; none where its size is 0.
+    const uint8_t* transaction
+    Py_ssize_t transaction_size
 
 
 cdef inline const uint8_t* take_varlong(const uint8_t* p, const uint8_t* end, int64_t* n) noexcept nogil:
@@ -114,13 +117,14 @@ cdef inline int next_record(Encoder* encoder, int64_t index, Record* record) noe
     return status
 
 
-cdef inline int64_t argument_count(const Record* record) noexcept nogil:
-    return 2 * (1 + (record.key.size >= 0) + (record.value.size >= 0) + <int64_t>record.header_count)
+cdef inline int64_t argument_count(const Encoder* encoder, const Record* record) noexcept nogil:
+    return 2 * (1 + (record.key.size >= 0) + (record.value.size >= 0) + (encoder.transaction_size > 0)
+                + <int64_t>record.header_count)
 
 
 cdef inline int reserve_record(Encoder* encoder, const uint8_t* start, const Record* record,
                                Py_ssize_t prefix) noexcept nogil:
-    return reserve(&encoder.out, prefix + RECORD_FRAME + (record.end - start)
+    return reserve(&encoder.out, prefix + RECORD_FRAME + encoder.transaction_size + (record.end - start)
                    + <Py_ssize_t>record.header_count * HEADER_FRAME)
 
 
@@ -143,6 +147,8 @@ cdef inline uint8_t* put_fields(Encoder* encoder, uint8_t* p, const Record* reco
     if encoder.rendered_size == 0 or record.timestamp != encoder.rendered_timestamp:
         render_timestamp(encoder, record.timestamp)
     p = put(p, encoder.rendered, encoder.rendered_size)
+    if encoder.transaction_size:
+        p = put(p, encoder.transaction, encoder.transaction_size)
     if record.header_count == 0:
         return p if record.headers == record.end else NULL
     return put_headers(p, record)
@@ -202,7 +208,7 @@ cdef int put_appends(Encoder* encoder, int64_t count, const uint8_t* prefix, Py_
         if status != OK:
             return status
         p = encoder.out.data + encoder.out.size
-        p = put_size(p, c'*', 3 + <uint64_t>argument_count(&record))
+        p = put_size(p, c'*', 3 + <uint64_t>argument_count(encoder, &record))
         p = put(p, prefix, prefix_size)
         id_ms[0] = c'-'
         p = put_bulk(p, entry_id, put_unsigned(id_ms + 1, seq) - entry_id)
@@ -233,16 +239,23 @@ cdef int put_arguments(Encoder* encoder, int64_t count, int64_t* bulks, int64_t*
         if status != OK:
             return status
         p = encoder.out.data + encoder.out.size
-        p = put_bulk(p, digits, put_unsigned(digits, <uint64_t>argument_count(&record)) - digits)
+        p = put_bulk(p, digits, put_unsigned(digits, <uint64_t>argument_count(encoder, &record)) - digits)
         p = put_fields(encoder, p, &record)
         if p == NULL:
             return BAD_HEADERS
         encoder.out.size = p - encoder.out.data
-        bulks[0] += 1 + argument_count(&record)
+        bulks[0] += 1 + argument_count(encoder, &record)
     return OK if encoder.cursor == encoder.end else BAD_COUNT
 
 
-cdef void start_encoder(Encoder* encoder, const Py_buffer* view, int64_t base_timestamp, timestamp) except *:
+cdef bytes transaction_field(bytes transaction):
+    return b"$11\r\ntransaction\r\n$%d\r\n%b\r\n" % (len(transaction), transaction) if transaction else b""
+
+
+cdef void start_encoder(Encoder* encoder, const Py_buffer* view, int64_t base_timestamp, timestamp,
+                        bytes transaction) except *:
+    encoder.transaction = <const uint8_t*>transaction
+    encoder.transaction_size = len(transaction)
     encoder.cursor = <const uint8_t*>view.buf
     encoder.end = encoder.cursor + view.len
     encoder.base_timestamp = base_timestamp

@@ -123,7 +123,9 @@ def _read_records(records: BytesLike, count: int) -> Iterator[Record]:
         raise InvalidRecord(f"the batch holds more than its {count} records")
 
 
-def _entries(records: BytesLike, count: int, base_timestamp: int, timestamp: int | None) -> Iterator[list[bytes]]:
+def _entries(
+    records: BytesLike, count: int, base_timestamp: int, timestamp: int | None, transaction: bytes
+) -> Iterator[list[bytes]]:
     """The fields and values of each record's entry."""
     for index, (delta, offset_delta, key, value, headers) in enumerate(_read_records(records, count)):
         if offset_delta != index:
@@ -132,6 +134,7 @@ def _entries(records: BytesLike, count: int, base_timestamp: int, timestamp: int
         fields = [] if key is None else [(b"key", key)]
         fields += [] if value is None else [(b"value", value)]
         fields.append((b"timestamp", b"%d" % millis))
+        fields += [(b"transaction", transaction)] if transaction else []
         fields += [_header_field(*header) for header in headers]
         yield list(chain.from_iterable(fields))
 
@@ -160,21 +163,24 @@ def encode_appends(
     bits: int,
     base_timestamp: int,
     timestamp: int | None,
+    transaction: bytes = b"",
 ) -> bytes:
     if not 0 < bits < 63 or ms < 0 or seq < 0 or seq >> bits:
         raise ValueError(f"no entry id: {ms}-{seq} with {bits} sequence bits")
     commands = []
     number = (ms << bits) + seq
-    for fields in _entries(records, count, base_timestamp, timestamp):
+    for fields in _entries(records, count, base_timestamp, timestamp, transaction):
         entry_id = b"%d-%d" % (number >> bits, number & (1 << bits) - 1)
         commands.append(b"*%d\r\n" % (3 + len(fields)) + _bulks([b"XADD", key, entry_id, *fields]))
         number += 1
     return b"".join(commands)
 
 
-def encode_arguments(records: BytesLike, count: int, base_timestamp: int, timestamp: int | None) -> tuple[bytes, int]:
+def encode_arguments(
+    records: BytesLike, count: int, base_timestamp: int, timestamp: int | None, transaction: bytes = b""
+) -> tuple[bytes, int]:
     parts: list[bytes] = []
-    for fields in _entries(records, count, base_timestamp, timestamp):
+    for fields in _entries(records, count, base_timestamp, timestamp, transaction):
         parts.append(b"%d" % len(fields))
         parts += fields
     return _bulks(parts), len(parts)

@@ -33,8 +33,8 @@ HEADER_SIZE = _HEADER.size
 
 _CODEC_MASK = 0x07
 _TIMESTAMP_TYPE_SHIFT = 3
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
 
 
 class DecodedBatch(NamedTuple):
@@ -81,11 +81,11 @@ class BatchHeader:
 
     @property
     def transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
 
 def split_batches(buf: BytesLike) -> list[memoryview]:
@@ -141,7 +141,7 @@ def rewrite(buf: BytesLike, header: BatchHeader, codec: int, records: BytesLike,
     With ``append_time`` (ms) it says LogAppendTime and that time (DefaultRecordBatch.setMaxTimestamp); without,
     CreateTime. The checksum is computed again. Everything else in the header stays, the producer's id too.
     """
-    attributes = header.attributes & (_TRANSACTIONAL | _CONTROL) | codec
+    attributes = header.attributes & (TRANSACTIONAL | CONTROL) | codec
     if append_time is not None:
         attributes |= 1 << _TIMESTAMP_TYPE_SHIFT
     checked = bytearray(buf[_OUTER.size : HEADER_SIZE])
@@ -187,6 +187,14 @@ def assemble(
     length = HEADER_SIZE + len(payload) - _PREFIX.size
     crc = crc32c(payload, crc32c(checked))
     return b"".join((_OUTER.pack(base_offset, length, leader_epoch, MAGIC, crc), checked, payload))
+
+
+def sealed(base_offset: int, attributes: int, timestamp: int, producer: int, epoch: int, record: bytes) -> bytes:
+    """A batch of one record that a producer's id and epoch stand over, without a sequence."""
+    checked = _CHECKED.pack(attributes, 0, timestamp, timestamp, producer, epoch, NO_SEQUENCE, 1)
+    crc = crc32c(record, crc32c(checked))
+    length = HEADER_SIZE + len(record) - _PREFIX.size
+    return b"".join((_OUTER.pack(base_offset, length, 0, MAGIC, crc), checked, record))
 
 
 def empty_batch(base_offset: int, last_offset_delta: int, timestamp: int) -> bytes:

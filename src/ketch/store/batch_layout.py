@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from ketch.errors import CorruptRecord, InvalidRecord, KetchError, RedisError
 from ketch.records import (
     HEADER_SIZE,
+    TRANSACTIONAL,
     BatchHeader,
     BytesLike,
     DecodedBatch,
@@ -31,9 +32,11 @@ from ketch.records import (
     rewrite,
 )
 from ketch.records.columns import restamped
+from ketch.records.control import Marker, control_batch
 from ketch.store import scripts
 from ketch.store.layout import Chunk, Layout, Payload
 from ketch.store.offsets import OffsetNumbering
+from ketch.store.question import Word
 from ketch.store.resp import checked, pack, parse
 from ketch.store.streams import StreamInfo
 
@@ -195,9 +198,14 @@ class BatchLayout(Layout):
             records = compress(codec, decompress(header.codec, records, inflated_max))
         else:
             codec = header.codec
-        if header.attributes != codec or append_time is not None:  # flags that Kafka itself sets must not come in
+        kept = codec | TRANSACTIONAL if header.transactional else codec
+        if header.attributes != kept or append_time is not None:  # flags that Kafka itself sets must not come in
             data = rewrite(data, header, codec, records, append_time)
         return WholeBatch(data, header.count, append_time)
+
+    def marker(self, marker: Marker, now: int) -> tuple[Word, ...]:
+        batch = control_batch(0, marker.producer, marker.epoch, marker.commit, marker.coordinator_epoch, now)
+        return _FIELD, batch, "control", marker.control
 
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
         latest = batch.max_timestamp if append_time is None else append_time

@@ -13,7 +13,10 @@ class Keyspace:
         name: the prefix, `korvet` by default; `ketch.config` refuses braces in it, for they would move every hash slot.
     """
 
-    __slots__ = ("name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes")
+    __slots__ = (
+        "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
+        "transactional_ids", "transaction_changes",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -21,6 +24,8 @@ class Keyspace:
         self.topic_ids = f"{name}:topic-ids".encode()
         self.groups = f"{name}:groups".encode()
         self.group_changes = f"{name}:group-changes".encode()
+        self.transactional_ids = f"{name}:transactional-ids".encode()
+        self.transaction_changes = f"{name}:transaction-changes".encode()
         self.brokers = f"{name}:brokers".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()
@@ -76,6 +81,18 @@ class Keyspace:
     def producers(self, stream: bytes) -> bytes:
         """Hash: idempotent producer id -> state, in the stream's own slot."""
         return self._beside(b"producers", stream)
+
+    def transactions(self, stream: bytes) -> bytes:
+        """Hash: the transactions that are open on a partition, by producer id; in the stream's own slot."""
+        return self._beside(b"transactions", stream)
+
+    def aborted(self, stream: bytes) -> bytes:
+        """Stream: the transactions that were aborted on a partition, by their marker's id; in the stream's slot."""
+        return self._beside(b"aborted", stream)
+
+    def transaction(self, transactional_id: str) -> bytes:
+        """Hash: what is coordinated of a transactional id."""
+        return f"{self.name}:transaction:{transactional_id}".encode()
 
     def fence(self, stream: bytes, session: bytes) -> bytes:
         """String: a broker session whose pipelined appends were refused and must stay so until it has seen it."""

@@ -12,7 +12,9 @@ from typing import Protocol
 
 from ketch.records import HEADER_SIZE, BatchHeader, Codec, DecodedBatch, assemble
 from ketch.records.columns import row_timestamps
+from ketch.records.control import Marker
 from ketch.store.offsets import OffsetNumbering
+from ketch.store.question import Word
 from ketch.store.resp import pack
 from ketch.store.streams import StreamInfo, info_command
 from ketch.wire.pieces import BytesLike, Pieces, gather
@@ -217,6 +219,14 @@ class Layout(ABC):
 
         Raises:
             RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression.
+        """
+
+    @abstractmethod
+    def marker(self, marker: Marker, now: int) -> tuple[Word, ...]:
+        """The fields and values of the entry that ends a transaction.
+
+        Args:
+            now: ms.
         """
 
     @abstractmethod

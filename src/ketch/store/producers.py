@@ -70,15 +70,26 @@ def head(epoch: int, last_sequence: int) -> str:
     return f"{epoch} {last_sequence}" if epoch >= 0 else ""
 
 
-def moved(producer: int | str, expected: str, epoch: int, first: int, last: int, now: int) -> Producer:
+def moved(
+    producer: int | str,
+    expected: str,
+    epoch: int,
+    first: int,
+    last: int,
+    now: int,
+    transactions: bytes | None = None,
+    started: int | None = None,
+) -> Producer:
     """A producer's state after a batch, for the scripts of appending.
 
     Args:
         expected: the head before the batch.
         first, last: the batch's sequences.
         now: ms.
+        transactions: the key of the partition's open transactions, where the batch belongs to one.
+        started: ms, when that began, where the batch may be its first one here.
     """
-    return Producer(producer, expected, head(epoch, last), f"{first}:{last}:", now)
+    return Producer(producer, expected, head(epoch, last), f"{first}:{last}:", now, transactions, started)
 
 
 def load(producers: bytes, producer: int | str) -> Question[StoredProducer]:
@@ -91,13 +102,16 @@ def forget(producers: bytes, producer: int | str) -> Question[None]:
     yield from call(producers, "HDEL", producers, producer)
 
 
-def expire(producers: bytes, oldest: int) -> Question[None]:
-    """Forgets the producers that have not written since `oldest` (ms). A state that cannot be read stays."""
+def expire(producers: bytes, transactions: bytes, oldest: int) -> Question[None]:
+    """Forgets the producers that have not written since `oldest` (ms) and have no transaction open.
+
+    A state that cannot be read stays.
+    """
     cursor: bytes | int = 0
     while True:
         cursor, pairs = yield from call(producers, "HSCAN", producers, cursor, "COUNT", 1000)
         old = [pair for pair in zip(pairs[::2], pairs[1::2], strict=True) if _is_older(pair[1], oldest)]
-        yield from calls([scripts.expire_producer(producers, producer, state) for producer, state in old])
+        yield from calls([scripts.expire_producer(producers, transactions, *pair) for pair in old])
         if int(cursor) == 0:
             return
 

@@ -17,8 +17,10 @@ from ketch.records import (
     largest_record,
 )
 from ketch.records.columns import restamped
+from ketch.records.control import Marker
 from ketch.store.layout import Chunk, DecodedChunk, Layout, Payload, fitting
 from ketch.store.offsets import OffsetNumbering
+from ketch.store.question import Word
 from ketch.store.resp import checked, parse
 from ketch.store.streams import StreamInfo
 
@@ -35,6 +37,7 @@ class RecordSet:
     base_timestamp: int
     max_timestamp: int
     timestamp: int | None  # ms, for LogAppendTime; None keeps each record's own
+    transaction: bytes = b""  # "producer:epoch" where it belongs to a transaction
 
     @property
     def entries(self) -> int:
@@ -58,11 +61,12 @@ class RecordSet:
     def appends(self, stream: bytes, numbering: OffsetNumbering, base: int) -> bytes:
         ms, seq = numbering.to_id(base)
         return encode_appends(
-            self.records, self.count, stream, ms, seq, numbering.bits, self.base_timestamp, self.timestamp
-        )
+            self.records, self.count, stream, ms, seq, numbering.bits, self.base_timestamp, self.timestamp,
+            self.transaction,
+        )  # fmt: skip
 
     def arguments(self) -> tuple[bytes, int]:
-        return encode_arguments(self.records, self.count, self.base_timestamp, self.timestamp)
+        return encode_arguments(self.records, self.count, self.base_timestamp, self.timestamp, self.transaction)
 
     def chunk(self, base: int) -> Chunk:
         records = bytes(self.records)
@@ -99,7 +103,14 @@ class RecordLayout(Layout):
         self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int
     ) -> Payload:
         records = decompress(header.codec, memoryview(data)[HEADER_SIZE:], inflated_max)
-        return RecordSet(records, header.count, header.base_timestamp, header.max_timestamp, append_time)
+        transaction = b"%d:%d" % (header.producer_id, header.producer_epoch) if header.transactional else b""
+        return RecordSet(records, header.count, header.base_timestamp, header.max_timestamp, append_time, transaction)
+
+    def marker(self, marker: Marker, now: int) -> tuple[Word, ...]:
+        return (
+            "control", marker.control, "transaction", f"{marker.producer}:{marker.epoch}",
+            "coordinator.epoch", marker.coordinator_epoch, "timestamp", now,
+        )  # fmt: skip
 
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
         return RecordSet(batch.records, batch.record_count, batch.base_timestamp, batch.max_timestamp, append_time)

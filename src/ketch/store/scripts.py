@@ -7,7 +7,7 @@ files have the cases; `store.appends` tells the ways apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ _GUARD = load("guard")
 _RELEASE = load("release")
 _SINGLE = load("single")
 _APPEND = load("append", WIDEST=WIDEST, BEYOND=BEYOND)
+_END_TRANSACTION = load("end_transaction", BEYOND=BEYOND)
 _HEADS = load("heads")
 _SIZES = load("sizes")
 _INFO = load("info")
@@ -45,6 +46,28 @@ _ANNOUNCE_ARCHIVE = load("announce_archive")
 _RAISE_ARCHIVE_START = load("raise_archive_start")
 
 
+_TRANSACTIONAL = {"producer": "transactional_producer"}
+
+
+class _Transactional(NamedTuple):
+    """The scripts of appending where the batch belongs to a transaction. Others do not carry what these add."""
+
+    guard: bytes
+    single: bytes
+    append: bytes
+
+
+def _transactional(opens: int) -> _Transactional:
+    return _Transactional(
+        load("guard", _TRANSACTIONAL, OPENS=opens, STARTED="ARGV[10]"),
+        load("single", _TRANSACTIONAL, OPENS=opens, STARTED="ARGV[10]"),
+        load("append", _TRANSACTIONAL, OPENS=opens, STARTED="ARGV[14]", WIDEST=WIDEST, BEYOND=BEYOND),
+    )
+
+
+_JOINING, _OPENING = _transactional(0), _transactional(1)
+
+
 class AppendKeys(NamedTuple):
     """The keys of one partition that appends touch; they lie in one slot."""
 
@@ -62,6 +85,18 @@ class Producer:
     head: str  # the same after this batch
     batch: str  # "first_sequence:last_sequence:"
     now: int  # ms
+    transactions: bytes | None = None  # the partition's open transactions, where the batch belongs to one
+    started: int | None = None  # ms: when the transaction began, where the batch may be its first one here
+
+    @property
+    def scripts(self) -> _Transactional:
+        """Those to append its batches with, which belong to a transaction."""
+        return _JOINING if self.started is None else _OPENING
+
+    @property
+    def opening(self) -> tuple[Word, ...]:
+        """What these need beside the words of an idempotent producer."""
+        return () if self.started is None else (self.started,)
 
 
 def _words(producer: Producer | None) -> tuple[Word, ...]:
@@ -78,12 +113,15 @@ def _eval(script: bytes, *words: Word, keys: int = 1) -> Command:
 
 
 def guard(keys: AppendKeys, expected: bytes, first: bytes, end: EntryId, producer: Producer | None) -> bytes:
-    """See guard.lua. It is a part of a transaction, so bytes."""
-    return pack("EVAL", _GUARD, 3, *keys, expected, first, *end, *_words(producer))
+    """See guard.lua. It is a part of a transaction of Redis, so bytes."""
+    if producer is None or producer.transactions is None:
+        return pack("EVAL", _GUARD, 3, *keys, expected, first, *end, *_words(producer))
+    words = (*_words(producer), *producer.opening)
+    return pack("EVAL", producer.scripts.guard, 4, *keys, producer.transactions, expected, first, *end, *words)
 
 
 def release(keys: AppendKeys) -> bytes:
-    """See release.lua. It is a part of a transaction, so bytes."""
+    """See release.lua. It is a part of a transaction of Redis, so bytes."""
     return pack("EVAL", _RELEASE, 2, keys.stream, keys.fence)
 
 
@@ -101,8 +139,11 @@ def single(
     Args:
         fields: the entry's `count` fields and values, packed as arguments.
     """
-    words = (*_words(producer), first) if producer else ()
-    head = ("EVAL", _SINGLE, 3, *keys, expected, entry, len(words), *words)
+    words = (*_words(producer), first, *producer.opening) if producer else ()
+    script: tuple[Word, ...] = (_SINGLE, 3, *keys)
+    if producer is not None and producer.transactions is not None:
+        script = (producer.scripts.single, 4, *keys, producer.transactions)
+    head = ("EVAL", *script, expected, entry, len(words), *words)
     return Command(keys.stream, _with_arguments(head, fields, count))
 
 
@@ -123,9 +164,12 @@ def append(
         per_entry: offsets of an entry.
         entries: per entry the number of its fields and values and these, packed as `count` arguments.
     """
-    words = _words(producer)
+    words = (*_words(producer), *producer.opening) if producer else ()
+    script: tuple[Word, ...] = (_APPEND, 2, keys.stream, keys.producers)
+    if producer is not None and producer.transactions is not None:
+        script = (producer.scripts.append, 3, keys.stream, keys.producers, producer.transactions)
     head = (
-        "EVAL", _APPEND, 2, keys.stream, keys.producers, numbering.bits, *numbering.to_id(floor), per_entry,
+        "EVAL", *script, numbering.bits, *numbering.to_id(floor), per_entry,
         int(must_exist), *numbering.to_id(LAST_OFFSET), len(words), *words,
     )  # fmt: skip
     return Command(keys.stream, _with_arguments(head, entries, count))
@@ -137,9 +181,45 @@ def _with_arguments(head: tuple[Word, ...], arguments: bytes | memoryview, count
     return b"".join((b"*%d" % (len(head) + count), packed[packed.index(b"\r") :], arguments))
 
 
-def expire_producer(producers: bytes, producer: bytes, state: bytes) -> Command:
+@dataclass(frozen=True, slots=True)
+class TransactionKeys:
+    """The keys of one partition that a marker touches; they lie in one slot."""
+
+    stream: bytes
+    producers: bytes
+    transactions: bytes
+    aborted: bytes
+
+
+def end_transaction(
+    keys: TransactionKeys,
+    numbering: OffsetNumbering,
+    floor: int,
+    producer: tuple[int, int],
+    commit: bool,
+    started: int,
+    now: int,
+    fields: Sequence[Word],
+) -> Command:
+    """See end_transaction.lua.
+
+    Args:
+        floor: the least offset of the marker.
+        producer: its id, and the marker's epoch.
+        started: ms, when the transaction began; one that began later is not ended.
+        now: ms.
+        fields: the fields and values of the marker's entry.
+    """
+    words = (
+        *producer, started, now, int(not commit), numbering.bits,
+        *numbering.to_id(floor), *numbering.to_id(LAST_OFFSET), *fields,
+    )  # fmt: skip
+    return _eval(_END_TRANSACTION, keys.stream, keys.producers, keys.transactions, keys.aborted, *words, keys=4)
+
+
+def expire_producer(producers: bytes, transactions: bytes, producer: bytes, state: bytes) -> Command:
     """See expire_producer.lua."""
-    return _eval(_EXPIRE_PRODUCER, producers, producer, state)
+    return _eval(_EXPIRE_PRODUCER, producers, transactions, producer, state, keys=2)
 
 
 # -- looking

@@ -109,6 +109,8 @@ async def _turn(request: Request, deadline: float) -> None:
 def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
     most = request.broker.settings.socket_request_max_bytes
     admitted = admit(topic, records, now_ms(), most)
+    if admitted.header.transactional:
+        raise Refused(ErrorCode.transactional_id_authorization_failed, "Transactions are not supported.")
     if admitted.header.codec == _ZSTD and request.version < _ZSTD_SINCE:
         raise UnsupportedCompression(f"Produce v{request.version} does not know zstd.")
     if admitted.batch.weight > most:

@@ -7,20 +7,23 @@ them short. The typed way to call one is beside the question that uses it, most 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 
 _COMMENT = re.compile(r"\s*--.*")
 _INCLUDE = re.compile(r"-- include (\w+)")
 
 
-def load(name: str, **constants: str | int) -> bytes:
+def load(name: str, instead: Mapping[str, str] | None = None, **constants: str | int) -> bytes:
     """The text of `name`.lua as it is sent: without comments and indentation, with what it includes before it.
 
     Args:
+        instead: files to include in place of others.
         constants: what stands for each `@NAME` in it.
     """
+    others = instead or {}
     text = files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
-    included = [load(other).decode() for other in _INCLUDE.findall(text)]
+    included = [load(others.get(other, other)).decode() for other in _INCLUDE.findall(text)]
     lines = [line for line in (_COMMENT.sub("", line).strip() for line in text.splitlines()) if line]
     whole = "\n".join([*included, *lines])
     for constant, value in constants.items():
