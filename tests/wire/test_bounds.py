@@ -67,6 +67,26 @@ def test_a_changed_request_is_read_or_malformed(api_key: int) -> None:
                 assert header.correlation_id == 7
 
 
+def test_tagged_fields_that_nobody_knows_are_passed_over() -> None:
+    """KIP-482: what a newer client adds does not keep an older broker from reading the rest."""
+    unknown = b"\x2a\3new"
+    topic = bytes(16) + b"\2a\1" + unknown
+    data = FLEXIBLE + b"\1" + unknown + b"\2" + topic + b"\1\0\2" + unknown + unknown
+    header, body = decode_request(data, METADATA, 12)
+    assert (header.correlation_id, body.topics[0].name, body.allow_auto_topic_creation) == (7, "a", True)
+
+
+def test_a_tagged_field_that_is_known_stays_beside_one_that_is_not() -> None:
+    fetch, version = 1, 12
+    schema = load_request_schema(fetch, version)
+    body = {**drawn_body(schema, Random(0)), "cluster_id": "us", "topics": [], "forgotten_topics_data": []}
+    data = frame(fetch, version, entity(schema, body))
+    assert data.endswith(b"\1\0\3\3us")  # one tagged field: 0, of 3 bytes
+    for tagged in (b"\2\0\3\3us\x2a\3new", b"\x03\x2a\0\0\3\3us\xff\xff\xff\xff\x0f\0", b"\2\0\3\3xx\0\3\3us"):
+        _, read = decode_request(data[:-6] + tagged, fetch, version)
+        assert read.cluster_id == "us"
+
+
 @given(st.binary(max_size=60), st.sampled_from(REQUESTS))
 def test_random_bytes_are_read_or_malformed(data: bytes, request_: tuple[int, int]) -> None:
     with suppress(MalformedRequest):

@@ -1,7 +1,9 @@
-"""Checks the array lengths in a request before kio parses it.
+"""Checks a request before kio parses it, for two things that kio does otherwise than Kafka.
 
 kio's native reader reserves memory for as many elements as an array's length says, and where that fails the whole
-process aborts: twenty bytes would do. So the lengths are walked over first, along plans that come from kio's schemas.
+process aborts: twenty bytes would do. And it refuses tagged fields that its schema does not know, which a broker has
+to ignore (KIP-482): newer clients send them. So requests are walked over first, along plans that come from kio's
+schemas; lengths are checked, and unknown tagged fields are cut out.
 """
 
 from __future__ import annotations
@@ -47,32 +49,48 @@ class _Step(typing.NamedTuple):
     size: int = 0  # of the bytes, or of the length in front of them; 0 for a varint of one more
     element: tuple[Any, ...] = ()  # steps
     nullable: bool = True
+    tags: frozenset[int] = frozenset()  # those that the schema knows
 
 
 _Plan: TypeAlias = tuple[_Step, ...]
+_Cuts: TypeAlias = list[tuple[int, int, bytes]]  # from, to, what takes its place; in ascending order
 
 
-def check_bounds(frame: bytes, api_key: int, version: int) -> None:
-    """Raises MalformedRequest for a request that is cut short, or has more elements or nulls than it may have."""
+def check_bounds(frame: bytes, api_key: int, version: int) -> bytes:
+    """The request as kio can parse it: the frame itself unless tagged fields had to be cut out.
+
+    Raises:
+        MalformedRequest: it is cut short, or has more elements or nulls than it may have.
+    """
     left = MAX_ELEMENTS
     pos = 0
+    cuts: _Cuts = []
     try:
         for plan in _request_plans(api_key, version):
-            pos, left = _walk(plan, frame, pos, left)
+            pos, left = _walk(plan, frame, pos, left, cuts)
     except IndexError:
         raise MalformedRequest("the request is cut short") from None
+    return _without(frame, cuts) if cuts else frame
 
 
-def _walk(plan: _Plan, data: bytes, pos: int, left: int) -> tuple[int, int]:
+def _without(frame: bytes, cuts: _Cuts) -> bytes:
+    pieces, pos = [], 0
+    for begin, end, instead in cuts:
+        pieces += [frame[pos:begin], instead]
+        pos = end
+    return b"".join((*pieces, frame[pos:]))
+
+
+def _walk(plan: _Plan, data: bytes, pos: int, left: int, cuts: _Cuts) -> tuple[int, int]:
     """Passes over one entity: (where it ends, elements that may still come)."""
-    for kind, size, element, nullable in plan:
+    for kind, size, element, nullable, tags in plan:
         if kind == _FIXED:
             pos += size
         elif kind == _TAGS:
             if pos < len(data) and data[pos] == 0:
                 pos += 1
             else:
-                pos, left = _walk_tags(data, pos, left)
+                pos, left = _walk_tags(tags, data, pos, left, cuts)
         else:
             length, pos = _length(data, pos, size)
             if length < 0 and not nullable:
@@ -83,20 +101,27 @@ def _walk(plan: _Plan, data: bytes, pos: int, left: int) -> tuple[int, int]:
                 left -= max(0, length)
                 _check_left(left)
                 for _ in range(length):
-                    pos, left = _walk(element, data, pos, left)
+                    pos, left = _walk(element, data, pos, left, cuts)
     if pos > len(data):
         raise IndexError
     return pos, left
 
 
-def _walk_tags(data: bytes, pos: int, left: int) -> tuple[int, int]:
+def _walk_tags(tags: frozenset[int], data: bytes, pos: int, left: int, cuts: _Cuts) -> tuple[int, int]:
+    begin = pos
     count, pos = _varint(data, pos)
     left -= count
     _check_left(left)
+    known: dict[int, bytes] = {}
     for _ in range(count):
-        _, pos = _varint(data, pos)
+        field = pos
+        tag, pos = _varint(data, pos)
         size, pos = _varint(data, pos)
         pos += size
+        if tag in tags:
+            known[tag] = data[field:pos]
+    if len(known) < count:
+        cuts.append((begin, pos, bytes((len(known),)) + b"".join(known.values())))
     return pos, left
 
 
@@ -141,15 +166,17 @@ def _request_plans(api_key: int, version: int) -> tuple[_Plan, _Plan]:
 def _plan(schema: Any) -> _Plan:
     hints = typing.get_type_hints(schema)
     steps: list[_Step] = []
+    tags = set()
     for field in dataclasses.fields(schema):
         if "tag" in field.metadata:
+            tags.add(field.metadata["tag"])
             continue
         step = _step(field.metadata.get("kafka_type"), hints[field.name], schema.__flexible__)
         if steps and steps[-1].kind == step.kind == _FIXED:
             steps[-1] = _Step(_FIXED, steps[-1].size + step.size)
         else:
             steps.append(step)
-    return (*steps, _Step(_TAGS)) if schema.__flexible__ else tuple(steps)
+    return (*steps, _Step(_TAGS, tags=frozenset(tags))) if schema.__flexible__ else tuple(steps)
 
 
 def _step(kafka_type: str | None, hint: Any, flexible: bool) -> _Step:

@@ -55,11 +55,12 @@ def decode_request(frame: bytes, api_key: int, version: int) -> tuple[RequestHea
     Raises:
         MalformedRequest: truncated or out of bounds.
     """
-    check_bounds(frame, api_key, version)
+    frame = check_bounds(frame, api_key, version)
     read_header, read_body = _request_readers(api_key, version)
     try:
         header, used = read_header(frame, 0)
         body, _ = read_body(frame, used)  # bytes after it are ignored, as Kafka does
-    except (SerialError, ValueError, TypeError, OverflowError) as error:
+    except (SerialError, ValueError, TypeError, OverflowError, KeyError) as error:
+        # KeyError: a tagged field within a tagged field that kio does not know.
         raise MalformedRequest(f"{type(error).__name__}: {error}") from None
     return RequestHeader(api_key, version, header.correlation_id, header.client_id), body
