@@ -82,7 +82,7 @@ def watch(pid: int) -> Iterator[Usage]:
     usage.peak = resident(pids, "VmHWM")
 
 
-def settle(pid: int, seconds: float = 3.0) -> None:
+def await_quiet(pid: int, seconds: float = 3.0) -> None:
     """Waits, at most `seconds`, until the tree has nearly finished deletions, rewrites and compilation."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

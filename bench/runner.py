@@ -25,7 +25,7 @@ from rich.progress import (
 from bench import machine, tools
 from bench.contestants import CONTESTANTS, Ketch, Server, Valkey, from_tree
 from bench.model import METRICS, BenchError, Run, Sample, Unavailable
-from bench.processes import settle
+from bench.processes import await_quiet
 from bench.results import Result
 from bench.scenarios import SCENARIOS
 from bench.scenarios.base import Scenario
@@ -135,7 +135,7 @@ class _Rounds:
     def _scenario(self, scenario: Scenario, server: Server, turn: int) -> None:
         plan = self._plan
         run = Run(lambda label: plan.wants(scenario, label), plan.factor, plan.quick, turn, plan.rounds)
-        settle(server.pid)
+        await_quiet(server.pid)
         for sample in scenario.measure(server, run):
             self._result.add(scenario.name, server.name, turn, sample)
             self._say(_shown(turn, scenario, server, sample, plan.tree))

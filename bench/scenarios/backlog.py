@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench import tools
 from bench.contestants import Ketch, Server
 from bench.model import BenchError, Run, Sample, Target
-from bench.processes import settle
+from bench.processes import await_quiet
 from bench.scenarios.base import Scenario
 from bench.scenarios.throughput import timed
 
@@ -51,7 +51,7 @@ class Backlog(Scenario):
         for backlog in BACKLOGS:
             server.create(f"backlog-{backlog}")
             fill(server, f"backlog-{backlog}", run.count(backlog), run)
-        settle(server.pid, _REWRITE_SECONDS)
+        await_quiet(server.pid, _REWRITE_SECONDS)
         for turn in range(run.rounds):
             for backlog in BACKLOGS if turn % 2 == 0 else BACKLOGS[::-1]:
                 topic = f"backlog-{backlog}" if backlog else f"empty-{turn}"
@@ -77,10 +77,10 @@ def fill(server: Server, topic: str, count: int, run: Run) -> None:
 
 def _once(server: Server, topic: str, count: int) -> tuple[float, float]:
     """Records per second in and out."""
-    settle(server.pid)
+    await_quiet(server.pid)
     end = _end(server, topic)
     produced = count / timed(lambda: tools.kcat_produce(server.kafka, topic, 100, count))
-    settle(server.pid)
+    await_quiet(server.pid)
     options = {"server": server.kafka, "topic": topic, "count": count, "offset": end}
     return produced, count / tools.python("confluent_client", verb="consume", **options)["seconds"]
 

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from bench import tools
 from bench.contestants import Ketch, Server
 from bench.model import BenchError, Run, Sample, Target
-from bench.processes import resident, settle, tree, watch
+from bench.processes import await_quiet, resident, tree, watch
 from bench.scenarios.base import Scenario
 
 _TAILS, _BATCHES = 100, 200
@@ -48,7 +48,7 @@ class Fanout(Scenario):
         producer.flush(30)
         with tools.background("tail", server=server.kafka, topic=topic, consumers=_TAILS, count=batches) as tails:
             assert tails.stdout is not None
-            settle(server.pid, 2.0)
+            await_quiet(server.pid, 2.0)
             before = _reads(server)
             with watch(server.pid) as usage:
                 for _ in range(batches):
@@ -97,10 +97,10 @@ class Idle(Scenario):
             raise BenchError(f"{count} connections need as many open files, of which ulimit -n allows {limit}")
         assert isinstance(server, Ketch)
         with type(server)("--max-connections", str(_IDLE + _OTHER_FILES)) as own:
-            settle(own.pid)
+            await_quiet(own.pid)
             before = resident(tree(own.pid))
             with tools.background("connections", server=own.kafka, count=count):
-                settle(own.pid)
+                await_quiet(own.pid)
                 after = resident(tree(own.pid))
         yield Sample(f"{_IDLE:,} idle connections", "socket", "bytes", (after - before) / count)
 
@@ -130,7 +130,7 @@ class Slow(Scenario):
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
         server.create("slow", "busy")
-        settle(server.pid)
+        await_quiet(server.pid)
         yield from _busy_pair(server, run, _ALONE)
         with tools.background("slow_producers", server=server.kafka, topic="slow", count=_SLOW):
             yield from _busy_pair(server, run, _CROWDED)

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from bench import tools
 from bench.contestants import Server
 from bench.model import BenchError, Run, Sample, Target
-from bench.processes import settle
+from bench.processes import await_quiet
 from bench.scenarios.base import Scenario
 
 _RECORDS = 1_000_000
@@ -69,7 +69,7 @@ def _reads(server: Server, run: Run, wanted: list[str]) -> Iterator[Sample]:
     server.create("groups")
     tools.kcat_produce(server.kafka, "groups", 100, count)
     for load in loads if run.round % 2 == 0 else loads[::-1]:
-        settle(server.pid)
+        await_quiet(server.pid)
         options = {"group": f"bench-{run.round}"} if load == _GROUP else {}
         found = tools.python(
             "confluent_client", verb="consume", server=server.kafka, topic="groups", count=count, **options

@@ -8,7 +8,7 @@ from typing import ClassVar
 from bench import tools
 from bench.contestants import Server
 from bench.model import Run, Sample, Target
-from bench.processes import settle
+from bench.processes import await_quiet
 from bench.scenarios.base import Scenario
 
 _RATE = 10_000  # records per second
@@ -51,13 +51,13 @@ class Latency(Scenario):
             found = tools.producer_performance(server.kafka, "latency-steady", 1000, count, _RATE, warm)
             yield from (Sample(STEADY, "java", name, found[name]) for name in _PERCENTILES)
         if run.wants(f"{STEADY}/confluent"):
-            settle(server.pid)
+            await_quiet(server.pid)
             counts = {"rate": _RATE, "warm": run.count(4 * _RATE), "count": run.count(6 * _RATE)}
             options = {"server": server.kafka, "topic": "latency-steady", "size": 1000, **counts}
             found = tools.python("steady_producer", **options)
             yield from (Sample(STEADY, "confluent", name, found[name]) for name in _PERCENTILES)
         if run.wants(f"{ALONE}/java"):
-            settle(server.pid)
+            await_quiet(server.pid)
             found = tools.end_to_end(server.kafka, "latency-alone", run.count(2500, 1000), 100)
             yield from (Sample(ALONE, "java", name, found[name]) for name in _PERCENTILES)
         server.delete("latency-steady", "latency-alone")

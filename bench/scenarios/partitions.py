@@ -11,7 +11,7 @@ from typing import ClassVar
 from bench import tools
 from bench.contestants import Server
 from bench.model import Run, Sample, Target
-from bench.processes import settle, watch
+from bench.processes import await_quiet, watch
 from bench.scenarios.base import Scenario
 
 _RECORDS = {1: 300_000, 100: 300_000, 1000: 150_000}
@@ -73,7 +73,7 @@ def _through(server: Server, topic: str, partitions: int, count: int) -> Iterato
     options = {"server": server.kafka, "topic": topic, "count": count, "partitions": partitions}
     for verb in ("produce", "consume"):
         more = {"size": 100} if verb == "produce" else {}
-        settle(server.pid)
+        await_quiet(server.pid)
         seconds = tools.python("confluent_client", verb=verb, **options, **more)["seconds"]
         yield Sample(partitioned(verb, partitions), "confluent", "rate", count / seconds)
 
@@ -92,7 +92,7 @@ def _metadata(server: Server, topic: str) -> float:
 
 def _waiting(server: Server, topic: str) -> float:
     """Milliseconds of CPU per fetch that waits its time out, all partitions in one incremental fetch session."""
-    settle(server.pid)
+    await_quiet(server.pid)
     idle = _share(server)
     properties = [f"fetch.max.wait.ms={_POLL}", "enable.auto.commit=false", "heartbeat.interval.ms=10000"]
     arguments = [word for name in properties for word in ("--command-property", name)]

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from bench import tools
 from bench.contestants import Ketch, Server
 from bench.model import BenchError, Run, Sample, Target, Unavailable
-from bench.processes import settle
+from bench.processes import await_quiet
 from bench.scenarios.base import Scenario
 from bench.spark_kafka import VERSION, SparkKafka, spark_kafka
 
@@ -118,7 +118,7 @@ def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
     url = f"unix://{server.redis}"
     hot = functools.partial(_fetch, server, run.count(_RECORDS) // _PARTITIONS)
     yield Sample(_HOT, "confluent", "rate", hot())
-    settle(server.pid)
+    await_quiet(server.pid)
     archive = {"redis": url, "data_dir": str(server.data)}
     told = {"format": "ketch", "options": {"redis.url": url}, "jars": [], "archive": archive}
     if server.name == "ketch":
@@ -138,7 +138,7 @@ def _fill(server: Server, run: Run, configs: dict[str, str] | None = None) -> No
     for topic, full in (("warm", _WARM), ("source", _RECORDS)):
         for partition in range(_PARTITIONS):
             tools.kcat_produce(server.kafka, topic, 100, run.count(full) // _PARTITIONS, partition=partition)
-    settle(server.pid)
+    await_quiet(server.pid)
 
 
 def _xadds(server: Ketch, topic: str, pace: int) -> contextlib.AbstractContextManager[None]:
@@ -181,7 +181,7 @@ def _tail(server: Ketch, run: Run) -> Iterator[Sample]:
         count = run.count(_RECORDS) // _PARTITIONS
         tools.kcat_produce(other.kafka, "source", 100, count)
         for one in (server, other):
-            settle(one.pid)
+            await_quiet(one.pid)
         for turn in range(_TAIL_TURNS):
             for load in list(_OF_TAIL)[:: 1 if turn % 2 == 0 else -1]:
                 with contextlib.ExitStack() as stack:

@@ -13,7 +13,7 @@ import redis
 from bench import tools
 from bench.contestants import Ketch, Server
 from bench.model import BenchError, Run, Sample, Target
-from bench.processes import settle
+from bench.processes import await_quiet
 from bench.scenarios.backlog import fill
 from bench.scenarios.base import Scenario
 from bench.scenarios.throughput import timed
@@ -91,7 +91,7 @@ def _restart_with_log(server: Ketch, records: int, percentage: int, run: Run) ->
         own.create("log")
         own.store().config_set("auto-aof-rewrite-percentage", percentage)
         fill(own, "log", records, run)
-        settle(own.pid, _REWRITE_SECONDS)
+        await_quiet(own.pid, _REWRITE_SECONDS)
         own.halt()
         # The plain Valkey goes first: the one under Ketch may begin to rewrite the file when it has loaded it.
         valkey = timed(lambda: _load(own))

@@ -8,7 +8,7 @@ from typing import Protocol
 _SMALL = 16 << 10  # bytes; a connection that holds no more never has to wait
 
 
-class Reader(Protocol):
+class Receiver(Protocol):
     """A connection as the budget sees it."""
 
     def resume(self) -> None:
@@ -26,52 +26,52 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._used = 0
-        self._paused: dict[Reader, None] = {}  # in the order they stopped; all of them hold more than little
-        self._favoured: Reader | None = None
+        self._paused: dict[Receiver, None] = {}  # in the order they stopped; all of them hold more than little
+        self._favoured: Receiver | None = None
 
     @property
     def used(self) -> int:
         return self._used
 
-    def take(self, reader: Reader, size: int, held: int) -> bool:
-        """Counts bytes that have come in; False where the reader has to stop until it is resumed.
+    def take(self, receiver: Receiver, size: int, held: int) -> bool:
+        """Counts bytes that have come in; False where the receiver has to stop until it is resumed.
 
         Args:
-            held: what the reader holds now, these bytes included.
+            held: what the receiver holds now, these bytes included.
         """
         self._used += size
-        if self._used <= self._limit or held <= _SMALL or reader is self._favoured:
+        if self._used <= self._limit or held <= _SMALL or receiver is self._favoured:
             return True
         if self._favoured is None:
-            self._favoured = reader
+            self._favoured = receiver
             return True
-        self._paused[reader] = None
+        self._paused[receiver] = None
         return False
 
-    def give(self, reader: Reader, size: int, held: int) -> None:
+    def give(self, receiver: Receiver, size: int, held: int) -> None:
         """Bytes were answered or dropped.
 
         Args:
-            held: what the reader holds without them.
+            held: what the receiver holds without them.
         """
         self._used -= size
         if held <= _SMALL:
-            self._paused.pop(reader, None)  # the caller sees by `open_for` that it may go on
+            self._paused.pop(receiver, None)  # the caller sees by `open_for` that it may go on
         if self._used <= self._limit:
             self._favoured = None
             paused, self._paused = self._paused, {}
             for other in paused:
                 other.resume()
-        elif reader is self._favoured:
+        elif receiver is self._favoured:
             self._pass_on()
 
-    def open_for(self, reader: Reader) -> bool:
-        """Whether the reader is not among those that have to wait."""
-        return reader not in self._paused
+    def open_for(self, receiver: Receiver) -> bool:
+        """Whether the receiver is not among those that have to wait."""
+        return receiver not in self._paused
 
-    def leave(self, reader: Reader, size: int) -> None:
+    def leave(self, receiver: Receiver, size: int) -> None:
         """The connection is gone, with what it held."""
-        self.give(reader, size, held=0)
+        self.give(receiver, size, held=0)
 
     def _pass_on(self) -> None:
         self._favoured = next(iter(self._paused), None)

@@ -99,7 +99,7 @@ class Session:
         self._keys[stream] = target.key
         self.waiter.add(stream)
 
-    def settle(self, target: Target) -> None:
+    def reached_end(self, target: Target) -> None:
         """The partition is at its end: it is due no more until it changes."""
         self._due.pop(target.key, None)
 

@@ -13,7 +13,7 @@ from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
 from ketch.cli.formats import FIELDS, Encoding, Formatter, KeyFormat, ValueFormat
 from ketch.cli.output import unescape, until_interrupted
 from ketch.cli.position import Position
-from ketch.cli.reader import GroupReader, Printer, Reader, configuration
+from ketch.cli.reader import GroupReader, Printer, RecordReader, configuration
 from ketch.errors import ConfigError
 
 
@@ -82,7 +82,7 @@ def command(
             begin = position.offsets(admin, topic, wanted)
         else:
             begin = tail.begin(common, topic, client.offsets(admin, topic, wanted, "earliest"), latest, last)
-        Reader(topic, begin, None if follow else latest, common).run(printer)
+        RecordReader(topic, begin, None if follow else latest, common).run(printer)
 
 
 def _wanted(topic: client.Topic, chosen: list[int] | None) -> list[int]:

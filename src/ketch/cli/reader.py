@@ -1,8 +1,8 @@
 """Reads partitions of a topic and prints their records: partitions that it chose itself, or those that a group gives.
 
-`Reader` assigns partitions with offsets: no consumer group comes to be, nothing is committed. `GroupReader` is a member
-of a group and commits what it has printed, every few seconds and at its end; what was printed but not yet committed
-when a process is killed is printed again by the next member.
+`RecordReader` assigns partitions with offsets: no consumer group comes to be, nothing is committed. `GroupReader` is a
+member of a group and commits what it has printed, every few seconds and at its end; what was printed but not yet
+committed when a process is killed is printed again by the next member.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Printer:
             self._left -= 1
 
 
-class Reader:
+class RecordReader:
     """Reads partitions from `begin` up to `end`, or for ever where that is None. Offsets by partition."""
 
     def __init__(
@@ -151,7 +151,7 @@ class Reader:
             raise ClientError(f"Topic {self.topic} cannot be read any more: {client.explain(error)}.")
 
 
-class GroupReader(Reader):
+class GroupReader(RecordReader):
     """A member of a consumer group. Its partitions, and where they end, are known when the group gives them.
 
     Args:

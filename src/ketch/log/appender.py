@@ -342,7 +342,7 @@ class Appender:
         """Learns what the next batch in line needs to know, or fails everything in line if Redis can't say."""
         try:
             if self._inflight == 0 and (self._refused or (self._waiting and not self._open_for(self._waiting[0]))):
-                await self._settle()
+                await self._get_ready()
             if self._waiting:
                 await self._learn_producer(self._waiting[0])
         except KetchError as error:
@@ -354,7 +354,7 @@ class Appender:
             self._preparing = None
         self._pump()
 
-    async def _settle(self) -> None:
+    async def _get_ready(self) -> None:
         """Nothing is in flight: from draining to contended, from cold (or contended long ago) to fast."""
         refused, self._refused = self._refused, []
         self._waiting.extendleft(reversed(refused))

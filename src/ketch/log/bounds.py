@@ -104,7 +104,7 @@ class PartitionBounds:
         return start, end
 
     async def _of(self, info: StreamInfo) -> Bounds:
-        archived = await self._tier.span()  # asked after `info`: what was missing there is known here
+        archived = await self._tier.archived()  # asked after `info`: what was missing there is known here
         if self._seen is None or self._seen[0] is not info or self._seen[1] != archived:
             start, end = self.local(info)
             nothing = archived is None or archived.start >= archived.through

@@ -192,7 +192,7 @@ class PartitionReader:
 
     async def _trimmed(self, offset: int) -> bool:
         """Whether there were archived entries from `offset` on that were removed while they were about to be read."""
-        archived = await self._tier.span()
+        archived = await self._tier.archived()
         if archived is None or offset >= archived.through:
             return False
         return self._bounds.local(await self._stream.fresh_info())[0] > offset

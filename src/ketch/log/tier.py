@@ -214,7 +214,7 @@ class Tier:
         self._settling: tuple[float, int] | None = None  # when which `through` was seen
         self._moved = (0.0, -1)  # when it was seen to move, and to what
 
-    async def span(self) -> ArchivedRange | None:
+    async def archived(self) -> ArchivedRange | None:
         """What the archive answers for; None where the partition has none. Everything whose removal may have been seen
         before the call is in it.
 
@@ -229,20 +229,20 @@ class Tier:
 
         Retention asks again and again: the answer is what it saw some time before.
         """
-        span = await self.span()
-        if span is None:
+        archived = await self.archived()
+        if archived is None:
             self._settling = None
             return None
         now = time.monotonic()
-        if span.through != self._moved[1]:
-            self._moved = (now, span.through)
+        if archived.through != self._moved[1]:
+            self._moved = (now, archived.through)
         if self._settling is None:
-            self._settling = (now, span.through)
+            self._settling = (now, archived.through)
         seen, through = self._settling
         if now - seen < SETTLED_S:
             return 0
-        self._settling = (now, span.through)
-        return min(through, span.through)  # the archive may have been dropped and begun again
+        self._settling = (now, archived.through)
+        return min(through, archived.through)  # the archive may have been dropped and begun again
 
     @property
     def stalled(self) -> bool:
@@ -272,19 +272,19 @@ class Tier:
         Raises:
             StorageUnavailable: they cannot be read now.
         """
-        span = await self.span()
-        if span is None or offset >= span.through:
+        archived = await self.archived()
+        if archived is None or offset >= archived.through:
             return b""
 
         def work(cold: Cold) -> bytes | Pieces:
-            batches = cold.read(self._index, offset, max_bytes, span.through, split_timestamps)
+            batches = cold.read(self._index, offset, max_bytes, archived.through, split_timestamps)
             return encode(batches) if batches else b""
 
         size = None
         try:
             # A table that is not the newest will do as long as it has something to give.
             read = await self._run(lambda known: offset < known.through, work)
-            read = read or await self._run(lambda known: span.through <= known.through, work)
+            read = read or await self._run(lambda known: archived.through <= known.through, work)
             size = len(read)
             return read
         finally:

@@ -105,7 +105,7 @@ class PartitionAppender:
         self._transact(connection, batch)
         self._rows += rows.num_rows
 
-    def settle(self) -> bool:
+    def take_answer(self) -> bool:
         """Takes the answer to `send`; False where another writer appended first; then call `insist`."""
         sent = self._sent
         assert sent is not None
@@ -149,7 +149,7 @@ class PartitionAppender:
         first, self._sent = self._sent, resent
         try:
             self._transact(connection, batch)
-            return batch.record_count if self.settle() else 0
+            return batch.record_count if self.take_answer() else 0
         finally:
             self._sent = first  # if the connection is lost, all of it is checked again
 
@@ -262,7 +262,7 @@ class TaskAppender:
             refused = []
             while self._inflight:
                 appender = self._inflight[0]
-                if not appender.settle():
+                if not appender.take_answer():
                     refused.append(appender)
                 self._inflight.popleft()
             for appender in refused:

@@ -12,10 +12,10 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, cast
 
 from ketch.errors import ConfigError
+from ketch.similar import hint
 from ketch.store.keys import TopicPartition
 from ketch.store.server import Server
 
@@ -154,9 +154,8 @@ class _Given:
             if _KAFKA_CLIENT.fullmatch(name):
                 log.warning("option %s is for Kafka's client and has no effect on the format ketch", name)
                 continue
-            near = get_close_matches(name, names, 1)
-            hint = f"did you mean {names[near[0]]}?" if near else "it is none of them."
-            raise ConfigError(f"Unknown option {name}: {hint} The options are {', '.join(sorted(names.values()))}.")
+            options = sorted(names.values())
+            raise ConfigError(f"Unknown option {name}{hint(name, options)}. The options are {', '.join(options)}.")
 
     def refuse(self, name: str, reason: str) -> None:
         if name.lower() in self._values:

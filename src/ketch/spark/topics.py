@@ -62,11 +62,11 @@ class PartitionView:
 
     def most(self, start: int, end: int) -> int:
         """An upper bound of the number of records in a range."""
-        span = max(0, end - max(start, self.start))
+        offsets = max(0, end - max(start, self.start))
         if self.archive is not None and start < self.first:
-            return span
+            return offsets
         # An entry may hold many records where it is a batch.
-        return min(span, self.info.length) if self.stream.layout.entry_is_record else span
+        return min(offsets, self.info.length) if self.stream.layout.entry_is_record else offsets
 
     @property
     def countable(self) -> bool:

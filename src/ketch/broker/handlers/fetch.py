@@ -144,7 +144,7 @@ async def _look(request: Request, session: Session, results: dict[PartitionKey, 
             _fail(request, result, result.read.error)
         results[result.target.key] = result
         if not (result.error or (result.read is not None and result.read.has_data)):
-            session.settle(result.target)
+            session.reached_end(result.target)
 
 
 async def _read(request: Request, reads: list[PartitionRead]) -> None:

@@ -78,8 +78,8 @@ async def _find(partition: Partition, timestamp: int) -> Found | None:
         case -4:
             return Found((await partition.bounds.get()).local_start, -1)
         case -5:
-            span = await partition.tier.span()
-            return Found(span.through - 1, -1) if span and span.through > 0 else None
+            archived = await partition.tier.archived()
+            return Found(archived.through - 1, -1) if archived and archived.through > 0 else None
     return await partition.first_at_or_after(timestamp)
 
 
