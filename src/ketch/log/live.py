@@ -100,9 +100,9 @@ class LiveStream:
 
     # -- its entries
 
-    def range(self, offset: int, count: int) -> asyncio.Future[bytes]:
-        """XRANGE of `count` entries from the one on that holds `offset`."""
-        return self._reads.send(self.at.range_command(offset, count))
+    def range(self, offset: int, count: int, end: int | None = None) -> asyncio.Future[bytes]:
+        """XRANGE of `count` entries from the one on that holds `offset`, up to that with the record before `end`."""
+        return self._reads.send(self.at.range_command(offset, count, end))
 
     def chunk(self, reply: bytes | memoryview, max_bytes: int) -> Chunk:
         """The batches in a reply, about `max_bytes` of them."""

@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 
 from ketch.log.topic_cache import TopicCache
-from ketch.records import BatchHeader
 from ketch.store.layout import Payload
 from ketch.store.topics import Topic
 
@@ -36,18 +35,23 @@ class TopicNotes:
         self._codec_noted: dict[str, float] = {}
         self._sizes: dict[str, _Size] = {}
 
-    async def see(self, topic: Topic, header: BatchHeader, batch: Payload, now: int) -> None:
-        """Notes what is new in a batch that is about to be stored; `now` in ms.
+    async def see(self, topic: Topic, codec: int, latest: int, batch: Payload, now: int) -> None:
+        """Notes what is new in a batch that is about to be stored.
+
+        Args:
+            codec: Kafka's number of the compression that it came with.
+            latest: the latest timestamp in it, ms.
+            now: ms.
 
         Raises:
             StorageUnavailable: there is something to note and Redis is gone.
         """
-        for field, value in topic.notes(batch, header.max_timestamp, now).items():
+        for field, value in topic.notes(batch, latest, now).items():
             await self._topics.note(topic, field, value)
         await self._see_size(topic, batch)
-        codec = CODEC_NAMES[header.codec]
-        if codec != topic.compression_seen and topic.configs["compression.type"] == "producer":
-            await self._see_codec(topic, codec)
+        name = CODEC_NAMES[codec]
+        if name != topic.compression_seen and topic.configs["compression.type"] == "producer":
+            await self._see_codec(topic, name)
 
     async def _see_size(self, topic: Topic, batch: Payload) -> None:
         size = batch.size / batch.count

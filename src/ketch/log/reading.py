@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from ketch.errors import StorageUnavailable
 from ketch.log.bounds import Bounds, PartitionBounds
@@ -21,12 +22,15 @@ from ketch.log.live import LiveStream, Shared
 from ketch.log.notes import fetch_codec
 from ketch.log.tier import Tier
 from ketch.records import HEADER_SIZE, DecodedBatch, empty_batch
-from ketch.store import native
+from ketch.store import marked, native
 from ketch.store.layout import Chunk, DecodedChunk, fitting
+from ketch.store.marked import NO_MARKS, Marks
 from ketch.store.streams import StreamInfo
 from ketch.wire.pieces import Pieces
 
 Member = tuple[str, str]  # group id and member id
+
+_WHOLE = 1 << 62  # bytes: a chunk of the whole reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,13 @@ class Read:
     records: bytes | Pieces
     bounds: Bounds
     more: bool = False
+
+
+class Records(NamedTuple):
+    """Records, and the messages of Kafka 0.7 that some of them came in."""
+
+    batches: list[DecodedBatch]
+    marks: Marks
 
 
 class PartitionReader:
@@ -110,6 +121,26 @@ class PartitionReader:
         if chunk.end > bounds.high_watermark:
             bounds = replace(bounds, high_watermark=chunk.end)
         return _limited(self._wire(chunk, zstd), bounds, chunk.end < bounds.high_watermark, limit)
+
+    async def records(self, offset: int, max_bytes: int, end: int | None = None, least: int = 1) -> Records:
+        """Records from `offset` on, about `max_bytes` of them but `least` at least; none where nothing is left.
+
+        The first batch may begin before `offset`, and what is given may reach beyond `end`, whose records are not
+        needed.
+
+        Raises:
+            StorageUnavailable: Redis is gone, or the archive.
+        """
+        if offset < (await self._bounds.get()).local_start:
+            batches = await self._tier.batches(offset, max_bytes)
+            if batches:
+                return Records(batches, NO_MARKS)
+        count = max(self._stream.sizes.count(max_bytes), least)
+        reply = await self._stream.range(offset, count, end)
+        chunk = self._stream.chunk(reply, _WHOLE)
+        if (not chunk or chunk.base > offset) and await self._trimmed(offset):
+            return Records(await self._tier.batches(offset, max_bytes), NO_MARKS)
+        return Records(chunk.decoded(), marked.find_marks(reply, self._stream.numbering) if chunk else NO_MARKS)
 
     # -- from Redis
 

@@ -290,6 +290,17 @@ class Tier:
         finally:
             metrics.remote_fetched(self._topic().name, size)
 
+    async def batches(self, offset: int, max_bytes: int) -> list[DecodedBatch]:
+        """As `read`, the batches themselves."""
+        found: list[DecodedBatch] = []
+
+        def encode(batches: list[DecodedBatch]) -> bytes:
+            found[:] = batches  # in the thread, whose work is awaited
+            return b"".join(batch.records for batch in batches)
+
+        await self.read(offset, max_bytes, False, encode)
+        return found
+
     async def first_at_or_after(self, timestamp: int, start: int, end: int) -> Found | None:
         """The first archived record from offset `start` up to `end` that is as late as `timestamp` (ms)."""
         found = await self._run(

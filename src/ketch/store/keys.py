@@ -98,6 +98,10 @@ class Keyspace:
         """String: a broker session whose pipelined appends were refused and must stay so until it has seen it."""
         return self._beside(b"fence", stream) + b":" + session
 
+    def positions(self, stream: bytes) -> bytes:
+        """Stream: the byte positions of Kafka 0.7's clients, in the log stream's own slot (see `store.positions`)."""
+        return self._beside(b"legacy07", stream)
+
     def _beside(self, kind: bytes, stream: bytes) -> bytes:
         # The braces make Redis Cluster hash this key to the slot of the un-tagged stream key, so MULTI may span both.
         return self.name.encode() + b":" + kind + b":{" + stream + b"}"

@@ -44,6 +44,7 @@ _STORE_COMMIT = load("store_commit")
 _REMOVE_COMMIT = load("remove_commit")
 _ANNOUNCE_ARCHIVE = load("announce_archive")
 _RAISE_ARCHIVE_START = load("raise_archive_start")
+_EXTEND_POSITIONS = load("extend_positions")
 
 
 _TRANSACTIONAL = {"producer": "transactional_producer"}
@@ -348,3 +349,11 @@ def announce_archive(key: bytes, updated: int, topic_id: str, *fields: Word) -> 
 def raise_archive_start(key: bytes, field: str, offset: int) -> Command:
     """See raise_archive_start.lua."""
     return _eval(_RAISE_ARCHIVE_START, key, field, offset)
+
+
+# -- byte positions of Kafka 0.7
+
+
+def extend_positions(positions: bytes, known: bytes, to: bytes, kept: Sequence[tuple[bytes, int]]) -> Command:
+    """See extend_positions.lua."""
+    return _eval(_EXTEND_POSITIONS, positions, known, to, *(word for pair in kept for word in pair))

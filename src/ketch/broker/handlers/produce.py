@@ -122,8 +122,8 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
     gate, weight = request.broker.inflated, admitted.batch.weight
     gate.take(weight)
     try:
-        now = now_ms()
-        await request.broker.topic_notes.see(partition.topic, admitted.header, admitted.batch, now)
+        header, batch = admitted.header, admitted.batch
+        await request.broker.topic_notes.see(partition.topic, header.codec, header.max_timestamp, batch, now_ms())
         outcome.offset = partition.append(admitted.batch, admitted.producer)
     except BaseException:
         gate.give(weight)

@@ -1,0 +1,194 @@
+"""Byte positions over a real log: exact, and the same for ever, whoever writes, trims, reads or restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from array import array
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ketch.clock import now_ms
+from ketch.legacy07 import bytelog, stretch
+from ketch.legacy07.bytelog import EARLIEST, LATEST, ByteLog
+from ketch.legacy07.messages import GZIP, SNAPPY, Message
+from ketch.records import DecodedBatch, columns_to_records
+from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, plain, refused
+from tests.support.redis_servers import RedisServer, binaries
+
+LAYOUTS = [(layout, ids) for layout in ("record", "batch") for ids in ("time", "dense")]
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(next(iter(binaries().values())), tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places close together, and reads of a few records, so that little data has many of both."""
+    monkeypatch.setattr(stretch, "STEP", 300)
+    monkeypatch.setattr(bytelog, "STEP", 300)
+
+
+Group = list[tuple[bytes, int]]
+"""Messages that one batch of records becomes: the bytes of each, and how many records it is."""
+
+
+class Partition:
+    """A partition, what is written to it, and the messages that 0.7 should see of that."""
+
+    def __init__(self, redis: RedisServer) -> None:
+        self.redis, self.name = redis.client(), f"t{next(_names)}"
+        self.stream = f"korvet:stream:{self.name}:0"
+        self.index = f"korvet:legacy07:{{{self.stream}}}"
+        self.messages: list[tuple[bytes, bytes]] = []  # the id of its last entry, its bytes
+        self._last = b"0-0"
+
+    async def create(self, broker: Broker, layout: str, ids: str) -> None:
+        self.layout = layout
+        self.topic = await broker.log.topics.create(self.name, 1, {"storage.layout": layout, "offset.ids": ids})
+
+    async def produce(self, broker: Broker, messages: list[tuple[Message, int]]) -> None:
+        """By a 0.7 client: messages and how many records they are."""
+        await (await broker.get(self.name)).append([message for message, _ in messages])
+        groups: list[Group] = []
+        for message, count in messages:
+            seen = message if message.compression else plain(message.payload)
+            if message.compression or not groups or groups[-1][-1][1] != -1:
+                groups.append([])
+            groups[-1].append((seen.encode(), count if message.compression else -1))
+        self._note([[(seen, abs(count)) for seen, count in group] for group in groups])
+
+    async def produce_today(self, broker: Broker, values: list[bytes | None]) -> None:
+        """By a client of today, with keys and headers."""
+        payload = self.topic.layout.pack(keyed(values), 0)
+        await broker.log.partition(self.topic, 0).append(payload)
+        self._note([[(plain(value or b"").encode(), 1) for value in values]])
+
+    def add(self, value: bytes) -> None:
+        """By redis-cli."""
+        entry = "*"
+        if self.topic.numbering.dense:
+            entry = f"0-{int(self._last.partition(b'-')[2]) + 1}"
+        self.redis.xadd(self.stream, {"other": "x", "value": value}, id=entry)
+        self._note([[(plain(value).encode(), 1)]])
+
+    def trim(self, length: int) -> None:
+        """Leaves the last entries."""
+        self.redis.xtrim(self.stream, maxlen=length, approximate=False)
+        left = self.redis.xrange(self.stream, count=1)
+        self.messages = [each for each in self.messages if left and _id(each[0]) >= _id(left[0][0])]
+
+    def _note(self, groups: list[Group]) -> None:
+        ids = iter([entry_id for entry_id, _ in self.redis.xrange(self.stream, min=b"(" + self._last)])
+        for group in groups:
+            if self.layout == "batch":
+                self._last = next(ids)
+            for message, count in group:
+                if self.layout == "record":
+                    self._last = [next(ids) for _ in range(count)][-1]
+                self.messages.append((self._last, message))
+        assert next(ids, None) is None
+
+    @property
+    def expected(self) -> list[bytes]:
+        return [message for _, message in self.messages]
+
+
+def _id(entry: bytes) -> tuple[int, ...]:
+    return tuple(map(int, entry.split(b"-")))
+
+
+def keyed(values: list[bytes | None]) -> DecodedBatch:
+    """Records with a key and a header each."""
+    count = len(values)
+    bits = bytearray((count + 7) // 8)
+    for n, value in enumerate(values):
+        bits[n >> 3] |= (value is not None) << (n & 7)
+    ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
+    ones = (None, 0, array("i", range(count + 1)), b"k" * count)
+    lists = (None, 0, array("i", range(count + 1)))
+    times, data = array("q", [now_ms()]) * count, b"".join(value or b"" for value in values)
+    column = (bytes(bits), 0, ends, data)
+    (batch,) = columns_to_records(
+        count, array("q", range(count)), times, ones, column, lists, ones, ones, 2**31 - 1, False
+    )
+    return batch
+
+
+VALUES = st.lists(st.binary(max_size=60), min_size=1, max_size=8)
+LEGACY = st.lists(
+    st.one_of(
+        st.builds(lambda value: (plain(value), 1), st.binary(max_size=60)),
+        st.builds(lambda value: (Message(1, 0, value), 1), st.binary(max_size=60)),
+        st.builds(
+            lambda codec, values, nested: (compressed(codec, values, nested), len(values)),
+            st.sampled_from([GZIP, SNAPPY]), VALUES, st.booleans(),
+        ),
+    ),
+    min_size=1,
+    max_size=5,
+)  # fmt: skip
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("legacy"), LEGACY),
+        st.tuples(st.just("today"), st.lists(st.none() | st.binary(max_size=60), min_size=1, max_size=20)),
+        st.tuples(st.just("xadd"), st.binary(max_size=60)),
+        st.tuples(st.just("walk"), st.integers(0, 1)),
+        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("trim"), st.integers(0, 30)),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize(("layout", "ids"), LAYOUTS)
+@given(steps=STEPS, seed=st.integers(0, 1 << 30))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("small_steps")
+def test_every_message_once_and_for_ever_in_its_place(
+    redis: RedisServer, layout: str, ids: str, steps: list[tuple[str, Any]], seed: int
+) -> None:
+    async def run() -> None:
+        partition, walker = Partition(redis), Walker(seed)
+        async with brokers(redis, 4) as started:
+            await partition.create(started[0], layout, ids)
+            for number, (step, what) in enumerate([*steps, ("walk", 0), ("walk", 1), ("walk", 2)]):
+                one = started[number % 2]
+                if step == "legacy":
+                    await partition.produce(one, what)
+                elif step == "today":
+                    await partition.produce_today(one, what)
+                elif step == "xadd":
+                    partition.add(what)
+                elif step == "trim":
+                    partition.trim(what)
+                elif step == "restart":
+                    await started[0].log.stop()
+                    started[0] = Broker(redis)
+                    await started[0].log.start()
+                else:
+                    started[what].log.watcher.changed(partition.stream.encode())  # its push may be on its way
+                    await check(await started[what].get(partition.name), walker, partition.expected)
+
+    asyncio.run(run())
+
+
+async def check(log: ByteLog, walker: Walker, expected: list[bytes]) -> None:
+    """All that is expected lies between the ends that OFFSETS tells, and positions beyond these are refused."""
+    found = await walker.walk(log)
+    assert [message for _, message in found] == expected
+    (first,), (end,) = await log.offsets(EARLIEST, 1), await log.offsets(LATEST, 1)
+    assert end == first + sum(map(len, expected))
+    assert await log.read(end, 100) == b""
+    assert await refused(log, end + 1)
+    assert first == 0 or await refused(log, first - 1)
