@@ -59,7 +59,7 @@ class Partition:
 
     async def produce(self, broker: Broker, messages: list[tuple[Message, int]]) -> None:
         """By a 0.7 client: messages and how many records they are."""
-        await (await broker.get(self.name)).append([message for message, _ in messages])
+        await (await (await broker.get(self.name)).append([message for message, _ in messages]))
         groups: list[Group] = []
         for message, count in messages:
             seen = message if message.compression else plain(message.payload)

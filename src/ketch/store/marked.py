@@ -48,7 +48,6 @@ class Marks(NamedTuple):
 NO_MARKS = Marks({}, frozenset())
 
 
-
 def closing(count: int, message: bytes) -> bytes:
     """The field of a message's last record."""
     return b"%d:%b" % (count, message)
