@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import ketch
+from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
+from ketch.broker.services import Services
+from ketch.brokertable import BROKER_CONFIGS
 from ketch.config import Settings
+from ketch.store.broker_configs import ALL_BROKERS
 from ketch.store.topics import Topic
 from ketch.store.url import RedisAddress
 from ketch.topicconfig import CONFIGS, TopicConfig
 from ketch.wire.responses import Body
 
 # DescribeConfigsResponse.ConfigSource and ConfigType
-_TOPIC, _STATIC_BROKER, _DEFAULT = 1, 4, 5
+_TOPIC = 1
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
-
-# The broker's settings that Kafka knows by a name of its own.
-_BROKER = {
-    "node.id": "node_id",
-    "auto.create.topics.enable": "auto_create_topics",
-    "num.partitions": "default_partitions",
-    "message.max.bytes": "message_max_bytes",
-    "socket.request.max.bytes": "socket_request_max_bytes",
-    "max.connections": "max_connections",
-    "connections.max.idle.ms": "connections_max_idle_ms",
-    "fetch.max.bytes": "fetch_max_bytes",
-    "log.retention.ms": "retention_ms",
-    "log.retention.bytes": "retention_bytes",
-    "log.retention.check.interval.ms": "retention_check_interval_ms",
-    "compression.type": "default_compression_type",
-    "producer.id.expiration.ms": "producer_id_expiration_ms",
-    "max.incremental.fetch.session.cache.slots": "max_incremental_fetch_session_cache_slots",
-}
 
 _LISTENERS = {
     "listeners": ("host", "port"),
@@ -39,51 +25,62 @@ _LISTENERS = {
 }
 
 
-def topic_configs(topic: Topic, settings: Settings, names: Iterable[str] | None = None) -> list[Body]:
+def topic_configs(topic: Topic, broker: Services, names: Iterable[str] | None = None) -> list[Body]:
     """The configs of a topic, sorted by name; `names` None stands for all, an unknown name is left out."""
     chosen = CONFIGS if names is None else [name for name in dict.fromkeys(names) if name in CONFIGS]
-    return [_topic_config(CONFIGS[name], topic, settings) for name in sorted(chosen)]
+    defaults = broker.log.defaults
+    return [_topic_config(CONFIGS[name], topic.configs[name], defaults[name], broker) for name in sorted(chosen)]
 
 
-def _topic_config(config: TopicConfig, topic: Topic, settings: Settings) -> Body:
-    value, default = topic.configs[config.name], str(config.default(settings))
-    broker = [(config.synonym, default, _DEFAULT)] if config.synonym else []
+def _topic_config(config: TopicConfig, value: str, default: str, broker: Services) -> Body:
+    if config.synonym:
+        levels = [(config.synonym, *level) for level in broker.dynamic.levels(config.synonym)]
+    else:
+        levels = [(config.name, default, DEFAULT)]
     own = [(config.name, value, _TOPIC)] if value != default else []
     return {
         "name": config.name,
         "value": value,
         "read_only": config.fixed,
-        "config_source": _TOPIC if own else _DEFAULT,
+        "config_source": _TOPIC if own else levels[0][2],
         "is_sensitive": False,
-        "synonyms": [{"name": name, "value": held, "source": source} for name, held, source in [*own, *broker]],
+        "synonyms": [
+            {"name": name, "value": held, "source": source}
+            for name, held, source in [*own, *levels]
+            if held is not None
+        ],
         "config_type": _TYPES[config.type],
-        "documentation": config.documentation,
+        "documentation": _documentation(config),
     }
 
 
-def broker_configs(
-    settings: Settings, port: int, redis: RedisAddress, names: Iterable[str] | None = None
-) -> list[Body]:
-    """The configs of this broker by Kafka's names, and those that only Ketch has (`ketch.*`).
+def _documentation(config: TopicConfig) -> str:
+    return f"{config.documentation} No effect here: {config.idle}." if config.idle else config.documentation
 
-    Args:
-        port: the one it listens on.
-        redis: where its log is; clients are told the address without user and password.
-    """
-    every = {name: _broker_config(name, field, settings) for name, field in _BROKER.items()}
-    every |= {name: _listeners(name, fields, settings, port) for name, fields in _LISTENERS.items()}
-    every |= {entry[0]: _body(*entry) for entry in _own(settings, redis)}
+
+def broker_configs(broker: Services, names: Iterable[str] | None = None) -> list[Body]:
+    """The configs of this broker by Kafka's names, and those that only Ketch has (`ketch.*`)."""
+    settings = broker.settings
+    every = {name: _broker_config(name, broker.dynamic.levels(name)) for name in BROKER_CONFIGS}
+    every |= {name: _listeners(name, fields, settings, broker.port) for name, fields in _LISTENERS.items()}
+    every |= {entry[0]: _body(*entry) for entry in _own(settings, broker.redis)}
     chosen = every if names is None else {name for name in names if name in every}
     return [every[name] for name in sorted(chosen)]
 
 
-def _broker_config(name: str, field: str, settings: Settings) -> Body:
-    value = getattr(settings, field)
-    info = type(settings).model_fields[field]
-    source = _DEFAULT if value == info.default else _STATIC_BROKER
-    kind = "boolean" if isinstance(value, bool) else "long" if isinstance(value, int) else "string"
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return _body(name, text, source, kind, info.description)
+def cluster_configs(dynamic: DynamicConfigs, names: Iterable[str] | None = None) -> list[Body]:
+    """What was changed at run time for all brokers."""
+    changed: Mapping[str, str] = dynamic.stored(ALL_BROKERS)
+    chosen = changed if names is None else {name for name in names if name in changed}
+    return [_broker_config(name, [(changed[name], OF_ALL_BROKERS)]) for name in sorted(chosen)]
+
+
+def _broker_config(name: str, levels: list[Level]) -> Body:
+    config = BROKER_CONFIGS[name]
+    value, source = levels[0]
+    synonyms = [{"name": name, "value": held, "source": which} for held, which in levels if held is not None]
+    shown = _body(name, value, source, config.kind.type, _documentation(config.kind), not config.dynamic)
+    return {**shown, "synonyms": synonyms}
 
 
 def _listeners(name: str, fields: tuple[str, ...], settings: Settings, port: int) -> Body:
@@ -93,27 +90,30 @@ def _listeners(name: str, fields: tuple[str, ...], settings: Settings, port: int
     default = all(getattr(settings, field) == info.default for field, info in infos.items())
     documentation = " ".join(info.description or "" for info in infos.values())
     address = f"[{host}]" if ":" in host else host
-    text = f"PLAINTEXT://{address}:{port}"
-    return _body(name, text, _DEFAULT if default else _STATIC_BROKER, "list", documentation)
+    return _body(name, f"PLAINTEXT://{address}:{port}", DEFAULT if default else STATIC, "list", documentation)
 
 
-def _own(settings: Settings, redis: RedisAddress) -> list[tuple[str, str, int, str, str]]:
-    """Facts that `ketch status`, `ketch groups` and `ketch topics` ask a broker for: see `ketch.cli.ask`."""
+def _own(settings: Settings, redis: RedisAddress) -> list[tuple[str, str | None, int, str, str]]:
+    """Facts that `ketch status`, `ketch groups` and `ketch topics` ask a broker for, see `ketch.cli.ask`; and where
+    Kafka's tools look for the disk and the rack."""
+    address = redis.describe()
     return [
-        ("ketch.keyspace", settings.keyspace, _STATIC_BROKER, "string", "First part of every key in Redis."),
-        ("ketch.redis", redis.describe(), _STATIC_BROKER, "string", "URL of the Redis, without user and password."),
-        ("ketch.version", ketch.__version__, _STATIC_BROKER, "string", "Version of the broker."),
+        ("ketch.keyspace", settings.keyspace, STATIC, "string", "First part of every key in Redis."),
+        ("ketch.redis", address, STATIC, "string", "URL of the Redis, without user and password."),
+        ("ketch.version", ketch.__version__, STATIC, "string", "Version of the broker."),
+        ("log.dirs", address, STATIC, "list", "Where the log is: the Redis, without user and password."),
+        ("broker.rack", None, DEFAULT, "string", "Brokers have no racks: any of them serves every partition."),
     ]
 
 
-def _body(name: str, value: str, source: int, kind: str, documentation: str | None) -> Body:
+def _body(name: str, value: str | None, source: int, kind: str, documentation: str, read_only: bool = True) -> Body:
     return {
         "name": name,
         "value": value,
-        "read_only": True,
+        "read_only": read_only,
         "config_source": source,
         "is_sensitive": False,
-        "synonyms": [{"name": name, "value": value, "source": source}],
+        "synonyms": [] if value is None else [{"name": name, "value": value, "source": source}],
         "config_type": _TYPES[kind],
         "documentation": documentation,
     }

@@ -16,6 +16,7 @@ from ketch.broker.budget import Budget, Gate
 from ketch.broker.cluster import Cluster
 from ketch.broker.connection import Connection
 from ketch.broker.dispatch import TABLE
+from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.groups import Groups
 from ketch.broker.native_groups import NativeGroups
 from ketch.broker.sessions import Sessions
@@ -56,6 +57,7 @@ class Broker:
         native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)
         self.groups = Groups(settings, self.log, self.cluster, native_groups)
         self.adoption = Adoption(self.log, self.background)
+        self.dynamic = DynamicConfigs(settings, self.log, self._configure)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.fetching = asyncio.Semaphore(_FETCHES)
@@ -81,6 +83,7 @@ class Broker:
         """
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
+        await self.dynamic.refresh()
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
@@ -92,8 +95,12 @@ class Broker:
         self.port = self._server.sockets[0].getsockname()[1]
         await self.cluster.join(self.port, alone=self.settings.redis is None)
         self.background(loop.create_task(self.cluster.stay()))
+        self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
+
+    def _configure(self, settings: Settings) -> None:
+        self.settings = settings
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay (`max.connections`)."""

@@ -13,6 +13,7 @@ from ketch.broker.adoption import Adoption
 from ketch.broker.assignments import Assignments
 from ketch.broker.budget import Gate
 from ketch.broker.cluster import Cluster
+from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
 from ketch.config import Settings
@@ -27,6 +28,7 @@ class Services(Protocol):
     Attributes:
         apis: the dispatch table: `api.Api` by API key.
         redis: where the log is.
+        dynamic: broker configs that change while it runs; `settings` has their values.
         adoption: finds commits that another Redis client has set.
         topic_notes: keeps what the log learns of a topic from its batches.
         assignments: which member of a group reads which partition.
@@ -47,6 +49,7 @@ class Services(Protocol):
     cluster: Cluster
     groups: Groups
     adoption: Adoption
+    dynamic: DynamicConfigs
     inflated: Gate
     fetching: asyncio.Semaphore
     fetching_cold: asyncio.Semaphore

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
@@ -68,6 +68,12 @@ class Log:
         )
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+
+    def configure(self, defaults: Mapping[str, str], producer_expiration_ms: int) -> None:
+        """Takes over what was changed while the broker runs: defaults of topic configs, and when producers expire."""
+        self.defaults.update(defaults)
+        self.topics.forget_all()
+        self._producer_expiration_ms = producer_expiration_ms
 
     @property
     def link(self) -> Link:

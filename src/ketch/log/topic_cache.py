@@ -138,6 +138,11 @@ class TopicCache:
         for forgotten in self._loads:
             forgotten.add(name)
 
+    def forget_all(self) -> None:
+        """Drops what is cached of every topic."""
+        for name in list(self._cache):
+            self.forget(name)
+
     async def _load(self, names: list[str]) -> list[Topic | None]:
         forgotten = set[str]()
         self._loads.append(forgotten)

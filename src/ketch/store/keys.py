@@ -15,7 +15,7 @@ class Keyspace:
 
     __slots__ = (
         "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
-        "transactional_ids", "transaction_changes",
+        "transactional_ids", "transaction_changes", "broker_configs",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -27,6 +27,7 @@ class Keyspace:
         self.transactional_ids = f"{name}:transactional-ids".encode()
         self.transaction_changes = f"{name}:transaction-changes".encode()
         self.brokers = f"{name}:brokers".encode()
+        self.broker_configs = f"{name}:broker-configs".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()
 

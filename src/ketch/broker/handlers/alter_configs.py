@@ -1,4 +1,5 @@
-"""AlterConfigs (33), versions 0 to 2: all configs of topics at once; what is not given goes back to its default.
+"""AlterConfigs (33), versions 0 to 2: all configs of topics or brokers at once; what is not given goes back to its
+default.
 
 Clients use it where they do not know IncrementalAlterConfigs. Configs that are chosen when a topic is created stay.
 """
@@ -9,6 +10,7 @@ from typing import Any
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import incremental_alter_configs as incremental
+from ketch.broker.handlers.incremental_alter_configs import BROKER
 from ketch.topicconfig import CONFIGS
 
 
@@ -16,8 +18,12 @@ async def handle(request: Request) -> Answer:
     return await incremental.answer(request, _changes)
 
 
-def _changes(asked: Any) -> list[incremental.Change]:
+def _changes(request: Request, asked: Any) -> list[incremental.Change]:
     given = {config.name: config.value for config in asked.configs}
-    rest = [name for name, config in CONFIGS.items() if name not in given and not config.fixed]
+    if asked.resource_type == BROKER:
+        names = list(request.broker.dynamic.stored(asked.resource_name))
+    else:
+        names = [name for name, config in CONFIGS.items() if not config.fixed]
+    rest = [name for name in names if name not in given]
     sets: list[incremental.Change] = [(name, incremental.Operation.SET, value) for name, value in given.items()]
     return sets + [(name, incremental.Operation.DELETE, None) for name in rest]

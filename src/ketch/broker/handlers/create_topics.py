@@ -120,7 +120,7 @@ def _why_factor(factor: int) -> str:
 
 
 def _made(request: Request, topic: Topic) -> Body:
-    shown = configs.topic_configs(topic, request.broker.settings)
+    shown = configs.topic_configs(topic, request.broker)
     return _result(topic.name, ErrorCode.none, None) | {
         "topic_id": topic.id,
         "num_partitions": topic.partitions,

@@ -1,4 +1,5 @@
-"""DescribeConfigs (32), versions 1 to 4: the configs of topics (resource type 2) and of this broker (4).
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics (resource type 2), of this broker (4), and those
+that were changed for all brokers (4, with an empty name).
 
 Deviation: resources beyond 5,000 in a request get INVALID_REQUEST (42): the answer is some hundred times the request.
 """
@@ -42,17 +43,18 @@ async def _topic(request: Request, asked: Any, names: tuple[str, ...] | None) ->
         topic = await request.broker.log.topic(asked.resource_name)
     except KetchError as error:
         return _result(asked, request.refuse(asked.resource_name, error), str(error))
-    entries = configs.topic_configs(topic, request.broker.settings, names)
+    entries = configs.topic_configs(topic, request.broker, names)
     return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
 
 
 def _broker(request: Request, asked: Any, names: tuple[str, ...] | None) -> Body:
-    node = str(request.broker.settings.node_id)
+    broker = request.broker
+    node = str(broker.settings.node_id)
     if asked.resource_name not in (node, ""):
         message = f"Unexpected broker id, expected {node} or empty string, but received {asked.resource_name}"
         return _result(asked, ErrorCode.invalid_request, message)
-    broker = request.broker
-    entries = configs.broker_configs(broker.settings, broker.port, broker.redis, names) if asked.resource_name else []
+    of_node = bool(asked.resource_name)
+    entries = configs.broker_configs(broker, names) if of_node else configs.cluster_configs(broker.dynamic, names)
     return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
 
 

@@ -1,12 +1,17 @@
-"""IncrementalAlterConfigs (44), versions 0 and 1: configs of topics, one by one (KIP-339).
+"""IncrementalAlterConfigs (44), versions 0 and 1: configs of topics and of brokers, one by one (KIP-339, KIP-226).
 
-Deviations: a broker has no config that can be changed while it runs, so every change of one is refused; so is an empty
-value. As in Kafka all that is asked of a resource is done, or nothing.
+As in Kafka all that is asked of a resource is done, or nothing. A broker's configs are this one's, or with an empty
+name those of all brokers.
+
+Deviations: a change of an unknown broker config is refused like one of a config that is read-only. Kafka keeps unknown
+ones for plugins, of which there are none here. An empty value of a topic config is refused, but of a list that may be
+empty.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -15,8 +20,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
 from ketch.broker.handlers.create_topics import check_name
+from ketch.brokertable import BROKER_CONFIGS
 from ketch.errors import InvalidConfig, KetchError, UnknownTopicOrPartition
 from ketch.store.topics import Topic
 from ketch.topicconfig import CONFIGS, validate
@@ -24,7 +31,7 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
-_TOPIC, _BROKER = 2, 4  # ConfigResource.Type
+_TOPIC, BROKER = 2, 4  # ConfigResource.Type
 
 
 class Operation(IntEnum):
@@ -37,11 +44,11 @@ class Operation(IntEnum):
 
 
 Change = tuple[str, int, str | None]  # config, operation, value
-Changes = Callable[[Any], list[Change]]  # what a resource of a request asks for
+Changes = Callable[[Request, Any], list[Change]]  # what a resource of a request asks for
 
 
 async def handle(request: Request) -> Answer:
-    return await answer(request, lambda asked: [(c.name, c.config_operation, c.value) for c in asked.configs])
+    return await answer(request, lambda _, asked: [(c.name, c.config_operation, c.value) for c in asked.configs])
 
 
 async def answer(request: Request, changes: Changes) -> Answer:
@@ -63,15 +70,62 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
         if twice:
             raise Refused(ErrorCode.invalid_request, "Each resource must appear at most once.")
         _check_form(asked)
-        topic = await _topic(request, asked)
-        altered = _altered(topic, changes(asked), request.broker.log.defaults)
-        if altered and not request.body.validate_only:
-            await request.broker.log.topics.alter(topic, altered)
-            shown = ", ".join(f"{key}={'default' if value is None else value}" for key, value in altered.items())
-            log.info("%s: altered topic %s: %s", request.client, name, shown)
+        if asked.resource_type == BROKER:
+            await _alter_broker(request, name, changes(request, asked))
+        else:
+            await _alter_topic(request, asked, changes)
     except KetchError as error:
         code, message = request.refuse(name, error), printable(str(error))
     return {"error_code": code, "error_message": message, "resource_type": asked.resource_type, "resource_name": name}
+
+
+async def _alter_topic(request: Request, asked: Any, changes: Changes) -> None:
+    topic = await _topic(request, asked)
+    altered = _altered(topic, changes(request, asked), request.broker.log.defaults)
+    if altered and not request.body.validate_only:
+        await request.broker.log.topics.alter(topic, altered)
+        log.info("%s: altered topic %s: %s", request.client, topic.name, _shown(altered))
+
+
+async def _alter_broker(request: Request, name: str, changes: list[Change]) -> None:
+    _check_node(request, name)
+    dynamic = request.broker.dynamic
+    await dynamic.refresh()  # another broker may have changed what is appended to
+    held = {config: dynamic.levels(config)[0][0] or "" for config, _, _ in changes if config in BROKER_CONFIGS}
+    try:
+        values = {
+            config: None if value is None else check_value(config, value)
+            for config, operation, given in changes
+            if (value := _broker_value(config, operation, given, held)) is not None or config in BROKER_CONFIGS
+        }
+        dynamic.check(name, values)
+    except InvalidConfig as error:  # KafkaConfig's errors are of this code, unlike LogConfig's
+        raise Refused(ErrorCode.invalid_request, str(error)) from None
+    if values and not request.body.validate_only:
+        await dynamic.alter(name, values)
+        of = f"broker {name}" if name else "all brokers"
+        log.info("%s: altered %s: %s", request.client, of, _shown(values))
+
+
+def _check_node(request: Request, name: str) -> None:
+    node = str(request.broker.settings.node_id)
+    if name and not re.fullmatch(r"[+-]?[0-9]+", name):
+        raise Refused(ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}")
+    if name not in ("", node):
+        raise Refused(ErrorCode.invalid_request, f"Unexpected broker id, expected {node}, but received {name}")
+
+
+def _broker_value(name: str, operation: int, value: str | None, held: Mapping[str, str]) -> str | None:
+    if name not in BROKER_CONFIGS:
+        return value if operation != Operation.DELETE else None
+    if operation in (Operation.APPEND, Operation.SUBTRACT) and BROKER_CONFIGS[name].kind.type != "list":
+        word = Operation(operation).name.lower()
+        raise Refused(ErrorCode.invalid_config, f"Config value {word} is not allowed for config key: {name}")
+    return _result_of(name, operation, value, held[name])
+
+
+def _shown(altered: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{key}={'default' if value is None else value}" for key, value in altered.items())
 
 
 def _check_form(asked: Any) -> None:
@@ -89,9 +143,6 @@ def _check_form(asked: Any) -> None:
 
 async def _topic(request: Request, asked: Any) -> Topic:
     name = asked.resource_name
-    if asked.resource_type == _BROKER:
-        names = ", ".join(config.name for config in asked.configs)
-        raise Refused(ErrorCode.invalid_request, f"Cannot update these configs dynamically: Set({names})")
     if asked.resource_type != _TOPIC:
         raise Refused(ErrorCode.invalid_request, f"Unknown resource type {asked.resource_type}")
     if not name:
@@ -129,11 +180,20 @@ def _value(topic: Topic, name: str, operation: int, value: str | None) -> str | 
         return None
     if operation == Operation.SET or name not in CONFIGS:  # which `validate` refuses
         return value
+    if operation in (Operation.APPEND, Operation.SUBTRACT) and CONFIGS[name].type != "list":
+        raise InvalidConfig(f"Can't {Operation(operation).name} to key {name} because its type is not LIST.")
+    return _result_of(name, operation, value, topic.configs[name])
+
+
+def _result_of(name: str, operation: int, value: str | None, present: str) -> str | None:
+    """What a config is after an operation; None for its default."""
+    if operation == Operation.DELETE:
+        return None
+    if operation == Operation.SET:
+        return value
     if operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise Refused(ErrorCode.invalid_request, f"Unknown operation {operation} for {name}")
-    if CONFIGS[name].type != "list":
-        raise InvalidConfig(f"Can't {Operation(operation).name} to key {name} because its type is not LIST.")
-    held, given = topic.configs[name].split(","), (value or "").split(",")
+    held, given = present.split(",") if present else [], (value or "").split(",")
     if operation == Operation.APPEND:
         return ",".join(dict.fromkeys([*held, *given]))
     return ",".join(each for each in held if each not in given)
