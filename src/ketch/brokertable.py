@@ -1,7 +1,7 @@
 """The table of broker configs: Kafka's names for Ketch's settings, which of them change at run time, and their types.
 
-Three kinds: a setting under Kafka's name; the default of a topic config under its broker-wide name (`log.retention.ms`
-is `retention.ms` of topics that do not set it); and every other setting as `ketch.<setting>`. No I/O; `broker.dynamic`
+Three kinds: a setting under Kafka's name; the default of a topic config under its broker-wide name (`message.max.bytes`
+is `max.message.bytes` of topics that do not set it); and every other setting as `ketch.<setting>`. No I/O; `broker.dynamic`
 keeps the values.
 """
 

@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
 
     auto_create_topics: bool = Field(True, description="Create a topic when a client first asks for it.")
+    any_replication_factor: bool = Field(
+        True, description="Take replication factors above 1; a partition has one replica all the same."
+    )
     default_partitions: Positive = Field(1, description="Partitions of a topic created without a number.")
     default_offset_ids: Literal["time", "dense"] = Field("time", description="offset.ids of new topics.")
     default_storage_layout: Literal["record", "batch"] = Field("record", description="storage.layout of new topics.")

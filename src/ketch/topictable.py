@@ -95,7 +95,7 @@ class TopicConfig:
 
     def _list(self, value: str) -> str:
         if not self.allowed:  # the two lists of throttled replicas
-            if not _THROTTLED.fullmatch(value):
+            if not _THROTTLED.fullmatch(value.rstrip(",")):
                 form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
                 why = f"{self.name} must be the literal '*' or a list of replicas in the following format: {form}"
                 raise self.invalid(f"[{value}]", why)

@@ -59,6 +59,10 @@ class Cold:
                 self._index.refresh(metadata_location, manifest_list)
                 self._metadata_location = metadata_location
 
+    def sizes(self) -> dict[int, int]:
+        """Bytes of the data files by partition."""
+        return self._index.sizes()
+
     # -- by offset
 
     def read(

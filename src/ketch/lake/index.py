@@ -73,6 +73,10 @@ class Index:
                 files.setdefault(int(entry.data_file.partition[0]), []).append(_file(entry.data_file))
         return files
 
+    def sizes(self) -> dict[int, int]:
+        """Bytes of the files by partition."""
+        return {partition: sum(file.size for file in files) for partition, files in self._files.items()}
+
     def overlapping(self, partition: int, start: int, end: int) -> list[File]:
         """The files that hold offsets from `start` up to `end`, exclusive; offsets rise from one to the next."""
         files = self._files.get(partition, [])

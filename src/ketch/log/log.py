@@ -21,7 +21,7 @@ from ketch.log.reads import PartitionRead
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
 from ketch.log.topic_cache import TopicCache
-from ketch.store import groups, identity
+from ketch.store import groups, identity, ranges
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
 from ketch.store.question import call
@@ -29,6 +29,8 @@ from ketch.store.topics import Topic, shown
 from ketch.store.url import RedisAddress
 from ketch.store.watcher import Watcher
 from ketch.topicconfig import defaults
+
+_SIZES_AT_ONCE = 500  # partitions that Redis is asked for in one go
 
 
 class Log:
@@ -171,6 +173,27 @@ class Log:
     async def sweep(self) -> None:
         """Deletes what is past its retention, see `log.retention`."""
         await retention.sweep(self.topics, self.partition, self._reads, self._producer_expiration_ms)
+
+    async def memory(self, partitions: Sequence[tuple[Topic, int]]) -> dict[tuple[str, int], int]:
+        """Bytes that partitions take in Redis, by topic and number."""
+        found: dict[tuple[str, int], int] = {}
+        for start in range(0, len(partitions), _SIZES_AT_ONCE):
+            some = [(topic.name, index) for topic, index in partitions[start : start + _SIZES_AT_ONCE]]
+            taken = await self._reads.ask(ranges.sizes([self.keys.stream(*each) for each in some]))
+            found |= zip(some, taken, strict=True)
+        return found
+
+    async def room(self) -> tuple[int, int]:
+        """Bytes that Redis may use and that it uses, see `ranges.room`."""
+        return await self._reads.ask(ranges.room())
+
+    async def archived_bytes(self, topic: Topic) -> dict[int, int] | None:
+        """Bytes of the data files of each archived partition; None where the topic has no archive.
+
+        Raises:
+            StorageUnavailable: the archive cannot be read.
+        """
+        return await self._archives.bytes_of(topic)
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given before."""

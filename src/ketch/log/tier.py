@@ -156,6 +156,13 @@ class Archives:
         except (OSError, ValueError) as error:
             raise StorageUnavailable(f"the archive of {topic.name} cannot be read: {error}") from error
 
+    async def bytes_of(self, topic: Topic) -> dict[int, int] | None:
+        """Bytes of the data files by partition, as announced now; None where nothing is archived. Raises as `run`."""
+        archive = await self.ask(topic)
+        if archive is None:
+            return None
+        return await self.run(topic, lambda held: held.updated >= archive.updated, lambda cold: cold.sizes())
+
     async def _submit(
         self,
         topic: Topic,

@@ -68,6 +68,10 @@ class TopicCache:
         # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
         return [topic for name in known[1] if (topic := await self.get(name)) is not None]
 
+    async def names(self) -> list[str]:
+        """The names of all topics, as Redis has them now."""
+        return await self._link.ask(topic_hashes.names(self._keys))
+
     # -- changing: each change goes on to its end even if the caller is cancelled
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:

@@ -14,7 +14,7 @@ from ketch.store import streams
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Chunk, Layout
 from ketch.store.offsets import OffsetNumbering
-from ketch.store.question import Command, Question, call
+from ketch.store.question import Command, Question, call, calls, command
 from ketch.store.resp import parse
 from ketch.store.streams import StreamInfo
 from ketch.store.topics import Topic
@@ -22,6 +22,7 @@ from ketch.store.topics import Topic
 REPLY_MAX = 32 << 20  # bytes of one XRANGE's reply, should every entry be as large as the topic's largest
 _COUNT_MAX = 20_000  # entries in one XRANGE: what a 1 MB fetch of 50-byte records takes
 _COUNT_UNKNOWN = 500  # entries in the first XRANGE of a stream whose entries' size is not known
+_SAMPLES = 20  # nodes of a stream by which Redis guesses its size
 _FEW = 8  # entries in a fetch, of which each counts
 _ENTRY_OVERHEAD = 8  # bytes of a record around its key and value, about
 _EVERYTHING = 1 << 62  # bytes: a chunk of the whole reply
@@ -124,6 +125,20 @@ def infos(of: Sequence[PartitionStream]) -> Question[list[StreamInfo]]:
 def memory(stream: PartitionStream) -> Question[int]:
     """Bytes that the stream takes in Redis; 0 where there is none."""
     return (yield from call(stream.key, "MEMORY", "USAGE", stream.key, "SAMPLES", 0)) or 0
+
+
+def sizes(keys: Sequence[bytes]) -> Question[list[int]]:
+    """Bytes that streams take in Redis, about: of a large one Redis looks at a few nodes."""
+    replies = yield from calls([command(key, "MEMORY", "USAGE", key, "SAMPLES", _SAMPLES) for key in keys])
+    return [reply or 0 for reply in replies]
+
+
+def room() -> Question[tuple[int, int]]:
+    """Bytes that Redis may use, `maxmemory` or the machine's, and that it uses; -1 for what it does not say."""
+    text: bytes = yield from call(None, "INFO", "memory")
+    fields = dict(line.split(b":", 1) for line in text.split(b"\r\n") if b":" in line)
+    most = int(fields.get(b"maxmemory", b"0")) or int(fields.get(b"total_system_memory", b"-1"))
+    return most, int(fields.get(b"used_memory", b"-1"))
 
 
 def read(stream: PartitionStream, offset: int, count: int, end: int | None = None) -> Question[Chunk]:

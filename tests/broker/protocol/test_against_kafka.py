@@ -8,7 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from tests.broker.protocol.test_alter import REFUSED_CHANGES, change, grow
+from tests.broker.protocol.test_alter import CONFIG_VALUES, REFUSED_CHANGES, change, grow
+from tests.broker.protocol.test_broker_configs import REFUSED_BROKER_CHANGES
+from tests.broker.protocol.test_cluster_admin import SCENARIOS
 from tests.broker.protocol.test_produce import REFUSED
 from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.batches import batch, records
@@ -224,7 +226,6 @@ BAD_TOPICS: dict[str, dict[str, Any]] = {
     "250 characters": {"name": "x" * 250},
     "no partition": {"num_partitions": 0},
     "-2 partitions": {"num_partitions": -2},
-    "three replicas": {"replication_factor": 3},
     "no replica": {"replication_factor": 0},
     "an unknown config": {"configs": [{"name": "no.such", "value": "1"}]},
     "a config of another type": {"configs": [{"name": "retention.ms", "value": "abc"}]},
@@ -303,6 +304,40 @@ def test_describe_configs(compare: Callable[..., None]) -> None:
 @pytest.mark.parametrize("case", REFUSED_CHANGES)
 def test_what_altering_configs_refuses(compare: Callable[..., None], case: str) -> None:
     compare(lambda client, topic: change(client, topic, *REFUSED_CHANGES[case][0])[0])
+
+
+@pytest.mark.parametrize("case", REFUSED_BROKER_CHANGES)
+def test_what_altering_broker_configs_refuses(both: tuple[Kafka, Kafka], case: str) -> None:
+    node, asked, _ = REFUSED_BROKER_CHANGES[case]
+    codes = [change(client, node, asked, kind=4, only=True)[0] for client in both]
+    assert codes[0] == codes[1]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_cluster_admin(compare: Callable[..., None], scenario: Callable[[Kafka, str], Any]) -> None:
+    compare(scenario)
+
+
+def test_what_topic_configs_may_be(compare: Callable[..., None]) -> None:
+    def scenario(client: Kafka, topic: str) -> list[Any]:
+        return [change(client, topic, (name, 0, value), only=True)[0] for name, value in CONFIG_VALUES]
+
+    compare(scenario)
+
+
+def test_topic_configs_are_those_of_kafka(both: tuple[Kafka, Kafka], topic: str) -> None:
+    """Their names, types and defaults; what Ketch adds, and a default that it has another of, left out."""
+    found = []
+    for client in both:
+        client.create(topic, 2)
+        until_led(client, topic)
+        resources = [{"resource_type": 2, "resource_name": topic, "configuration_keys": None}]
+        configs = client.ask(DESCRIBE_CONFIGS, 4, resources=resources).results[0].configs
+        found.append({c.name: (c.value, c.config_type, c.read_only, c.is_sensitive) for c in configs})
+    ketch, kafka = found
+    own = {"valueType", "value.validation", "batch.validation", "offset.ids", "offsetSequenceBits", "storage.layout"}
+    assert set(ketch) == set(kafka) | own
+    assert {name for name in kafka if ketch[name] != kafka[name]} == {"message.timestamp.after.max.ms"}
 
 
 def test_create_partitions(compare: Callable[..., None]) -> None:

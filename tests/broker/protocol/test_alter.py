@@ -146,6 +146,35 @@ REFUSED_CHANGES: dict[str, tuple[list[tuple[str, int, str | None]], int]] = {
 }
 
 
+# Values at the edges of what Kafka takes, see test_against_kafka.
+CONFIG_VALUES = [
+    *(("segment.bytes", value) for value in ("5", "1048576", "1e9", " 2000000 ", "2147483648", "+5000000")),
+    *(("segment.ms", value) for value in ("0", "1")),
+    *(("segment.jitter.ms", value) for value in ("-1", "0")),
+    *(("segment.index.bytes", value) for value in ("3", "4")),
+    *(("index.interval.bytes", value) for value in ("-1", "0")),
+    *(("flush.ms", value) for value in ("-1", "0")),
+    *(("flush.messages", value) for value in ("0", "1")),
+    *(("file.delete.delay.ms", value) for value in ("-1", "0")),
+    *(("delete.retention.ms", value) for value in ("-1", "0")),
+    *(("min.compaction.lag.ms", value) for value in ("-1", "0")),
+    *(("max.compaction.lag.ms", value) for value in ("0", "1")),
+    *(("min.insync.replicas", value) for value in ("0", "5", "x")),
+    *(("min.cleanable.dirty.ratio", value) for value in ("2", "-0.1", "x", "0.7", "1", "1e-3")),
+    *(("preallocate", value) for value in ("maybe", "TRUE", "false", "1")),
+    *(("unclean.leader.election.enable", value) for value in ("yes", "true")),
+    *(("compression.gzip.level", value) for value in ("0", "10", "-1", "9")),
+    *(("compression.lz4.level", value) for value in ("0", "1", "17", "18")),
+    *(("compression.zstd.level", value) for value in ("23", "22", "-131072", "-131073")),
+    *(("leader.replication.throttled.replicas", value) for value in ("x", "*", "0:1,1:2", "", "0:1,", "*,0:1")),
+    *(("follower.replication.throttled.replicas", value) for value in ("1", "3:4")),
+    *(("remote.log.copy.disable", value) for value in ("true", "0")),
+    *(("retention.bytes", value) for value in ("-7", "0")),
+    *(("retention.ms", value) for value in ("-1", "-2", "9223372036854775807", "9223372036854775808", "1_000")),
+    *(("max.message.bytes", value) for value in ("0", "-1")),
+]
+
+
 @pytest.mark.parametrize("case", REFUSED_CHANGES)
 def test_changes_one_by_one(kafka: Kafka, altered: str, case: str) -> None:
     before = configs(kafka, altered)

@@ -1,7 +1,9 @@
 """CreateTopics (19), versions 2 to 7.
 
-A partition has one replica here (Redis replicates), so a replication factor other than 1 or -1 is refused, and manual
-assignments may name this broker only. Names that differ in `.` and `_` alone do not collide: no metric is made of them.
+A partition has one replica here (Redis replicates), and the response says so. A greater replication factor is taken all
+the same, or with `any_replication_factor=false` refused. Manual assignments have to name live brokers; which broker
+leads a partition follows from the brokers that are live, not from them. As in Kafka a name may not differ from another
+topic's in `.` and `_` alone. Of two such names that two brokers create in the same moment both may come to be.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from kio.schema.errors import ErrorCode
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.handlers.alter_partition_reassignments import check_replicas
+from ketch.broker.naming import check_collision, check_name
 from ketch.errors import KetchError, TopicExists
 from ketch.store.offsets import OffsetNumbering
-from ketch.store.topics import Topic, legal_name
+from ketch.store.topics import Topic
 from ketch.topicconfig import validate
 from ketch.wire.responses import Body
 
@@ -46,6 +50,7 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
         if duplicate:
             raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         partitions = _partitions(request, asked)
+        await check_collision(request, asked.name)
         chosen = validate({config.name: config.value for config in asked.configs})
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:
@@ -71,8 +76,7 @@ def _partitions(request: Request, asked: Any) -> int:
     check_name(asked.name)
     if asked.assignments:
         return _assigned(request, asked)
-    if asked.replication_factor not in (-1, 1):
-        raise Refused(ErrorCode.invalid_replication_factor, _why_factor(asked.replication_factor))
+    _check_factor(request, asked.replication_factor)
     partitions: int = asked.num_partitions
     if partitions == -1:
         return request.broker.settings.default_partitions
@@ -88,29 +92,24 @@ def _assigned(request: Request, asked: Any) -> int:
         message = "A manual partition assignment was specified, but partitions or replication factor was not set to -1."
         raise Refused(ErrorCode.invalid_request, message)
     indexes = sorted(assignment.partition_index for assignment in asked.assignments)
-    node = request.broker.settings.node_id
-    if indexes != list(range(len(indexes))) or any(tuple(a.broker_ids) != (node,) for a in asked.assignments):
-        message = f"Partitions must be 0 to n-1, each on broker {node} alone."
+    if indexes != list(range(len(indexes))):
+        raise Refused(
+            ErrorCode.invalid_replica_assignment, "partitions should be a consecutive 0-based integer sequence"
+        )
+    factors = {len(assignment.broker_ids) for assignment in asked.assignments}
+    for assignment in asked.assignments:
+        check_replicas(request, assignment.broker_ids)
+    if len(factors) > 1:
+        message = f"The manual partition assignment has partitions with {sorted(factors)} replicas."
         raise Refused(ErrorCode.invalid_replica_assignment, message)
+    _check_factor(request, factors.pop())
     return len(indexes)
 
 
-def check_name(name: str) -> None:
-    """Raises Refused for a name that no topic can have."""
-    if not legal_name(name):
-        raise Refused(ErrorCode.invalid_topic_exception, _why_illegal(name))
-
-
-def _why_illegal(name: str) -> str:
-    if not name:
-        reason = "the empty string is not allowed"
-    elif name in (".", ".."):
-        reason = f"'{name}' is not allowed"
-    elif len(name) > 249:
-        reason = f"the length of '{name}' is longer than the max allowed length 249"
-    else:
-        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    return f"Topic name is invalid: {reason}"
+def _check_factor(request: Request, factor: int) -> None:
+    if factor in (-1, 1) or (factor > 1 and request.broker.settings.any_replication_factor):
+        return
+    raise Refused(ErrorCode.invalid_replication_factor, _why_factor(factor))
 
 
 def _why_factor(factor: int) -> str:

@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
-from ketch.broker.handlers.create_topics import check_name
+from ketch.broker.naming import check_name
 from ketch.brokertable import BROKER_CONFIGS
 from ketch.errors import InvalidConfig, KetchError, UnknownTopicOrPartition
 from ketch.store.topics import Topic

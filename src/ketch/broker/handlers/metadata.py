@@ -14,6 +14,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.errors import Refused
+from ketch.broker.naming import check_collision
 from ketch.errors import KetchError, TopicExists
 from ketch.store.topics import Topic, legal_name, shown
 from ketch.wire.responses import Body, Kept
@@ -21,9 +23,9 @@ from ketch.wire.responses import Body, Kept
 log = logging.getLogger(__name__)
 
 # Authorized operations (KIP-430), bits of AclOperation: all of them where they are asked for, there is no authorizer.
-_NOT_ASKED = -(2**31)
+NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 _ZERO_ID = UUID(int=0)
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
@@ -37,12 +39,12 @@ async def handle(request: Request) -> Answer:
         "cluster_id": broker.cluster_id,
         "controller_id": nodes[0].id,
         "topics": await _topics(request),
-        "cluster_authorized_operations": _operations(request, "cluster", _CLUSTER_OPERATIONS),
+        "cluster_authorized_operations": _operations(request, "cluster", CLUSTER_OPERATIONS),
     }
 
 
 def _operations(request: Request, of: str, all_of_them: int) -> int:
-    return all_of_them if getattr(request.body, f"include_{of}_authorized_operations", False) else _NOT_ASKED
+    return all_of_them if getattr(request.body, f"include_{of}_authorized_operations", False) else NOT_ASKED
 
 
 async def _topics(request: Request) -> list[Body | Kept]:
@@ -76,6 +78,8 @@ async def _by_name(request: Request, name: str) -> Body | Kept:
         topic = await request.broker.log.topics.get(name)
         if topic is None and _may_create(request):
             topic = await _create(request, name)
+    except Refused as error:
+        return _error(request.refuse(name, error), name)
     except KetchError as error:
         return _unavailable(request, error, name)
     if topic is None:
@@ -91,6 +95,7 @@ def _may_create(request: Request) -> bool:
 
 async def _create(request: Request, name: str) -> Topic | None:
     topics = request.broker.log.topics
+    await check_collision(request, name)
     try:
         topic = await topics.create(name, request.broker.settings.default_partitions, {})
     except TopicExists:  # another client or broker was quicker

@@ -1,0 +1,52 @@
+"""DescribeClientQuotas (48), versions 0 and 1: there are none (KIP-546); a filter that cannot be is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request, printable
+from ketch.broker.errors import Refused
+
+_ENTITIES = ("user", "client-id", "ip")
+_EXACT, _DEFAULT, _ANY = range(3)  # DescribeClientQuotasRequest.MATCH_TYPE
+
+
+async def handle(request: Request) -> Answer:
+    try:
+        _check(request.body.components)
+    except Refused as error:
+        code = request.refuse("", error)
+        return {"throttle_time": 0, "error_code": code, "error_message": printable(str(error)), "entries": None}
+    return {"throttle_time": 0, "error_code": ErrorCode.none, "error_message": None, "entries": ()}
+
+
+def _check(components: Sequence[Any]) -> None:
+    """ClientQuotaManager's order of checks."""
+    seen: list[str] = []
+    for component in components:
+        kind = component.entity_type
+        if not kind:
+            raise Refused(ErrorCode.invalid_request, "Invalid empty entity type.")
+        if kind in seen:
+            raise Refused(ErrorCode.invalid_request, f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in _ENTITIES:
+            raise Refused(ErrorCode.unsupported_version, f"Unsupported entity type {kind}")
+        _check_match(component)
+        seen.append(kind)
+    if "ip" in seen and len(seen) > 1:
+        message = "IP filter component should not be used with user or clientId filter component."
+        raise Refused(ErrorCode.invalid_request, f"Invalid entity filter component combination. {message}")
+
+
+def _check_match(component: Any) -> None:
+    kind, match = component.match_type, component.match
+    if kind not in (_EXACT, _DEFAULT, _ANY):
+        raise Refused(ErrorCode.invalid_request, f"Unknown match type {kind}")
+    if kind == _EXACT and match is None:
+        raise Refused(ErrorCode.invalid_request, "Request specified MATCH_TYPE_EXACT, but set match string to null.")
+    if kind != _EXACT and match is not None:
+        name = {_DEFAULT: "MATCH_TYPE_DEFAULT", _ANY: "MATCH_TYPE_SPECIFIED"}[kind]
+        raise Refused(ErrorCode.invalid_request, f"Request specified {name}, but also specified a match string.")
