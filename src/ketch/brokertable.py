@@ -1,8 +1,8 @@
 """The table of broker configs: Kafka's names for Ketch's settings, which of them change at run time, and their types.
 
 Three kinds: a setting under Kafka's name; the default of a topic config under its broker-wide name (`message.max.bytes`
-is `max.message.bytes` of topics that do not set it); and every other setting as `ketch.<setting>`. No I/O; `broker.dynamic`
-keeps the values.
+is `max.message.bytes` of topics that do not set it); and every other setting as `ketch.<setting>`. No I/O:
+`broker.dynamic` keeps the values.
 """
 
 from __future__ import annotations
