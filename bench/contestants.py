@@ -19,7 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.model import BenchError, Unavailable
 from tests.support import apache_kafka
 
-_READY = re.compile(r"ketch ready: kafka (?P<kafka>[\d.]+:\d+), redis unix:(?P<redis>.+?) and ")
+_READY = re.compile(
+    r"ketch ready: kafka (?P<kafka>[\d.]+:\d+), redis unix:(?P<redis>.+?) and .*?"
+    r"(?:, legacy (?P<legacy>[\d.]+:\d+))?, kernel "
+)
 _START_SECONDS = 600.0  # a log of 10 million records, one XADD at a time
 _ADMIN_SECONDS = 60.0
 _ADMIN_TOPICS = 250  # in one request
@@ -95,6 +98,7 @@ class Ketch(Server):
         self._directory = tempfile.TemporaryDirectory(prefix="ketch-bench-")
         self._process: subprocess.Popen[bytes] | None = None
         self.redis = Path()  # Valkey's unix socket
+        self.legacy = ""  # host:port for clients of Kafka 0.7, where it was started with one
 
     @property
     def pid(self) -> int:
@@ -121,6 +125,7 @@ class Ketch(Server):
             ready = _READY.search(output.read_text(errors="replace"))
             if ready:
                 self.kafka, self.redis = ready["kafka"], Path(ready["redis"])
+                self.legacy = ready["legacy"] or ""
                 return
             time.sleep(0.005)
         raise BenchError(f"Ketch did not start: {output.read_text(errors='replace')[-500:]}")

@@ -36,6 +36,7 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("rate", "rate", "thousand records/s", higher=True, scale=1e-3),
+        Metric("megabytes", "rate", "MB/s", higher=True, scale=1e-6),
         Metric("cpu", "server CPU", "s per million records"),
         Metric("memory", "server memory, peak", "MB", scale=1e-6),
         Metric("commits", "rate", "commits/s", higher=True),

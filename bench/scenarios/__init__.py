@@ -7,6 +7,7 @@ from bench.scenarios.base import Scenario
 from bench.scenarios.crowd import Fanout, Idle, Slow
 from bench.scenarios.groups import Groups
 from bench.scenarios.latency import Latency
+from bench.scenarios.legacy import Legacy
 from bench.scenarios.partitions import Partitions
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
@@ -14,6 +15,7 @@ from bench.scenarios.throughput import Throughput
 
 SCENARIOS: tuple[Scenario, ...] = (
     Throughput(),
+    Legacy(),
     Groups(),
     Latency(),
     Fanout(),

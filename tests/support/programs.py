@@ -22,9 +22,16 @@ def go_member() -> list[str]:
     return [str(home / "member")]
 
 
+_NPM = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+
+
 def node_member() -> list[str]:
-    home = _built(CLIENTS / "node", ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"])
-    return ["node", str(home / "member.js")]
+    return ["node", str(_built(CLIENTS / "node", _NPM) / "member.js")]
+
+
+def node_legacy() -> list[str]:
+    """The npm package kafka, of the time of Kafka 0.6; it uses what Node deprecated later."""
+    return ["node", "--no-deprecation", str(_built(CLIENTS / "node07", _NPM) / "client.js")]
 
 
 def _built(source: Path, command: list[str]) -> Path:

@@ -32,7 +32,7 @@ class ZooKeeperServer:
 
     def start(self) -> ZooKeeperServer:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         config = self.directory / "zoo.cfg"
         config.write_text(
             f"tickTime=500\nminSessionTimeout=1000\ndataDir={self.directory / 'data'}\n"
@@ -61,7 +61,7 @@ class ZooKeeperServer:
             self.process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -76,6 +76,7 @@ class Registry:
         self._session = 0  # whose nodes are known to be there
         self._published: dict[str, int] = {}  # topics in it, with their counts
         self._connected = asyncio.Event()
+        self._listener: Callable[[str], None] | None = None
         self._told: str | None = None  # what is wrong, as the log says it
         self._taken_since = 0.0
         retry = KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0)
@@ -94,12 +95,14 @@ class Registry:
             with contextlib.suppress(RuntimeError):  # the loop may be gone
                 loop.call_soon_threadsafe(self._heard, state)
 
+        self._listener = heard
         self._client.add_listener(heard)
         self._client.start_async()
 
     async def stop(self) -> None:
         """Ends the session, and with it the nodes."""
         metrics.legacy_registered.set(0)
+        self._client.remove_listener(self._listener)
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
@@ -138,7 +141,7 @@ class Registry:
     async def publish(self, topics: Mapping[str, int]) -> bool:
         """Makes ZooKeeper show this broker and these topics with their partition counts; False where it can't yet."""
         try:
-            await asyncio.to_thread(self._publish, topics)
+            fresh = await asyncio.to_thread(self._publish, topics)
         except Taken as taken:
             self._wait_out(taken)
             await asyncio.sleep(_RETRY_S)
@@ -149,6 +152,8 @@ class Registry:
             return False
         self._taken_since = 0.0
         metrics.legacy_registered.set(1)
+        if fresh or self._told:
+            log.info("registered in ZooKeeper at %s: broker %s, %d topics", self._hosts, self._id, len(topics))
         self._tell(None)
         return True
 
@@ -162,10 +167,10 @@ class Registry:
         else:
             self._tell(f"{taken.path} in ZooKeeper is kept by another broker ({taken.value}): choose another --node-id")
 
-    def _publish(self, topics: Mapping[str, int]) -> None:
-        """In a thread. Topics go first where they are gone, and come last, when the broker can be found."""
+    def _publish(self, topics: Mapping[str, int]) -> bool:
+        """In a thread; whether the session is a new one. Topics come last, when their broker can be found."""
         session = self._client.client_id[0]
-        fresh = session != self._session
+        fresh: bool = session != self._session
         if fresh:
             self._session, self._published = session, {}
         self._claim(f"{_IDS}/{self._id}", self._address)
@@ -177,8 +182,7 @@ class Registry:
             if self._published.get(topic) != count:
                 self._claim(f"{_TOPICS}/{topic}/{self._id}", str(count))
                 self._published[topic] = count
-        if fresh:
-            log.info("registered in ZooKeeper at %s: broker %s, %d topics", self._hosts, self._id, len(topics))
+        return fresh
 
     def _claim(self, path: str, value: str) -> None:
         """Makes this session's node have the value; Taken where it is another session's."""
