@@ -105,6 +105,7 @@ class TestBrod:
         assert [message for _, message in found] == ["old", "new", "newer"]  # type: ignore[attr-defined]
 
     @needs_zookeeper
+    @pytest.mark.long(minutes=1)
     def test_a_group_balances_by_itself(
         self,
         start_legacy: Callable[..., KetchServer],
@@ -171,6 +172,8 @@ class Member:
         self._process.stdin.close()
         self._process.wait(30)
         self._reader.join(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def __enter__(self) -> Member:
         return self

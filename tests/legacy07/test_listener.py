@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.legacy07.conftest import legacy_port
+from tests.legacy07.test_messages import xerial
 from tests.support import http_console
 from tests.support.ketch import KetchServer, eventually
 from tests.support.legacy07 import Legacy, fetch, frame, message, multifetch, multiproduce, offsets, produce
 
-A, B = message(b"a"), message(b"bb", magic=0)
+A, B = message(b"a", magic=0), message(b"bb", magic=0)
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +31,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
     server = KetchServer(directory, "--legacy-port", "0", "--default-partitions", "2", "--http-port", "0").start()
     yield server
     assert server.stop() == 0, server.log
-
-
-def legacy_port(server: KetchServer) -> int:
-    return int(re.findall(r", legacy 127\.0\.0\.1:(\d+),", server.log)[-1])
 
 
 @pytest.fixture
@@ -55,6 +55,25 @@ class TestRequests:
     def test_what_is_produced_can_be_fetched(self, client: Legacy, topic: str) -> None:
         client.send(produce(topic, 0, A + B))
         assert everything(client, topic) == A + B
+
+    def test_a_plain_message_of_0_7_comes_as_one_of_0_6(self, client: Legacy, topic: str) -> None:
+        client.send(produce(topic, 0, message(b"a", magic=1) + B))
+        assert everything(client, topic) == A + B
+
+    @pytest.mark.parametrize(
+        ("codec", "pack"),
+        [(1, gzip.compress), (2, cramjam.snappy.compress_raw), (2, xerial)],
+        ids=["gzip", "raw", "framed"],
+    )
+    def test_a_compressed_message_comes_as_it_was_sent(
+        self, client: Legacy, server: KetchServer, topic: str, codec: int, pack: Callable[[bytes], bytes]
+    ) -> None:
+        nested = message(bytes(pack(A + message(b"inner"))), compression=codec)
+        outer = message(bytes(pack(B + nested)), compression=codec)
+        client.send(produce(topic, 0, A + outer + B))
+        assert everything(client, topic) == A + outer + B
+        stored = [fields[b"value"] for _, fields in server.redis().xrange(f"korvet:stream:{topic}:0")]
+        assert stored == [b"a", b"bb", b"a", b"inner", b"bb"]  # what today's consumers and redis-cli read
 
     def test_a_response_waits_for_what_was_produced_before(self, client: Legacy, topic: str) -> None:
         client.send(produce(topic, 0, A))  # so that the topic is there
@@ -145,7 +164,7 @@ class TestErrors:
         ("bad", "flaw"),
         [
             (A[:-1] + b"x", "checksum"),
-            (b"\0\0\0\x07\x02" + A[5:], "magic"),
+            (b"\0\0\0\x06\x02" + A[5:], "magic"),
             (b"\0\0\0\x04" + A[4:], "length"),
             (message(b"no gzip", compression=1), "content"),
         ],
@@ -233,7 +252,7 @@ class TestAbuse:
         assert client.call(fetch(topic, 0, start, (1 << 31) - 1)) == (0, A)
 
     def test_a_reader_that_does_not_read_is_served_no_further(self, server: KetchServer, topic: str) -> None:
-        large = message(bytes(500_000))
+        large = message(bytes(500_000), magic=0)
         with Legacy(legacy_port(server)) as client:
             client.send(*[produce(topic, 0, large)] * 40)
             (start,) = client.positions(topic, 0, -2)

@@ -22,7 +22,7 @@ from tests.support.zookeeper import ZooKeeperServer
 pytestmark = pytest.mark.skipif(zookeeper.MISSING is not None, reason=str(zookeeper.MISSING))
 
 Start = Callable[..., KetchServer]
-A = message(b"a")
+A = message(b"a", magic=0)
 
 
 def node(registry: KazooClient, path: str) -> str | None:
@@ -91,6 +91,7 @@ class TestEntries:
         eventually(lambda: counts(registry, topic) == {})
 
 
+@pytest.mark.long(minutes=1)
 class TestRuns:
     def test_a_previous_run_is_waited_out(self, start_legacy: Start, registry: KazooClient, topic: str) -> None:
         server = start_legacy()
@@ -127,6 +128,7 @@ class TestRuns:
         eventually(lambda: ids(registry) == ["1"] and counts(registry, topic) == {"1": "1"})
 
 
+@pytest.mark.long(minutes=1)
 class TestWithoutZooKeeper:
     def test_it_may_come_later_and_go(self, start_legacy: Start, tmp_path: Path, topic: str) -> None:
         own = ZooKeeperServer(tmp_path / "zoo")
@@ -161,6 +163,7 @@ class TestWithoutZooKeeper:
             KetchServer(tmp_path, "--legacy-port", "0", "--zookeeper", "a:b:c").start()
 
 
+@pytest.mark.long(minutes=1)
 class TestSeveralBrokers:
     def test_each_has_partitions_of_its_own(self, start_legacy: Start, registry: KazooClient, topic: str) -> None:
         first = start_legacy("--node-id", "1", "--default-partitions", "8")

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from ketch import metrics
 from ketch.config import Settings
-from ketch.errors import KetchError, StorageUnavailable, TopicExists, UnknownTopicOrPartition
+from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, TopicExists, UnknownTopicOrPartition
 from ketch.legacy07 import responses
 from ketch.legacy07.bytelog import ByteLogs
 from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, WrongPartition, code_of
@@ -226,4 +226,6 @@ def _failed(part: Target, what: str, error: KetchError, complain: Complain) -> E
 
 def flaw_of(error: KetchError) -> str:
     """Why a produce was refused, one word for the metric."""
+    if isinstance(error, RecordTooLarge):
+        return "size"
     return error.flaw if isinstance(error, InvalidMessage) else code_of(error).name.lower()
