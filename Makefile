@@ -1,7 +1,7 @@
 # `make help` says what each target does. Needs make and, for a fresh Debian, nothing else: see scripts/bootstrap.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install install-spark run pipeline test test-long check bench bench-compare bench-trees clean dev
+.PHONY: help install install-spark run pipeline test test-long test-clients compatibility check bench bench-compare bench-trees clean dev
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
@@ -41,6 +41,14 @@ test-long: $(VENV)/.installed-long ## Run the long tests: faults, other clients'
 	@scripts/test-tools
 	@scripts/java || echo "ketch: the tests of Spark are skipped." >&2
 	$(VENV)/bin/python -m pytest -m long $(ARGS)
+
+test-clients: dev ## Run Kafka's clients and tools against Ketch (tests/clients/matrix); one: make test-clients ARGS="-k franz-go"
+	@scripts/test-tools
+	$(VENV)/bin/python -m pytest tests/clients/matrix -m "long or not long" $(ARGS)
+
+compatibility: dev ## Run them all, keep the results and write docs/compatibility.md from them; some: ARGS="franz-go kcat"
+	@scripts/test-tools
+	$(VENV)/bin/python -m tests.clients.matrix $(ARGS)
 
 check: dev ## Lint, format, types, layers
 	@scripts/check

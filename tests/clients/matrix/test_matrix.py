@@ -1,0 +1,53 @@
+"""Every client still does what the kept results say it does, and the page in docs/ is made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.matrix import checks, page
+from tests.clients.matrix.client import RESULTS, Client, clients, result
+from tests.support.ketch import KetchServer
+
+CLIENTS = {client.name: client for client in clients()}
+
+
+def _parameters() -> list[object]:
+    """A case for each client and layout; long where the client is not quick, skipped where it cannot be built."""
+    return [
+        pytest.param(client, layout, id=f"{client.name}-{layout}", marks=_marks(client))
+        for client in CLIENTS.values()
+        for layout in client.layouts
+    ]
+
+
+def _marks(client: Client) -> list[pytest.MarkDecorator]:
+    reason = client.missing()
+    marks = [pytest.mark.skip(reason=reason)] if reason else []
+    return [*marks, pytest.mark.long(minutes=client.minutes / 2)] if client.minutes else marks
+
+
+@pytest.mark.parametrize(("client", "layout"), _parameters())
+def test_what_worked_works(client: Client, layout: str, broker: KetchServer) -> None:
+    """That something works now which did not is told by `make compatibility`, and no failure here."""
+    kept = result(client.name)
+    assert kept is not None, f"no results of {client.name}: run python -m tests.clients.matrix {client.name}"
+    run = checks.run(client, broker.bootstrap, layout)
+    lost = {
+        feature: outcome.why
+        for feature, outcome in run.outcomes.items()
+        if outcome.state != "works" and kept.layouts[layout][feature].state == "works"
+    }
+    assert not lost, f"{client.title} {run.version}"
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    assert page.PAGE.read_text() == page.render(), "write it anew: python -m tests.clients.matrix --page"
+
+
+def test_the_results_are_of_the_clients_there_are() -> None:
+    assert {path.stem for path in RESULTS.glob("*.json")} == set(CLIENTS)
+    for client in CLIENTS.values():
+        kept = result(client.name)
+        assert kept is not None
+        assert set(kept.layouts) == set(client.layouts)
+        assert all(list(outcomes) == list(client.features) for outcomes in kept.layouts.values())
