@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.records import DecodedBatch
+from ketch.records import CONTROL, TRANSACTIONAL, DecodedBatch, read_header
 from tests.records.model import (
     INT32_MAX,
     INT64_MAX,
@@ -74,7 +74,7 @@ class TestRoundTrip:
     def test_the_records_are_those_of_the_producer(self, kernel: ModuleType) -> None:
         rows = [Row(100 + i, b"k", b"v" * i, ((b"h", b"x"),) * (i % 3)) for i in range(200)]
         reply = xrange_reply([(entry_id(2000 + i, 10), fields(row)) for i, row in enumerate(rows)])
-        assert decode(kernel, reply) == [(2000, 199, 100, 299, 200, records(rows, 100))]
+        assert decode(kernel, reply) == [DecodedBatch(2000, 199, 100, 299, 200, records(rows, 100))]
 
 
 class TestOffsets:
@@ -164,6 +164,72 @@ class TestForeignEntries:
 
     def test_nothing_but_deleted_entries(self, kernel: ModuleType) -> None:
         assert rows_at(kernel, ("1-0", None)) == []
+
+
+class TestTransactions:
+    """Entries of transactions, and the markers that end them (KIP-98)."""
+
+    def test_a_batch_is_of_one_transaction(self, kernel: ModuleType) -> None:
+        owners = [None, None, "7:0", "7:0", "8:0", "7:0", "7:1", None]
+        entries = [(f"1-{n}", [b"value", b"v", *_transaction(owner)]) for n, owner in enumerate(owners)]
+        out = decode(kernel, xrange_reply(entries))
+        assert [(batch.base_offset - 1024, batch.record_count, *batch[6:]) for batch in out] == [
+            (0, 2, -1, -1, 0),
+            (2, 2, 7, 0, TRANSACTIONAL),
+            (4, 1, 8, 0, TRANSACTIONAL),
+            (5, 1, 7, 0, TRANSACTIONAL),
+            (6, 1, 7, 1, TRANSACTIONAL),
+            (7, 1, -1, -1, 0),
+        ]
+        decoded_rows(out)
+
+    @pytest.mark.parametrize(("kind", "type_"), [("commit", 1), ("abort", 0)])
+    def test_a_marker_is_a_control_batch(self, kernel: ModuleType, kind: str, type_: int) -> None:
+        own = [b"control", kind.encode(), b"coordinator.epoch", b"%d" % INT32_MAX, b"timestamp", b"5", b"header.a", b""]
+        (batch,) = decode(kernel, xrange_reply([("1-0", [*own, b"value", b"v", *_transaction("7:3")])]))
+        marker = Row(5, b"\0\0\0" + bytes([type_]), b"\0\0\x7f\xff\xff\xff")
+        assert decoded_rows([batch]) == [(1024, marker)]
+        assert batch[6:] == (7, 3, TRANSACTIONAL | CONTROL)
+        header = read_header(batch.assembled(3))
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, -1)
+        assert header.attributes == TRANSACTIONAL | CONTROL  # and not compressed
+
+    def test_each_marker_is_a_batch(self, kernel: ModuleType) -> None:
+        entries = [(f"1-{n}", [b"control", b"commit", *_transaction("7:0")]) for n in range(3)]
+        assert [batch.base_offset for batch in decode(kernel, xrange_reply(entries))] == [1024, 1025, 1026]
+
+    @pytest.mark.parametrize("epoch", ["", "-1", "x", str(2**31), "1 "])
+    def test_a_marker_without_the_coordinators_epoch(self, kernel: ModuleType, epoch: str) -> None:
+        fields = [b"control", b"abort", b"coordinator.epoch", epoch.encode(), *_transaction("7:0")]
+        (_, row), = decoded_rows(decode(kernel, xrange_reply([("1-0", fields)])))
+        assert row.value == bytes(6)
+
+    @pytest.mark.parametrize(
+        "text", ["", ":", "7", "7:", ":0", "7:0:0", "-7:0", "7:-1", "7:32768", f"{2**63}:0", "7 :0", "x:0", "7:0 "]
+    )
+    def test_other_text_is_no_transaction(self, kernel: ModuleType, text: str) -> None:
+        (batch,) = decode(kernel, xrange_reply([("1-0", [b"value", b"v", b"control", b"abort", *_transaction(text)])]))
+        assert batch[6:] == (-1, -1, 0)
+        assert decoded_rows([batch])[0][1] == Row(1, None, b"v")
+
+    def test_other_text_is_no_marker(self, kernel: ModuleType) -> None:
+        (batch,) = decode(kernel, xrange_reply([("1-0", [b"value", b"v", b"control", b"off", *_transaction("7:0")])]))
+        assert batch[6:] == (7, 0, TRANSACTIONAL)
+        assert decoded_rows([batch])[0][1] == Row(1, None, b"v")
+
+    def test_the_first_of_a_repeated_field(self, kernel: ModuleType) -> None:
+        fields = [*_transaction("7:0"), *_transaction("8:0"), b"control", b"abort", b"control", b"commit"]
+        (batch,) = decode(kernel, xrange_reply([("1-0", fields)]))
+        assert (batch.producer_id, decoded_rows([batch])[0][1].key) == (7, bytes(4))
+
+    def test_headers_of_these_names(self, kernel: ModuleType) -> None:
+        fields = [b"header.transaction", b"7:0", b"header.control", b"abort"]
+        (batch,) = decode(kernel, xrange_reply([("1-0", fields)]))
+        assert batch[6:] == (-1, -1, 0)
+
+
+def _transaction(text: str | None) -> list[bytes]:
+    return [] if text is None else [b"transaction", text.encode()]
 
 
 class TestBatches:

@@ -95,7 +95,7 @@ def test_through_the_stream(kernel: ModuleType, theirs: ModuleType, codec: Codec
     assert bytes(out).startswith(b"$1\r\n6\r\n$3\r\nkey\r\n$3\r\nkey\r\n")
     reply = xrange_reply([(entry_id(5000 + i, 10), fields(row)) for i, row in enumerate(ROWS)])
     [decoded] = kernel.decode_entries(reply, 10, False, 1 << 20, False)
-    assert their_rows(theirs.DefaultRecordBatch(bytearray(assemble(*decoded, codec)))) == expected(5000, ROWS)
+    assert their_rows(theirs.DefaultRecordBatch(bytearray(decoded.assembled(codec)))) == expected(5000, ROWS)
 
 
 @pytest.mark.parametrize("theirs", [AioMemoryRecords, MemoryRecords])

@@ -13,11 +13,18 @@ field                  value
 ``transaction``        ``<producer id>:<epoch>`` of a record that was produced in a transaction
 ``header.<name>``      a header's value; one field per header, in the record's order, names may repeat and be empty
 ``nullheader.<name>``  a header whose value is null; the field's value is empty
+``transaction``        ``<producer id>:<epoch>``, decimal, of the transaction that the record is part of (KIP-98)
+``control``            ``commit`` or ``abort``, beside ``transaction``: the entry is that transaction's marker, which
+                       has no key, value or headers of its own
+``coordinator.epoch``  of a marker: the epoch of the coordinator that wrote it, decimal int32; else 0
 =====================  =====================================================================================
 
 Ketch writes ``timestamp`` always. It reads fields in any order, takes the first ``key``, ``value`` and ``timestamp``
 where one repeats, and passes over fields that the table does not name. Where ``timestamp`` is absent or no decimal
 int64 the record has the entry id's time, or -1 (no timestamp) when ids are a counter (``offset.ids=dense``).
+A ``transaction`` of another form is passed over, and a ``control`` that is neither word or has no such ``transaction``
+beside it: the entry is then a record as any other. Headers cannot be taken for these fields, because they are called
+``header.<name>``.
 
 The functions that see every record come from a Cython kernel or, where it was not built, from its twin in Python;
 :data:`KERNEL` says which. ``KETCH_KERNEL=python`` in the environment asks for the twin.

@@ -10,9 +10,11 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
+)
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from ketch.errors import InvalidRecord
 from ketch.records.batch import DecodedBatch
@@ -65,6 +67,9 @@ cdef enum:
     RECORD_OVERHEAD = 48
     # DefaultRecordBatch.RECORD_BATCH_OVERHEAD
     BATCH_OVERHEAD = 61
+    # Attributes of a batch (KIP-98): it is part of a transaction, it is a transaction's marker.
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20
     # Longest line taken, e.g. of an error: one that is not whole is searched again with every read, so it has a bound.
     LINE_MAX = 65536
     # Largest buffer kept between calls: a Produce request of message.max.bytes as commands, and a usual Fetch.

@@ -310,6 +310,7 @@ cdef int take_rows(Decoder* decoder, const Rows* rows, int64_t count) noexcept n
     cdef Entry entry
     cdef int64_t i
     cdef int status
+    entry.producer.attributes = 0
     for i in range(count):
         memcpy(&entry.offset, rows.offsets + 8 * i, 8)
         memcpy(&entry.timestamp, rows.timestamps + 8 * i, 8)

@@ -1,13 +1,28 @@
 """Entries of a stream, read and written as the records of batches; and the framing of replies."""
 
+# Whose transaction an entry belongs to. Without attributes (TRANSACTIONAL, CONTROL) there is none.
+ctypedef struct Producer:
+    int64_t id
+    int16_t epoch
+    int16_t attributes
+
+# The fields that only transactions have; a size of -1: there is none. They are set where one was seen.
+ctypedef struct Marks:
+    bint seen
+    Span transaction
+    Span control
+    Span coordinator_epoch
+
 ctypedef struct Entry:
     int64_t offset
     int64_t timestamp
     Span key
     Span value
     int32_t header_count
+    Producer producer
 
 ctypedef struct Batch:
+    Producer producer
     int64_t base_offset
     int64_t last_offset
     int64_t base_timestamp
@@ -23,6 +38,7 @@ ctypedef struct Decoder:
     bint split_timestamps
     int64_t max_bytes
     int64_t last_offset
+    uint8_t marker[10]  # key and value of the control record at hand
     Out records
     Out headers  # of the entry at hand, encoded
     Out batches  # an array of Batch
@@ -159,7 +175,70 @@ cdef int add_header(Decoder* decoder, const uint8_t* name, int32_t name_size, co
     return OK
 
 
-cdef inline int take_field(Decoder* decoder, Entry* entry, Span* timestamp) noexcept nogil:
+cdef void take_mark(Marks* marks, const Span* name, const Span* value) noexcept nogil:
+    """Keeps the first field of each name that transactions have; any other is passed over."""
+    cdef Span* kept = NULL
+    if name.size == 11 and memcmp(name.data, <const char*>b"transaction", 11) == 0:
+        kept = &marks.transaction
+    elif name.size == 7 and memcmp(name.data, <const char*>b"control", 7) == 0:
+        kept = &marks.control
+    elif name.size == 17 and memcmp(name.data, <const char*>b"coordinator.epoch", 17) == 0:
+        kept = &marks.coordinator_epoch
+    if kept == NULL:
+        return
+    if not marks.seen:
+        marks.seen = True
+        marks.transaction.size = marks.control.size = marks.coordinator_epoch.size = -1
+    if kept.size < 0:
+        kept[0] = value[0]
+
+
+cdef bint read_transaction(const Span* text, Producer* producer) noexcept nogil:
+    """Reads ``<producer id>:<epoch>``; False where it is something else."""
+    cdef uint64_t id
+    cdef uint64_t epoch
+    cdef const uint8_t* end = text.data + text.size
+    cdef const uint8_t* p = take_digits(text.data, end, <uint64_t>INT64_MAX, &id)
+    if p == NULL or p == end or p[0] != c':' or take_digits(p + 1, end, INT16_MAX, &epoch) != end:
+        return False
+    producer.id = <int64_t>id
+    producer.epoch = <int16_t>epoch
+    producer.attributes = TRANSACTIONAL
+    return True
+
+
+cdef inline bint is_text(const Span* text, const char* word, int32_t size) noexcept nogil:
+    return text.size == size and memcmp(text.data, word, size) == 0
+
+
+cdef void read_marks(Decoder* decoder, Entry* entry, const Marks* marks) noexcept nogil:
+    """Makes the entry one of a transaction, or its marker, which becomes Kafka's control record (EndTransactionMarker).
+    """
+    cdef bint commit = is_text(&marks.control, b"commit", 6)
+    cdef uint64_t epoch = 0
+    cdef int i
+    cdef const uint8_t* end = marks.coordinator_epoch.data + marks.coordinator_epoch.size
+    if marks.transaction.size < 0 or not read_transaction(&marks.transaction, &entry.producer):
+        return
+    if marks.control.size < 0 or not (commit or is_text(&marks.control, b"abort", 5)):
+        return
+    if marks.coordinator_epoch.size < 0 or take_digits(marks.coordinator_epoch.data, end, INT32_MAX, &epoch) != end:
+        epoch = 0
+    # Key: version 0, type. Value: version 0, the coordinator's epoch.
+    memset(decoder.marker, 0, 10)
+    decoder.marker[3] = 1 if commit else 0
+    for i in range(4):
+        decoder.marker[6 + i] = <uint8_t>(epoch >> (24 - 8 * i))
+    entry.producer.attributes = TRANSACTIONAL | CONTROL
+    entry.key.data = decoder.marker
+    entry.key.size = 4
+    entry.value.data = decoder.marker + 4
+    entry.value.size = 6
+    entry.header_count = 0
+    decoder.headers.size = 0
+
+
+cdef inline int take_field(Decoder* decoder, Entry* entry, Span* timestamp, Marks* marks) noexcept nogil:
     """Reads one field and its value; what is no part of a record is passed over."""
     cdef Span name
     cdef Span value
@@ -180,6 +259,8 @@ cdef inline int take_field(Decoder* decoder, Entry* entry, Span* timestamp) noex
     elif name.size >= 11 and memcmp(name.data, <const char*>b"nullheader.", 11) == 0:
         prefix = 11
         value.size = -1
+    else:
+        take_mark(marks, &name, &value)
     if prefix == 0:
         return OK
     entry.header_count += 1
@@ -191,6 +272,7 @@ cdef inline int take_entry(Decoder* decoder, Entry* entry) noexcept nogil:
     cdef int64_t ms
     cdef int64_t i
     cdef Span timestamp
+    cdef Marks marks
     cdef int status
     if take_array(decoder, &n) != OK or n != 2:
         return MALFORMED
@@ -204,21 +286,31 @@ cdef inline int take_entry(Decoder* decoder, Entry* entry) noexcept nogil:
     if n & 1:
         return MALFORMED
     entry.key.size = entry.value.size = timestamp.size = -1
+    marks.seen = False
+    entry.producer.attributes = 0
     entry.header_count = 0
     decoder.headers.size = 0
     for i in range(n >> 1):
-        status = take_field(decoder, entry, &timestamp)
+        status = take_field(decoder, entry, &timestamp, &marks)
         if status != OK:
             return status
     entry.timestamp = -1 if decoder.dense else ms
     if timestamp.size >= 0:
         entry.timestamp = timestamp_or(&timestamp, entry.timestamp)
+    if marks.seen:
+        read_marks(decoder, entry, &marks)
     return OK
 
 
 cdef inline bint belongs(const Decoder* decoder, const Batch* batch, const Entry* entry) noexcept nogil:
-    """Whether the entry's deltas to the start of the batch fit: an int32 for offsets, an int64 for timestamps."""
+    """Whether the entry's deltas to the start of the batch fit: an int32 for offsets, an int64 for timestamps; and
+    whether it is of the same transaction, of which each marker is a batch of its own."""
     cdef int64_t delta
+    if entry.producer.attributes | batch.producer.attributes:
+        if (entry.producer.attributes | batch.producer.attributes) & CONTROL:
+            return False
+        if entry.producer.id != batch.producer.id or entry.producer.epoch != batch.producer.epoch:
+            return False
     if entry.offset - batch.base_offset > INT32_MAX:
         return False
     if decoder.split_timestamps:
@@ -232,6 +324,7 @@ cdef int start_batch(Decoder* decoder, const Entry* entry) noexcept nogil:
     if reserve(&decoder.batches, sizeof(Batch)) != OK:
         return NO_MEMORY
     batch = <Batch*>(decoder.batches.data + decoder.batches.size)
+    batch.producer = entry.producer
     batch.base_offset = batch.last_offset = entry.offset
     batch.base_timestamp = batch.max_timestamp = entry.timestamp
     batch.count = 0
@@ -325,13 +418,16 @@ cdef inline void put_item(object batch, Py_ssize_t i, object item) noexcept:
 cdef object new_batch(const Batch* batch, bytes records):
     """A DecodedBatch, which is a tuple: calling the class would go through a Python function."""
     cdef PyTypeObject* kind = <PyTypeObject*>DecodedBatch
-    cdef object made = kind.tp_alloc(kind, 6)
+    cdef object made = kind.tp_alloc(kind, 9)
     put_item(made, 0, batch.base_offset)
     put_item(made, 1, batch.last_offset - batch.base_offset)
     put_item(made, 2, batch.base_timestamp)
     put_item(made, 3, batch.max_timestamp)
     put_item(made, 4, batch.count)
     put_item(made, 5, records)
+    put_item(made, 6, batch.producer.id if batch.producer.attributes else -1)
+    put_item(made, 7, batch.producer.epoch if batch.producer.attributes else -1)
+    put_item(made, 8, batch.producer.attributes)
     return made
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from ketch.errors import InvalidRecord
 from ketch.records._buffers import BinaryBuffers, BinaryColumn, Buffer, Columns, ListBuffers
 from ketch.records._pure_frames import DIGITS, LINE_MAX, scan_reply, take_size
-from ketch.records.batch import HEADER_SIZE, DecodedBatch
+from ketch.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, DecodedBatch
 from ketch.records.compression import BytesLike
 
 __all__ = [
@@ -36,7 +36,12 @@ Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[RecordHeade
 """Timestamp delta, offset delta, key, value, headers."""
 Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[RecordHeader]]
 """Offset, timestamp, key, value, headers."""
+Producer: TypeAlias = tuple[int, int, int]
+"""Whose transaction an entry belongs to: producer id, epoch, attributes (TRANSACTIONAL, CONTROL)."""
 
+_NO_PRODUCER: Producer = (-1, -1, 0)
+
+_INT16_MAX = 2**15 - 1
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _RECORD_MIN = 7  # seven one-byte fields
@@ -271,13 +276,17 @@ class _Reply:
 class _Batch:
     base_offset: int
     base_timestamp: int
+    producer: Producer = _NO_PRODUCER
     last_offset: int = 0
     max_timestamp: int = -(2**63)
     count: int = 0
     records: bytearray = field(default_factory=bytearray)
 
-    def takes(self, offset: int, timestamp: int, split_timestamps: bool) -> bool:
-        """Whether the deltas to the start of the batch fit: an int32 for offsets, an int64 for timestamps."""
+    def takes(self, offset: int, timestamp: int, split_timestamps: bool, producer: Producer) -> bool:
+        """Whether the deltas to the start of the batch fit: an int32 for offsets, an int64 for timestamps; and whether
+        it is of the same transaction, of which each marker is a batch of its own."""
+        if producer != self.producer or producer[2] & CONTROL:
+            return False
         delta = timestamp - self.base_timestamp
         fits = delta == 0 if split_timestamps else -(2**63) <= delta <= _INT64_MAX
         return fits and offset - self.base_offset <= _INT32_MAX
@@ -304,7 +313,13 @@ class _Batch:
         last_offset_delta = self.last_offset - self.base_offset
         records = bytes(self.records)
         return DecodedBatch(
-            self.base_offset, last_offset_delta, self.base_timestamp, self.max_timestamp, self.count, records
+            self.base_offset,
+            last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.count,
+            records,
+            *self.producer,
         )
 
 
@@ -388,10 +403,33 @@ def decode_entries(
     return _batches(_entry_rows(_rows(cursor, bits, dense)), max_bytes, split_timestamps)
 
 
-def _entry_rows(rows: Iterable[tuple[int, int, list[EntryField]]]) -> Iterator[Row]:
+def _entry_rows(rows: Iterable[tuple[int, int, list[EntryField]]]) -> Iterator[tuple[Row, Producer]]:
     for offset, timestamp, fields in rows:
         first = dict(reversed(fields))
-        yield offset, timestamp, first.get(b"key"), first.get(b"value"), _headers(fields)
+        producer = _transaction(first.get(b"transaction", b""))
+        kind = first.get(b"control")
+        if producer is not None and kind in (b"commit", b"abort"):
+            producer = (*producer[:2], TRANSACTIONAL | CONTROL)
+            yield (offset, timestamp, *_marker(kind, first.get(b"coordinator.epoch", b"")), []), producer
+        else:
+            row = offset, timestamp, first.get(b"key"), first.get(b"value"), _headers(fields)
+            yield row, producer or _NO_PRODUCER
+
+
+def _transaction(text: bytes) -> Producer | None:
+    """`<producer id>:<epoch>`; None where it is something else."""
+    producer_id, _, epoch = text.partition(b":")
+    numbers = _number(producer_id), _number(epoch)
+    if b"-" in text or numbers[0] is None or numbers[1] is None or numbers[1] > _INT16_MAX:
+        return None
+    return numbers[0], numbers[1], TRANSACTIONAL
+
+
+def _marker(kind: bytes, coordinator_epoch: bytes) -> tuple[bytes, bytes]:
+    """Key and value of Kafka's control record (EndTransactionMarker): version 0 and type, version 0 and epoch."""
+    epoch = _number(coordinator_epoch)
+    epoch = 0 if epoch is None or not 0 <= epoch <= _INT32_MAX or b"-" in coordinator_epoch else epoch
+    return b"\0\0\0" + (b"\1" if kind == b"commit" else b"\0"), b"\0\0" + epoch.to_bytes(4)
 
 
 def find_batches(reply: BytesLike, bits: int, dense: bool) -> list[tuple[int, int, int, int, int]]:
@@ -416,12 +454,12 @@ def find_batches(reply: BytesLike, bits: int, dense: bool) -> list[tuple[int, in
     return found
 
 
-def _batches(rows: Iterable[Row], max_bytes: int, split_timestamps: bool) -> list[DecodedBatch]:
+def _batches(rows: Iterable[tuple[Row, Producer]], max_bytes: int, split_timestamps: bool) -> list[DecodedBatch]:
     batches: list[_Batch] = []
     left = min(max_bytes, _INT32_MAX - HEADER_SIZE)
-    for offset, timestamp, key, value, headers in rows:
-        fits = bool(batches) and batches[-1].takes(offset, timestamp, split_timestamps)
-        batch = batches[-1] if fits else _Batch(offset, timestamp)
+    for (offset, timestamp, key, value, headers), producer in rows:
+        fits = bool(batches) and batches[-1].takes(offset, timestamp, split_timestamps, producer)
+        batch = batches[-1] if fits else _Batch(offset, timestamp, producer)
         record = batch.record(offset, timestamp, key, value, headers)
         if batches and len(record) > left:
             break
@@ -522,7 +560,7 @@ def columns_to_records(
         raise ValueError(_BAD_ARRAY)
     fixed = zip(*(array("q", bytes(number[: 8 * count])) for number in numbers), strict=True)
     rows = _column_rows(fixed, _Binaries(*keys), _Binaries(*values), headers, _Binaries(*names), _Binaries(*contents))
-    return _batches(rows, max_bytes, split_timestamps)
+    return _batches(((row, _NO_PRODUCER) for row in rows), max_bytes, split_timestamps)
 
 
 def _column_rows(

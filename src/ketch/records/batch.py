@@ -16,6 +16,7 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+TRANSACTIONAL, CONTROL = 0x10, 0x20  # attributes (KIP-98): part of a transaction, and a transaction's marker
 
 # base offset, length of what follows | leader epoch, magic, CRC | attributes, last offset delta, base and max
 # timestamp, producer id, producer epoch, base sequence, count. The CRC covers all bytes after it.
@@ -33,8 +34,6 @@ HEADER_SIZE = _HEADER.size
 
 _CODEC_MASK = 0x07
 _TIMESTAMP_TYPE_SHIFT = 3
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
 
 
 class DecodedBatch(NamedTuple):
@@ -46,10 +45,27 @@ class DecodedBatch(NamedTuple):
     max_timestamp: int
     record_count: int
     records: bytes  # each with its length in front, as Kafka's record format has them
+    producer_id: int = NO_PRODUCER_ID  # that wrote it; -1: it had none, or it is not known
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    attributes: int = 0  # TRANSACTIONAL, CONTROL
 
     @property
     def last_offset(self) -> int:
         return self.base_offset + self.last_offset_delta
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    def assembled(self, codec: int, timestamp_type: int = 0) -> bytes:
+        """The batch as it goes onto the wire, compressed with ``codec``; a marker never is."""
+        *plain, producer_id, producer_epoch, attributes = self
+        kind = attributes | (0 if attributes & CONTROL else codec) | timestamp_type << _TIMESTAMP_TYPE_SHIFT
+        return _assembled(*plain, kind, producer_id, producer_epoch, 0)
 
 
 @dataclass(slots=True)  # frozen, it takes twice as long to read one
@@ -173,14 +189,32 @@ def assemble(
 
     Raises :class:`~ketch.errors.UnsupportedCompression` for a codec outside 0 to 4.
     """
+    plain = base_offset, last_offset_delta, base_timestamp, max_timestamp, count, records
+    attributes = codec | timestamp_type << _TIMESTAMP_TYPE_SHIFT
+    return _assembled(*plain, attributes, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, leader_epoch)
+
+
+def _assembled(
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    records: BytesLike,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    leader_epoch: int,
+) -> bytes:
+    codec = attributes & _CODEC_MASK
     payload = compress(codec, records) if codec else records
     checked = _CHECKED.pack(
-        codec | timestamp_type << _TIMESTAMP_TYPE_SHIFT,
+        attributes,
         last_offset_delta,
         base_timestamp,
         max_timestamp,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_EPOCH,
+        producer_id,
+        producer_epoch,
         NO_SEQUENCE,
         count,
     )

@@ -23,7 +23,9 @@ def restamped(batch: DecodedBatch, timestamp: int) -> DecodedBatch:
     (restamped,) = columns_to_records(
         count, offsets, timestamps, columns[0], columns[1], (None, 0, lists), columns[2], columns[3], 2**31 - 1, False
     )
-    return restamped
+    return restamped._replace(
+        producer_id=batch.producer_id, producer_epoch=batch.producer_epoch, attributes=batch.attributes
+    )
 
 
 def _buffers(column: BinaryColumn) -> BinaryBuffers:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 
 from ketch.errors import CorruptRecord, InvalidRecord, KetchError, RedisError
 from ketch.records import (
+    CONTROL,
     HEADER_SIZE,
     TRANSACTIONAL,
     BatchHeader,
     BytesLike,
     DecodedBatch,
-    assemble,
     check_records,
     compress,
     decode_entries,
@@ -112,7 +112,15 @@ class _Stored:
         header, records = self.header, bytes(self.records())
         check_records(records, header.count)
         batch = DecodedBatch(
-            self.base, header.last_offset_delta, header.base_timestamp, header.max_timestamp, header.count, records
+            self.base,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.count,
+            records,
+            header.producer_id,
+            header.producer_epoch,
+            header.attributes & (TRANSACTIONAL | CONTROL),
         )
         return batch if self.append_time is None else restamped(batch, self.append_time)
 
@@ -210,7 +218,7 @@ class BatchLayout(Layout):
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
         latest = batch.max_timestamp if append_time is None else append_time
         stored = batch._replace(base_offset=0, max_timestamp=latest)
-        data = assemble(*stored, codec, timestamp_type=int(append_time is not None))
+        data = stored.assembled(codec, int(append_time is not None))
         return WholeBatch(data, batch.record_count, append_time)
 
 
@@ -227,5 +235,5 @@ def _stored(offset: int, data: memoryview) -> _Stored | None:
 def _foreign(offset: int, entry: memoryview, numbering: OffsetNumbering, log_append_time: bool) -> _Stored:
     """An entry that another Redis client has added is one record, as in the record layout."""
     (batch,) = decode_entries(b"*1\r\n" + entry, numbering.bits, numbering.dense, 0, False)
-    data = assemble(offset, *batch[1:], 0, timestamp_type=int(log_append_time))
+    data = batch._replace(base_offset=offset).assembled(0, int(log_append_time))
     return _Stored(offset, peek_header(data), data)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
-from ketch.records import HEADER_SIZE, BatchHeader, Codec, DecodedBatch, assemble
+from ketch.records import HEADER_SIZE, BatchHeader, Codec, DecodedBatch
 from ketch.records.columns import row_timestamps
 from ketch.records.control import Marker
 from ketch.store.offsets import OffsetNumbering
@@ -159,7 +159,7 @@ class DecodedChunk(Chunk):
         if codec == Codec.ZSTD and not zstd:
             codec = Codec.NONE
         kind = int(self._log_append_time)
-        return [assemble(*batch, codec, timestamp_type=kind) for batch in self._batches]
+        return [batch.assembled(codec, kind) for batch in self._batches]
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         return [batch for batch in self._batches if batch.max_timestamp >= at_least]
