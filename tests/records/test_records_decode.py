@@ -201,7 +201,7 @@ class TestTransactions:
     @pytest.mark.parametrize("epoch", ["", "-1", "x", str(2**31), "1 "])
     def test_a_marker_without_the_coordinators_epoch(self, kernel: ModuleType, epoch: str) -> None:
         fields = [b"control", b"abort", b"coordinator.epoch", epoch.encode(), *_transaction("7:0")]
-        (_, row), = decoded_rows(decode(kernel, xrange_reply([("1-0", fields)])))
+        ((_, row),) = decoded_rows(decode(kernel, xrange_reply([("1-0", fields)])))
         assert row.value == bytes(6)
 
     @pytest.mark.parametrize(

@@ -269,6 +269,7 @@ class Appender:
             state.end_transaction(marker.epoch)
         if entry_id is not None:
             self._last = max(self._last, entry_id)
+            self._watcher.transactions_changed(self._keys.stream)
             self._watcher.changed(self._keys.stream)
         if not ending.future.done():
             ending.future.set_result(entry_id)

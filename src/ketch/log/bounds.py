@@ -9,6 +9,7 @@ from ketch.errors import OffsetOutOfRange
 from ketch.log.live import LiveStream
 from ketch.log.tier import Tier
 from ketch.store.archives import ArchivedRange
+from ketch.store.isolation import Transactions
 from ketch.store.streams import StreamInfo
 from ketch.tasks import lasting
 
@@ -21,11 +22,21 @@ class Bounds:
         log_start: of the first record that may exist.
         high_watermark: that of the last record, plus one.
         local_start: of the first record that Redis may hold; those below it are archived.
+        last_stable: below it every transaction is decided (KIP-98); the high watermark where none is open.
     """
 
     log_start: int
     high_watermark: int
     local_start: int
+    last_stable: int
+
+    def end(self, committed: bool) -> int:
+        """The offset that nothing is read from on.
+
+        Args:
+            committed: of a reader that wants committed records only.
+        """
+        return self.last_stable if committed else self.high_watermark
 
     def check(self, offset: int) -> None:
         """Raises OffsetOutOfRange unless `offset` can be read from."""
@@ -43,7 +54,8 @@ class PartitionBounds:
     def __init__(self, stream: LiveStream, tier: Tier) -> None:
         self._stream, self._tier = stream, tier
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
-        self._seen: tuple[StreamInfo, ArchivedRange | None, Bounds] | None = None  # bounds, and what they follow from
+        # The bounds, and what they follow from.
+        self._seen: tuple[StreamInfo, ArchivedRange | None, Transactions, Bounds] | None = None
         self.log_start = stream.topic.first_offset
 
     def prefetch(self) -> None:
@@ -72,7 +84,7 @@ class PartitionBounds:
         """
         known = self._stream.known()
         if known is not None and self._seen is not None:
-            info, archived, _ = self._seen
+            info, archived, *_ = self._seen
             if archived is None and info.lineage is known.lineage:
                 return None
         return lasting(self.get())
@@ -105,9 +117,12 @@ class PartitionBounds:
 
     async def _of(self, info: StreamInfo) -> Bounds:
         archived = await self._tier.archived()  # asked after `info`: what was missing there is known here
-        if self._seen is None or self._seen[0] is not info or self._seen[1] != archived:
+        transactions = await self._stream.transactions()  # after `info` too: those of all records below its end
+        seen = self._seen
+        if seen is None or seen[0] is not info or seen[1] != archived or seen[2] is not transactions:
             start, end = self.local(info)
             nothing = archived is None or archived.start >= archived.through
             self.log_start = start if nothing or archived is None else min(start, archived.start)
-            self._seen = info, archived, Bounds(self.log_start, end, start)
-        return self._seen[2]
+            stable = transactions.last_stable(self.log_start, end)
+            seen = self._seen = info, archived, transactions, Bounds(self.log_start, end, start, stable)
+        return seen[3]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ketch.errors import RedisError
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
+from ketch.store.isolation import Aborted, Transactions, aborted_in, keys_of
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Chunk
 from ketch.store.link import Link
@@ -60,6 +61,7 @@ class LiveStream:
         self.describe(topic)
         self._reads, self._watcher = shared.reads, shared.watcher
         self._info_command = self.at.info_command()
+        self.isolation_keys = keys_of(shared.keys, self.key)
 
     def describe(self, topic: Topic) -> None:
         """Takes the current description of the topic; its configs may have changed."""
@@ -91,12 +93,38 @@ class LiveStream:
         return await self._watcher.fresh_info(self._info_command)
 
     def prefetch(self) -> None:
-        """Has Redis asked already what `info` will have to ask."""
+        """Has Redis asked already what `info` and `transactions` will have to ask."""
         self._watcher.prefetch(self._info_command)
+        self._watcher.prefetch_transactions(self.key, self.isolation_keys, self.numbering)
 
     def changed(self) -> None:
         """What is known of it is no longer true."""
         self._watcher.changed(self.key)
+
+    # -- its transactions
+
+    async def transactions(self) -> Transactions:
+        """Those of all records that an `info` has shown which was asked for before.
+
+        Raises:
+            RedisError: another client has written what is no such thing.
+        """
+        return await self._watcher.transactions(self.key, self.isolation_keys, self.numbering)
+
+    def transactions_changed(self, producer: int | None = None) -> None:
+        """See `Watcher.transactions_changed`."""
+        self._watcher.transactions_changed(self.key, producer)
+
+    async def aborted(self, start: int, end: int) -> list[Aborted]:
+        """The aborted transactions with a record or the marker from offset `start` to below `end`.
+
+        They are asked for over the watcher's connection: a removal of records that took some of them has been pushed by
+        the time of the answer.
+        """
+        known = (await self.transactions()).aborted_in(start, end)
+        if known is not None:
+            return known
+        return await self._watcher.link.ask(aborted_in(self.isolation_keys, self.numbering, start, end))
 
     # -- its entries
 

@@ -102,6 +102,8 @@ class Partition:
 
     def _landed(self, batch: Payload, base: int, expected: EntryId | None) -> None:
         self._stream.sizes.learn_size(batch.size / batch.entries)
+        if batch.producer is not None:
+            self._stream.transactions_changed(batch.producer)
         if expected is None:
             self._stream.changed()
             return
@@ -130,7 +132,10 @@ class Partition:
         if offset <= bounds.local_start:
             return (await self.bounds.get()).log_start
         await self._shared.reads.ask(trimming.trim(self._stream.at, offset))
-        return (await self.bounds.after_removal(offset)).log_start
+        bounds = await self.bounds.after_removal(offset)
+        least = self.topic.numbering.to_id(bounds.local_start)
+        await self._shared.reads.ask(transactions.trim_aborted(self.transaction_keys.aborted, least))
+        return bounds.log_start
 
     # -- searching by time (ListOffsets)
 

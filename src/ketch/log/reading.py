@@ -4,13 +4,17 @@ A read that begins in Redis is answered from what this broker has just appended 
 just given (`Tails`), else by XRANGE, which `ReadAhead` may have sent already. A member of a consumer group reads
 through its native group (`Delivery`). A read that begins below the first entry in Redis is answered from the archive
 (`Tier`).
+
+A reader of committed records alone (`isolation.level=read_committed`) gets nothing from the last stable offset on, and
+the aborted transactions among what it gets, whose records it leaves out itself (KIP-98). What is kept in memory is the
+same for all readers; it is cut for such a one. The archive holds committed records only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -23,6 +27,7 @@ from ketch.log.notes import fetch_codec
 from ketch.log.tier import Tier
 from ketch.records import HEADER_SIZE, DecodedBatch, empty_batch
 from ketch.store import marked, native
+from ketch.store.isolation import Aborted
 from ketch.store.layout import Chunk, DecodedChunk, fitting
 from ketch.store.marked import NO_MARKS, Marks
 from ketch.store.streams import StreamInfo
@@ -39,11 +44,13 @@ class Read:
 
     Attributes:
         more: whether there are records after these.
+        aborted: for a reader of committed records, the aborted transactions among them.
     """
 
     records: bytes | Pieces
     bounds: Bounds
     more: bool = False
+    aborted: Sequence[Aborted] = ()
 
 
 class Records(NamedTuple):
@@ -61,16 +68,21 @@ class PartitionReader:
     ) -> None:
         self._stream, self._bounds, self._tier, self._groups = stream, bounds, tier, groups
         self._ahead, self._tails, self._newest = shared.ahead, shared.tails, shared.newest
+        self._gap = (0, 0)  # a start and a last stable offset between which nothing lies
 
-    def ask(self, offset: int, max_bytes: int, bounds: Bounds) -> asyncio.Future[Chunk] | None:
+    def exhausted(self, offset: int, end: int) -> bool:
+        """Whether it is known that no record lies from `offset` to below `end`."""
+        return offset >= end or (self._gap[0] <= offset and end <= self._gap[1])
+
+    def ask(self, offset: int, max_bytes: int, bounds: Bounds, committed: bool) -> asyncio.Future[Chunk] | None:
         """Has Redis asked already what `read` will have to know, so that many partitions take one round trip.
 
         None where that is not known, or where the records may come from the archive.
         """
         info = self._stream.known()
-        if info is not None and bounds.local_start <= offset < bounds.high_watermark:
+        if info is not None and bounds.local_start <= offset < bounds.end(committed):
             with contextlib.suppress(StorageUnavailable):  # `read` will say it
-                return self._ask(offset, max_bytes, bounds.high_watermark, info)
+                return self._ask(offset, max_bytes, bounds.end(committed), info)
         return None
 
     async def read(
@@ -82,6 +94,7 @@ class PartitionReader:
         member: Member | None = None,
         asked: asyncio.Future[Chunk] | None = None,
         at_least_one: bool = True,
+        committed: bool = False,
     ) -> Read:
         """Batches from `offset` on, `max_bytes` of them at most.
 
@@ -94,6 +107,7 @@ class PartitionReader:
             asked: what `ask` gave for the same offset and bytes; not for a member.
             at_least_one: the first record is given if there is any, however large (KIP-74). Only then do batches that
                 have become larger by compression exceed `max_bytes`.
+            committed: the reader wants committed records only.
 
         Raises:
             OffsetOutOfRange: below the log start or above the high watermark.
@@ -101,26 +115,38 @@ class PartitionReader:
         """
         limit = None if at_least_one else max_bytes
         bounds.check(offset)
-        if offset == bounds.high_watermark:
+        end = bounds.end(committed)
+        if offset >= end:
             return Read(b"", bounds)
         archived = await self._archived(offset, max_bytes, zstd) if offset < bounds.local_start else b""
         if archived:
             return _limited(archived, bounds, True, limit)
         if member:
             given = partial(self._within, limit, zstd)
-            chunk = await self._deliver(offset, max_bytes, bounds.high_watermark, member, given)
+            found, chunk = await self._deliver(offset, max_bytes, bounds, committed, member, given)
         else:
-            asked = asked or self._ask(offset, max_bytes, bounds.high_watermark, await self._stream.info())
-            chunk = asked.result() if asked.done() else await asyncio.shield(asked)
+            asked = asked or self._ask(offset, max_bytes, end, await self._stream.info())
+            found = asked.result() if asked.done() else await asyncio.shield(asked)
+            chunk = _stable(found, bounds) if committed else found
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
             archived = await self._archived(offset, max_bytes, zstd)
             if archived:
                 return _limited(archived, bounds, True, limit)
-        if not chunk:
-            return await self._read_gap(offset, max_bytes, zstd, at_least_one)
-        if chunk.end > bounds.high_watermark:
-            bounds = replace(bounds, high_watermark=chunk.end)
-        return _limited(self._wire(chunk, zstd), bounds, chunk.end < bounds.high_watermark, limit)
+        if not found:
+            return await self._read_gap(offset, max_bytes, zstd, at_least_one, committed)
+        if chunk is not found:  # what comes next is not stable yet
+            self._gap = (chunk.end if chunk else offset, end)
+            if not chunk:
+                return Read(b"", bounds)
+        aborted: Sequence[Aborted] = ()
+        if committed and chunk.transactional(offset) is not None:
+            aborted = await self._stream.aborted(offset, chunk.end)
+            now = await self._bounds.get()
+            if now.local_start > offset:  # removed since it was read, and what is known of its transactions, too
+                return await self.read(offset, max_bytes, now, zstd, None, None, at_least_one, committed)
+        bounds = _beyond(bounds, chunk)
+        more = chunk is found and chunk.end < bounds.end(committed)
+        return replace(_limited(self._wire(chunk, zstd), bounds, more, limit), aborted=aborted)
 
     async def records(self, offset: int, max_bytes: int, end: int | None = None, least: int = 1) -> Records:
         """Records from `offset` on, about `max_bytes` of them but `least` at least; none where nothing is left.
@@ -172,9 +198,15 @@ class PartitionReader:
                 self._ahead.ask(self._stream.incarnation, chunk.end, lambda: self._stream.range(chunk.end, count))
 
     async def _deliver(
-        self, offset: int, max_bytes: int, end: int, member: Member, given: Callable[[Chunk], bool]
-    ) -> Chunk:
-        """Reads through the member's native group.
+        self,
+        offset: int,
+        max_bytes: int,
+        bounds: Bounds,
+        committed: bool,
+        member: Member,
+        given: Callable[[Chunk], bool],
+    ) -> tuple[Chunk, Chunk]:
+        """Reads through the member's native group: what was found, and what of it the reader may get.
 
         Args:
             given: whether the reader will be given a chunk; one that will not be stays undelivered.
@@ -185,10 +217,11 @@ class PartitionReader:
         count = self._stream.sizes.count(max_bytes, spare=0)
         entries = await delivery.read(offset, count, consumer, await self._stream.info())
         if entries is None:
-            chunk = await asyncio.shield(self._range(offset, max_bytes, end))
+            found = await asyncio.shield(self._range(offset, max_bytes, bounds.end(committed)))
         else:
-            chunk = self._stream.chunk(entries, max_bytes)
-        if chunk and not given(chunk):
+            found = self._stream.chunk(entries, max_bytes)
+        chunk = _stable(found, bounds) if committed else found
+        if found and not (chunk and given(chunk)):
             if entries is not None:
                 await delivery.delivered(offset, 0, 0, whole=False)
         elif chunk and entries is None:
@@ -196,19 +229,19 @@ class PartitionReader:
         elif chunk and entries is not None:
             whole = chunk.entries == native.entry_count(entries)
             await delivery.delivered(chunk.end, chunk.entries, chunk.records, whole)
-        return chunk
+        return found, chunk
 
-    async def _read_gap(self, offset: int, max_bytes: int, zstd: bool, at_least_one: bool) -> Read:
-        """The tail from `offset` on was deleted: an empty batch takes the consumer to the high watermark."""
+    async def _read_gap(self, offset: int, max_bytes: int, zstd: bool, at_least_one: bool, committed: bool) -> Read:
+        """The tail from `offset` on was deleted: an empty batch takes the consumer to its end."""
         self._stream.changed()  # what was cached may be older than the range
         bounds = await self._bounds.get()
         bounds.check(offset)
         reply = await self._stream.range(offset, self._stream.sizes.count(max_bytes))
         if self._stream.chunk(reply, max_bytes):  # something has come meanwhile
-            return await self.read(offset, max_bytes, bounds, zstd, at_least_one=at_least_one)
-        if offset == bounds.high_watermark:
+            return await self.read(offset, max_bytes, bounds, zstd, at_least_one=at_least_one, committed=committed)
+        if offset >= bounds.end(committed):
             return Read(b"", bounds)
-        last_delta = min(bounds.high_watermark - offset, 2**31) - 1
+        last_delta = min(bounds.end(committed) - offset, 2**31) - 1
         return _limited(empty_batch(offset, last_delta, -1), bounds, False, None if at_least_one else max_bytes)
 
     # -- from the archive
@@ -235,6 +268,26 @@ class PartitionReader:
 
     def _within(self, limit: int | None, zstd: bool, chunk: Chunk) -> bool:
         return limit is None or len(self._wire(chunk, zstd)) <= limit
+
+
+def _stable(chunk: Chunk, bounds: Bounds) -> Chunk:
+    """What a reader of committed records may get of a chunk, which may have been read after the bounds."""
+    if chunk.end <= bounds.last_stable:
+        return chunk
+    end: int | None = bounds.last_stable
+    if end == bounds.high_watermark:  # then no transaction is open, but for those that have begun since
+        end = chunk.transactional(end)
+    return chunk if end is None else chunk.below(end)
+
+
+def _beyond(bounds: Bounds, chunk: Chunk) -> Bounds:
+    """The bounds, where records have come since."""
+    if chunk.end <= bounds.high_watermark:
+        return bounds
+    stable = bounds.last_stable
+    if stable == bounds.high_watermark and chunk.transactional(stable) is None:
+        stable = chunk.end
+    return replace(bounds, high_watermark=chunk.end, last_stable=stable)
 
 
 def _limited(records: bytes | Pieces, bounds: Bounds, more: bool, limit: int | None) -> Read:

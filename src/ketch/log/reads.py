@@ -17,6 +17,7 @@ from ketch.errors import KetchError
 from ketch.log.bounds import Bounds
 from ketch.log.partition import Partition
 from ketch.log.reading import Member
+from ketch.store.isolation import Aborted
 from ketch.store.layout import Chunk
 from ketch.wire.pieces import Pieces
 
@@ -30,24 +31,30 @@ class PartitionRead:
     Attributes:
         offset: of the first record wanted.
         max_bytes: of its batches.
+        committed: the reader wants committed records only.
         member: group and member id, where the reader is known to be one.
         bounds: None where the partition cannot be read; `error` says why.
         more: whether there are records after those given.
+        aborted: the aborted transactions among them, where the reader wants committed records only.
     """
 
     partition: Partition
     offset: int
     max_bytes: int
+    committed: bool = False
     member: Member | None = None
     bounds: Bounds | None = None
     records: bytes | Pieces = b""
     more: bool = False
+    aborted: Sequence[Aborted] = ()
     error: KetchError | None = None
 
     @property
     def has_data(self) -> bool:
-        """Whether there are records from `offset` on."""
-        return self.bounds is not None and self.offset < self.bounds.high_watermark
+        """Whether there may be records from `offset` on."""
+        if self.bounds is None:
+            return False
+        return not self.partition.reader.exhausted(self.offset, self.bounds.end(self.committed))
 
     @property
     def is_cold(self) -> bool:
@@ -113,7 +120,7 @@ def _next(ready: deque[PartitionRead], room: int, first: bool) -> list[tuple[Par
 def _ask(read: PartitionRead, limit: int) -> asyncio.Future[Chunk] | None:
     """The records on their way, where one command brings them."""
     assert read.bounds is not None
-    return None if read.member else read.partition.reader.ask(read.offset, limit, read.bounds)
+    return None if read.member else read.partition.reader.ask(read.offset, limit, read.bounds, read.committed)
 
 
 async def _read_all(
@@ -139,8 +146,8 @@ async def _read(
     assert read.bounds is not None
     try:
         found = await read.partition.reader.read(
-            read.offset, limit, read.bounds, zstd, read.member, asked, at_least_one
+            read.offset, limit, read.bounds, zstd, read.member, asked, at_least_one, read.committed
         )
-        read.records, read.bounds, read.more = found.records, found.bounds, found.more
+        read.records, read.bounds, read.more, read.aborted = found.records, found.bounds, found.more, found.aborted
     except KetchError as error:
         read.fail(error)

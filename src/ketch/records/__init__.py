@@ -10,10 +10,9 @@ field                  value
 ``value``              the record's value; no field: the value is null (a tombstone)
 ``timestamp``          ms since the epoch, in decimal, may be negative; the producer's, or the broker's when the
                        topic says LogAppendTime
-``transaction``        ``<producer id>:<epoch>`` of a record that was produced in a transaction
+``transaction``        ``<producer id>:<epoch>``, decimal, of a record that was produced in a transaction (KIP-98)
 ``header.<name>``      a header's value; one field per header, in the record's order, names may repeat and be empty
 ``nullheader.<name>``  a header whose value is null; the field's value is empty
-``transaction``        ``<producer id>:<epoch>``, decimal, of the transaction that the record is part of (KIP-98)
 ``control``            ``commit`` or ``abort``, beside ``transaction``: the entry is that transaction's marker, which
                        has no key, value or headers of its own
 ``coordinator.epoch``  of a marker: the epoch of the coordinator that wrote it, decimal int32; else 0

@@ -307,7 +307,7 @@ cdef inline bint belongs(const Decoder* decoder, const Batch* batch, const Entry
     whether it is of the same transaction, of which each marker is a batch of its own."""
     cdef int64_t delta
     if entry.producer.attributes | batch.producer.attributes:
-        if (entry.producer.attributes | batch.producer.attributes) & CONTROL:
+        if entry.producer.attributes != batch.producer.attributes or entry.producer.attributes & CONTROL:
             return False
         if entry.producer.id != batch.producer.id or entry.producer.epoch != batch.producer.epoch:
             return False

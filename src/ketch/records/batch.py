@@ -63,9 +63,20 @@ class DecodedBatch(NamedTuple):
 
     def assembled(self, codec: int, timestamp_type: int = 0) -> bytes:
         """The batch as it goes onto the wire, compressed with ``codec``; a marker never is."""
-        *plain, producer_id, producer_epoch, attributes = self
-        kind = attributes | (0 if attributes & CONTROL else codec) | timestamp_type << _TIMESTAMP_TYPE_SHIFT
-        return _assembled(*plain, kind, producer_id, producer_epoch, 0)
+        attributes = self.attributes | timestamp_type << _TIMESTAMP_TYPE_SHIFT
+        attributes |= 0 if self.control else codec
+        return _assembled(
+            self.base_offset,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.record_count,
+            self.records,
+            attributes,
+            self.producer_id,
+            self.producer_epoch,
+            0,
+        )
 
 
 @dataclass(slots=True)  # frozen, it takes twice as long to read one

@@ -28,6 +28,19 @@ def restamped(batch: DecodedBatch, timestamp: int) -> DecodedBatch:
     )
 
 
+def cut(batch: DecodedBatch, end: int) -> DecodedBatch:
+    """The records of the batch below offset `end`, at least one; raises InvalidRecord where they are malformed."""
+    _, offsets, timestamps, keys, values, lists, _, names, contents = records_to_columns([batch])
+    count = sum(offset < end for offset in memoryview(offsets).cast("B").cast("q"))
+    columns = [_buffers(column) for column in (keys, values, names, contents)]
+    below, *_ = columns_to_records(
+        count, offsets, timestamps, columns[0], columns[1], (None, 0, lists), columns[2], columns[3], 2**31 - 1, False
+    )
+    return below._replace(
+        producer_id=batch.producer_id, producer_epoch=batch.producer_epoch, attributes=batch.attributes
+    )
+
+
 def _buffers(column: BinaryColumn) -> BinaryBuffers:
     validity, _, offsets, data = column
     return validity, 0, offsets, data

@@ -48,6 +48,7 @@ _RECORD_MIN = 7  # bytes of the smallest record
 _INFLATED_MAX = 1 << 28  # bytes of one batch's records when they have to be looked at
 _PATCHED = 16  # first bytes of a batch that are made when it is served
 _LAST_DELTA = slice(23, 27)  # of a batch: its last offset delta
+_ATTRIBUTES_AT, _PRODUCER = 22, slice(43, 51)  # of a batch: the low byte of its attributes, its producer id
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,10 @@ class WholeBatch:
     def plain(self, inflated_max: int) -> BytesLike:
         return decompress(peek_header(self.data).codec, memoryview(self.data)[HEADER_SIZE:], inflated_max)
 
+    @property
+    def producer(self) -> int | None:
+        return int.from_bytes(self.data[_PRODUCER]) if self.data[_ATTRIBUTES_AT] & TRANSACTIONAL else None
+
     def largest(self) -> int:
         return len(self.data)
 
@@ -93,6 +98,10 @@ class _Stored:
     base: int
     header: BatchHeader
     data: BytesLike
+
+    @property
+    def end(self) -> int:
+        return self.base + self.header.count
 
     def wire(self, zstd: bool) -> tuple[bytes, BytesLike]:
         data = self.data if zstd or self.header.codec != _ZSTD else self._plain()
@@ -140,6 +149,13 @@ class BatchChunk(Chunk):
 
     def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
         return [piece for batch in self._batches for piece in batch.wire(zstd)]
+
+    def transactional(self, start: int) -> int | None:
+        found = (each.base for each in self._batches if each.header.transactional and each.end > start)
+        return next(found, None)
+
+    def below(self, end: int) -> Chunk:
+        return BatchChunk([batch for batch in self._batches if batch.base < end])
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         batches = []

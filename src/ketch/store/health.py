@@ -30,7 +30,7 @@ COMMANDS = (
     *("XADD", "XRANGE", "XREVRANGE", "XLEN", "XINFO", "XTRIM", "XSETID"),
     *("XGROUP", "XREADGROUP", "XACK", "XPENDING"),
     *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY", "INFO"),
-    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HDEL", "HSCAN"),
+    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HVALS", "HEXISTS", "HDEL", "HSCAN"),
     *("SADD", "SREM", "SMEMBERS", "SISMEMBER"),
     *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK"),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ketch.records import HEADER_SIZE, BatchHeader, Codec, DecodedBatch
-from ketch.records.columns import row_timestamps
+from ketch.records.columns import cut, row_timestamps
 from ketch.records.control import Marker
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Word
@@ -49,6 +49,10 @@ class Payload(Protocol):
         Raises:
             CorruptRecord, RecordTooLarge: they cannot be, or are more than `inflated_max` bytes.
         """
+
+    @property
+    def producer(self) -> int | None:
+        """Id of the producer whose transaction it is part of; None for none."""
 
     def largest(self) -> int:
         """Bytes of the largest entry, about."""
@@ -107,6 +111,15 @@ class Chunk(ABC):
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         """The batches uncompressed; those may be left out in which no record is as late as `at_least` ms."""
 
+    @abstractmethod
+    def transactional(self, start: int) -> int | None:
+        """The base offset of the first batch that is part of a transaction, among those with a record from `start` on;
+        None where there is none."""
+
+    @abstractmethod
+    def below(self, end: int) -> Chunk:
+        """The batches up to `end`; of one with records on both sides those below, where the layout can part them."""
+
     def timestamps(self, at_least: int) -> Iterator[tuple[int, int]]:
         """(offset, timestamp in ms) of each record that is as late as `at_least`, in offset order."""
         for batch in self.decoded(at_least):
@@ -130,6 +143,14 @@ class Chunks(Chunk):
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         return [batch for chunk in self._chunks for batch in chunk.decoded(at_least)]
+
+    def transactional(self, start: int) -> int | None:
+        found = (chunk.transactional(start) for chunk in self._chunks)
+        return next((base for base in found if base is not None), None)
+
+    def below(self, end: int) -> Chunk:
+        kept = [chunk if chunk.end <= end else chunk.below(end) for chunk in self._chunks if chunk.base < end]
+        return Chunks(kept) if any(kept) else DecodedChunk([], False)
 
 
 def fitting(batches: list[DecodedBatch], max_bytes: int) -> list[DecodedBatch]:
@@ -163,6 +184,16 @@ class DecodedChunk(Chunk):
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         return [batch for batch in self._batches if batch.max_timestamp >= at_least]
+
+    def transactional(self, start: int) -> int | None:
+        found = (batch.base_offset for batch in self._batches if batch.transactional and batch.last_offset >= start)
+        return next(found, None)
+
+    def below(self, end: int) -> Chunk:
+        kept = [
+            batch if batch.last_offset < end else cut(batch, end) for batch in self._batches if batch.base_offset < end
+        ]
+        return DecodedChunk(kept, self._log_append_time)
 
 
 class Layout(ABC):

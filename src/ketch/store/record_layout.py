@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ketch.errors import RedisError
 from ketch.records import (
     HEADER_SIZE,
+    TRANSACTIONAL,
     BatchHeader,
     BytesLike,
     DecodedBatch,
@@ -55,6 +56,10 @@ class RecordSet:
     def plain(self, inflated_max: int) -> BytesLike:
         return self.records
 
+    @property
+    def producer(self) -> int | None:
+        return int(self.transaction.partition(b":")[0]) if self.transaction else None
+
     def largest(self) -> int:
         return largest_record(self.records, self.count)
 
@@ -71,6 +76,9 @@ class RecordSet:
     def chunk(self, base: int) -> Chunk:
         records = bytes(self.records)
         batch = DecodedBatch(base, self.count - 1, self.base_timestamp, self.max_timestamp, self.count, records)
+        if self.transaction:
+            producer, _, epoch = self.transaction.partition(b":")
+            batch = batch._replace(producer_id=int(producer), producer_epoch=int(epoch), attributes=TRANSACTIONAL)
         batch = batch if self.timestamp is None else restamped(batch, self.timestamp)
         return DecodedChunk([batch], log_append_time=self.timestamp is not None)
 

@@ -28,6 +28,7 @@ _END_TRANSACTION = load("end_transaction", BEYOND=BEYOND)
 _HEADS = load("heads")
 _SIZES = load("sizes")
 _INFO = load("info")
+_TRANSACTIONS = load("transactions")
 _ACKNOWLEDGE = load("acknowledge")
 _COUNT = load("count")
 _POSITION = load("position")
@@ -224,6 +225,11 @@ def expire_producer(producers: bytes, transactions: bytes, producer: bytes, stat
 
 
 # -- looking
+
+
+def transactions(transactions: bytes, aborted: bytes, most: int) -> Command:
+    """See transactions.lua."""
+    return _eval(_TRANSACTIONS, transactions, aborted, most, keys=2)
 
 
 def heads(stream: bytes, command: str, first: bytes, last: bytes, most: int) -> Command:

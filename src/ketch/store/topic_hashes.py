@@ -127,7 +127,8 @@ def unlist(keys: Keyspace, name: str) -> Question[None]:
 
 
 def purge(keys: Keyspace, name: str, commits: Iterable[bytes]) -> Question[None]:
-    """Deletes what is kept of a topic that is not listed: records, producer states, archive, commits, id and hash.
+    """Deletes what is kept of a topic that is not listed: records, producer states, transactions, archive,
+    commits, id and hash.
 
     Args:
         commits: keys of committed offsets on its streams, see `scan`.

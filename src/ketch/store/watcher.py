@@ -1,4 +1,4 @@
-"""Caches where streams end, and wakes who waits for a change of a stream.
+"""Caches where streams end and which transactions are open on them, and wakes who waits for a change of a stream.
 
 It owns the connection for appends, which has client tracking on (`CLIENT TRACKING ON NOLOOP`, Redis 6): Redis pushes
 the first change of a key that was read over it, unless the change came over it too. Why a cached end is true:
@@ -10,6 +10,11 @@ the first change of a key that was read over it, unless the change came over it 
   the stream (release.lua, single.lua). After one with ids chosen by Redis the cached end is dropped.
 - A reply comes in, and a push after it. The reply's callbacks run in a later turn of the event loop, so the push is
   handled there too (`call_soon`): it cannot overtake the reply.
+- The transactions of a stream lie in keys beside it. A push of such a key drops what is known of them. The first batch
+  of a transaction and its marker are our own writes to them: who appends those says so (`transactions_changed`) before
+  it says what they appended. Whoever asks for a stream's `info` first and its `transactions` after that never sees a
+  record without its transaction: both are written in one step, and the push of the one comes before the answer that has
+  the other.
 - The connection is lost, and pushes with it. Everything that is cached is dropped, and everyone is woken.
 - The connection hangs. What is older than `max_age` is used only after a PING was answered: pushes made before its
   reply have come in before it.
@@ -24,17 +29,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ketch.errors import StorageUnavailable
+from ketch.store.isolation import IsolationKeys, Transactions, look_command, parse_look
 from ketch.store.link import Link
-from ketch.store.offsets import EntryId
+from ketch.store.offsets import EntryId, OffsetNumbering
 from ketch.store.pipe import Pipe
 from ketch.store.question import Command, call, command
 from ketch.store.resp import parse
 from ketch.store.streams import StreamInfo, parse_info
 from ketch.store.url import RedisAddress
+
+T = TypeVar("T")
 
 _PING = command(None, "PING")
 
@@ -83,8 +92,43 @@ class Waiter:
         self._fired.set()
 
 
+class _Answers(Generic[T]):
+    """What Redis has answered about streams over the connection that it pushes changes through.
+
+    Attributes:
+        known: by stream the answer, and when it came.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.known: dict[bytes, tuple[float, T]] = {}
+        self._link = link
+        self._asked: dict[bytes, asyncio.Future[T]] = {}
+
+    def ask(self, stream: bytes, command: Command, read: Callable[[Any], T]) -> asyncio.Future[T]:
+        """The answer to come; one question for all who ask at the same time."""
+        asked = self._asked.get(stream)
+        if asked is None:
+            answer = self._link.send(command)
+            asked = self._asked[stream] = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(partial(self._answered, stream, asked, read))
+        return asked
+
+    def _answered(
+        self, stream: bytes, asked: asyncio.Future[T], read: Callable[[Any], T], answer: asyncio.Future[bytes]
+    ) -> None:
+        del self._asked[stream]
+        try:
+            found = read(parse(answer.result()))
+        except Exception as error:  # a reply that cannot be read, too: who asked must not wait for ever
+            asked.set_exception(error)
+            asked.exception()  # nobody may have waited for it
+            return
+        self.known[stream] = (time.monotonic(), found)
+        asked.set_result(found)
+
+
 class Watcher:
-    """Stream ends, cached until they change.
+    """Stream ends and open transactions, cached until they change.
 
     Attributes:
         link: the connection; appends go over it.
@@ -97,8 +141,9 @@ class Watcher:
     def __init__(self, address: RedisAddress, timeout: float, max_age: float) -> None:
         self.link = Link("write", address, timeout, self._track, self._drop_all, self._pushed)
         self._max_age = max_age
-        self._known: dict[bytes, tuple[float, StreamInfo]] = {}
-        self._asked: dict[bytes, asyncio.Future[StreamInfo]] = {}
+        self._infos = _Answers[StreamInfo](self.link)
+        self._transactions = _Answers[Transactions](self.link)
+        self._beside: dict[bytes, bytes] = {}  # the streams of the keys with transactions
         self._verified = 0.0  # when the last PING was sent that was answered
         self._verifying: asyncio.Future[bytes] | None = None
         self._waiters: dict[bytes, set[Waiter]] = {}
@@ -122,33 +167,58 @@ class Watcher:
             RedisError: the key holds something else than a stream.
         """
         stream = _key(command)
-        if stream in self._known and self.known(stream) is None:
+        if stream in self._infos.known and self.known(stream) is None:
             await self._verify()
-        if stream in self._known:
-            return self._known[stream][1]
-        return await asyncio.shield(self._ask(command))
+        if stream in self._infos.known:
+            return self._infos.known[stream][1]
+        return await asyncio.shield(self._infos.ask(stream, command, parse_info))
 
     def known(self, stream: bytes) -> StreamInfo | None:
         """As `info`, where it has nothing to ask."""
-        known = self._known.get(stream)
-        if known is None or time.monotonic() - max(known[0], self._verified) >= self._max_age:
-            return None
-        return known[1]
+        known = self._infos.known.get(stream)
+        return known[1] if known is not None and self._fresh(known[0]) else None
+
+    async def transactions(self, stream: bytes, keys: IsolationKeys, numbering: OffsetNumbering) -> Transactions:
+        """The stream's transactions, as they are after the last `info`. Raises as `info`."""
+        known = self._transactions.known.get(stream)
+        if known is not None and not self._fresh(known[0]):
+            await self._verify()
+        if stream in self._transactions.known:
+            return self._transactions.known[stream][1]
+        return await asyncio.shield(self._ask_transactions(stream, keys, numbering))
+
+    def prefetch_transactions(self, stream: bytes, keys: IsolationKeys, numbering: OffsetNumbering) -> None:
+        """As `prefetch`, for `transactions`."""
+        if stream not in self._transactions.known:
+            with contextlib.suppress(StorageUnavailable):
+                self._ask_transactions(stream, keys, numbering)
+
+    def _ask_transactions(
+        self, stream: bytes, keys: IsolationKeys, numbering: OffsetNumbering
+    ) -> asyncio.Future[Transactions]:
+        for key in keys:
+            self._beside[key] = stream
+        return self._transactions.ask(stream, look_command(keys), partial(parse_look, numbering=numbering))
+
+    def transactions_changed(self, stream: bytes, producer: int | None = None) -> None:
+        """This broker has begun a transaction on the stream, or ended one.
+
+        Args:
+            producer: whose batch it was, where it was no marker: nothing is new if its transaction is known to be open.
+        """
+        known = self._transactions.known.get(stream)
+        if known is not None and (producer is None or producer not in known[1].open):
+            del self._transactions.known[stream]
+
+    def _fresh(self, since: float) -> bool:
+        return time.monotonic() - max(since, self._verified) < self._max_age
 
     def prefetch(self, command: Command) -> None:
         """Has `info` asked already what it will have to ask, so that many streams take one round trip."""
-        if _key(command) not in self._known:
-            with contextlib.suppress(StorageUnavailable):  # `info` will say it
-                self._ask(command)
-
-    def _ask(self, command: Command) -> asyncio.Future[StreamInfo]:
         stream = _key(command)
-        asked = self._asked.get(stream)
-        if asked is None:
-            answer = self.link.send(command)
-            asked = self._asked[stream] = asyncio.get_running_loop().create_future()
-            answer.add_done_callback(partial(self._answered, stream, asked))
-        return asked
+        if stream not in self._infos.known:
+            with contextlib.suppress(StorageUnavailable):  # `info` will say it
+                self._infos.ask(stream, command, parse_info)
 
     async def _verify(self) -> None:
         if self._verifying is None:
@@ -167,17 +237,6 @@ class Watcher:
         """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
         return parse_info(parse(await self.link.send(command)))
 
-    def _answered(self, stream: bytes, asked: asyncio.Future[StreamInfo], answer: asyncio.Future[bytes]) -> None:
-        del self._asked[stream]
-        try:
-            info = parse_info(parse(answer.result()))
-        except Exception as error:  # a reply that cannot be read, too: who asked must not wait for ever
-            asked.set_exception(error)
-            asked.exception()  # nobody may have waited for it
-            return
-        self._known[stream] = (time.monotonic(), info)
-        asked.set_result(info)
-
     def waiter(self) -> Waiter:
         """One that waits for nothing yet."""
         return Waiter(self._waiters)
@@ -189,18 +248,18 @@ class Watcher:
             follows: last-generated-id before it, as Redis has verified.
             last: the last entry's id.
         """
-        known = self._known.get(stream)
+        known = self._infos.known.get(stream)
         if known is None or known[1].last != follows or known[1].first is None:
             self.changed(stream)
             return None
         info = known[1].appended(last, entries)
-        self._known[stream] = (known[0], info)
+        self._infos.known[stream] = (known[0], info)
         self._fire(stream)
         return info
 
     def changed(self, stream: bytes) -> None:
         """Something was written: what is known of the stream is no longer true."""
-        self._known.pop(stream, None)
+        self._infos.known.pop(stream, None)
         self._fire(stream)
 
     def watch_writes(self, stream: bytes) -> None:
@@ -230,14 +289,24 @@ class Watcher:
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":
             # call_soon, as futures do: a push must not overtake the reply that came in before it.
-            for stream in message[1] or {*self._known, *self._written}:  # null: everything (FLUSHALL)
-                if stream in self._written:
-                    self._written[stream] = True
-                asyncio.get_running_loop().call_soon(self.changed, stream)
+            soon = asyncio.get_running_loop().call_soon
+            for key in message[1] or {*self._infos.known, *self._written, *self._beside}:  # null: everything (FLUSHALL)
+                if key in self._written:
+                    self._written[key] = True
+                if key in self._beside:
+                    soon(self._pushed_transactions, self._beside[key])
+                else:
+                    soon(self.changed, key)
+
+    def _pushed_transactions(self, stream: bytes) -> None:
+        self.transactions_changed(stream)
+        self._fire(stream)
 
     def _drop_all(self) -> None:
         self._written = dict.fromkeys(self._written, True)
-        for stream in {*self._known, *self._waiters}:
+        self._transactions.known.clear()
+        self._beside.clear()
+        for stream in {*self._infos.known, *self._waiters}:
             self.changed(stream)
 
 

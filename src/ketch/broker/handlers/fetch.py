@@ -6,8 +6,10 @@ too. The first partition that has a record gives one, however large (KIP-74); wh
 `max_bytes` and `partition_max_bytes`, batch headers included. Zstd goes to versions that know it (10 and on, KIP-110),
 the others get the batch uncompressed.
 
-Deviations: no transactions, so the last stable offset is the high watermark at either isolation level; every partition
-has the leader epoch 0; every partition has one replica, so followers' fields are ignored.
+A fetch under read_committed gives nothing from the last stable offset on, and names the aborted transactions among what
+it gives (KIP-98). They are named only where there are batches of transactions; Kafka may name some more.
+
+Deviations: every partition has the leader epoch 0; every partition has one replica, so followers' fields are ignored.
 """
 
 from __future__ import annotations
@@ -63,6 +65,15 @@ class _Result:
     def bounds_given(self) -> tuple[int, int]:
         bounds = self.read.bounds if self.read is not None else None
         return (bounds.log_start, bounds.high_watermark) if bounds is not None else (-1, -1)
+
+    @property
+    def last_stable(self) -> int:
+        return self.read.bounds.last_stable if self.read is not None and self.read.bounds is not None else -1
+
+    @property
+    def aborted(self) -> list[Body]:
+        aborted = self.read.aborted if self.read is not None else ()
+        return [{"producer_id": each.producer, "first_offset": each.first} for each in aborted]
 
     @property
     def news(self) -> bool:
@@ -185,7 +196,8 @@ async def _find(
     except KetchError as error:
         _fail(request, result, error)
     else:
-        result.read = PartitionRead(partition, target.offset, target.max_bytes)
+        committed = request.body.isolation_level == _READ_COMMITTED
+        result.read = PartitionRead(partition, target.offset, target.max_bytes, committed)
 
 
 def _fail(request: Request, result: _Result, error: KetchError) -> None:
@@ -276,9 +288,9 @@ def _partition_body(result: _Result, committed: bool) -> Body:
         "partition_index": result.target.partition,
         "error_code": result.error,
         "high_watermark": end,
-        "last_stable_offset": end,
+        "last_stable_offset": result.last_stable,
         "log_start_offset": log_start,
-        "aborted_transactions": () if committed else None,
+        "aborted_transactions": result.aborted if committed else None,
         "records": result.records,
     }
 

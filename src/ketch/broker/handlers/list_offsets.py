@@ -2,7 +2,9 @@
 
 -1 latest, -2 earliest, -3 the record with the latest timestamp (version 7 on, KIP-734), -4 earliest local (8 on,
 KIP-405: the first that Redis holds), -5 latest tiered (9 on, KIP-1005: the last that is archived, -1 without an
-archive). Any other timestamp: the first record as late as that. Archived records count as all others.
+archive). Any other timestamp: the first record as late as that. Archived records count as all others. Under
+read_committed the last stable offset is the latest, and a record from it on is not found (KIP-98). A transaction's
+marker is found like a record, as in Kafka.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ketch.log.partition import Partition
 from ketch.store.search import Found
 from ketch.wire.responses import Body
 
+_READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _NOTHING = Found(-1, -1)
@@ -61,26 +64,34 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
         topic = await request.broker.log.topic(name)
         partition = request.broker.log.partition(topic, index)
         check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
-        found = await _find(partition, timestamp)
+        committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
+        found = await _find(partition, timestamp, committed)
     except KetchError as error:
         return _body(index, request.refuse(f"{name}-{index}", error), _NOTHING)
     return _body(index, ErrorCode.none, found or _NOTHING)
 
 
-async def _find(partition: Partition, timestamp: int) -> Found | None:
+async def _find(partition: Partition, timestamp: int, committed: bool) -> Found | None:
     match timestamp:
         case -1:
-            return Found((await partition.bounds.get()).high_watermark, -1)
+            return Found((await partition.bounds.get()).end(committed), -1)
         case -2:
             return Found((await partition.bounds.get()).log_start, -1)
         case -3:
-            return await partition.latest_timestamp()
+            return await _stable(partition, await partition.latest_timestamp(), committed)
         case -4:
             return Found((await partition.bounds.get()).local_start, -1)
         case -5:
             archived = await partition.tier.archived()
             return Found(archived.through - 1, -1) if archived and archived.through > 0 else None
-    return await partition.first_at_or_after(timestamp)
+    return await _stable(partition, await partition.first_at_or_after(timestamp), committed)
+
+
+async def _stable(partition: Partition, found: Found | None, committed: bool) -> Found | None:
+    """What was found, where a reader may see it."""
+    if committed and found is not None and found.offset >= (await partition.bounds.get()).last_stable:
+        return None
+    return found
 
 
 def _body(index: int, error: ErrorCode, found: Found) -> Body:

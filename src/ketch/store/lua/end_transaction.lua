@@ -42,7 +42,12 @@ if open then
   redis.call('XADD', stream, id, unpack(ARGV, fields_at))
   redis.call('HDEL', transactions, producer)
   if aborts == '1' then
-    redis.call('XADD', aborted, id, 'producer', producer, 'first', open:match('^%S+ (%S+)'))
+    for _, other in ipairs(redis.call('HVALS', transactions)) do
+      local other_ms, other_seq = numbers(other)
+      if other_ms and (other_ms < ms or (other_ms == ms and other_seq < seq)) then ms, seq = other_ms, other_seq end
+    end
+    local stable = string.format('%.0f-%.0f', ms, seq)
+    redis.call('XADD', aborted, id, 'producer', producer, 'first', open:match('^%S+ (%S+)'), 'stable', stable)
   end
 end
 if epoch > known then
