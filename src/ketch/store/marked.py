@@ -100,6 +100,10 @@ class MarkedBatch:
     def timestamp(self) -> int | None:
         return self.records.timestamp
 
+    @property
+    def producer(self) -> int | None:
+        return self.records.producer
+
     def plain(self, inflated_max: int) -> BytesLike:
         return self.records.plain(inflated_max)
 
