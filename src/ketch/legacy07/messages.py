@@ -23,8 +23,8 @@ GZIP: Final = 1
 SNAPPY: Final = 2
 
 _DEPTH_MAX = 8  # compressed messages within each other; no client makes more than two
-_HEAD_0 = struct.Struct(">ibI")  # length, magic, checksum
-_HEAD_1 = struct.Struct(">ibbI")  # length, magic, compression, checksum
+_HEAD_0 = struct.Struct(">iBI")  # length, magic, checksum
+_HEAD_1 = struct.Struct(">iBBI")  # length, magic, compression, checksum
 _OVERHEAD = (_HEAD_0.size, _HEAD_1.size)  # by magic: bytes around a payload
 
 
@@ -53,35 +53,47 @@ class Message(NamedTuple):
 
 
 def split(data: BytesLike) -> list[Message]:
-    """The messages of a set, compressed ones as they are; without the one that is cut short at its end.
+    """As `take`, the messages alone."""
+    return take(data)[0]
+
+
+def take(data: BytesLike) -> tuple[list[Message], int]:
+    """The messages of a set, compressed ones as they are, without the one that is cut short at its end; their bytes.
 
     Raises:
         InvalidMessage: one of them is damaged or of a kind that is not known, or the only one is cut short.
     """
     data = bytes(data)
     messages: list[Message] = []
+    head, made = _HEAD_1.unpack_from, Message._make
     pos, end = 0, len(data)
     while end - pos >= 4:
-        length = int.from_bytes(data[pos : pos + 4], signed=True)
+        # Of a message of magic 0 the head is a byte shorter; the last one of a set is read as far as it goes.
+        length, magic, compression, checksum = head(data, pos) if end - pos >= 10 else _short_head(data[pos:])
         after = pos + 4 + length
         if length < 5 or after > end:
             if length < 5 or not messages:
                 raise InvalidMessage("length", f"message {len(messages)} of a set says it has {length} bytes")
             break
-        magic = data[pos + 4]
-        if magic == 0:
-            compression, checksum, payload = 0, data[pos + 5 : pos + 9], data[pos + 9 : after]
-        elif magic == 1 and length > 5:
-            compression, checksum, payload = data[pos + 5], data[pos + 6 : pos + 10], data[pos + 10 : after]
+        if magic == 1 and length > 5:
+            payload = data[pos + 10 : after]
+        elif magic == 0:
+            compression, checksum = NONE, int.from_bytes(data[pos + 5 : pos + 9])
+            payload = data[pos + 9 : after]
         else:
             raise _unknown_kind(len(messages), magic, length)
         if compression > SNAPPY:
             raise InvalidMessage("compression", f"message {len(messages)} of a set has compression {compression}")
-        if crc32(payload) != int.from_bytes(checksum):
+        if crc32(payload) != checksum:
             raise InvalidMessage("checksum", f"message {len(messages)} of a set fails its checksum")
-        messages.append(Message(magic, compression, payload))
+        messages.append(made((magic, compression, payload)))
         pos = after
-    return messages
+    return messages, pos
+
+
+def _short_head(rest: bytes) -> tuple[int, int, int, int]:
+    length, magic, compression, checksum = _HEAD_1.unpack(rest.ljust(_HEAD_1.size, b"\0"))
+    return length, magic, compression, checksum
 
 
 def _unknown_kind(index: int, magic: int, length: int) -> InvalidMessage:

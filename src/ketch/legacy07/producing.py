@@ -43,14 +43,9 @@ def payloads(topic: Topic, messages: Sequence[Message], now: int, inflated_max: 
         InvalidMessage: what is within a compressed message is damaged.
         RecordTooLarge: a message is larger than `max.message.bytes`, or inflates to more than `inflated_max`.
     """
-    most = int(topic.configs["max.message.bytes"])
-    for message in messages:
-        if message.size > most:
-            raise RecordTooLarge(f"a message has {message.size} bytes, more than {most} (max.message.bytes)")
     maker = _Maker(topic, now)
     made: list[Produced] = []
-    for run in _runs(messages):
-        wire = sum(message.size for message in run)
+    for run, wire in _runs(messages, int(topic.configs["max.message.bytes"])):
         if run[0].compression == NONE:
             made.append(Produced(maker.plain([message.payload for message in run]), NONE, wire))
         elif values := list(inner(run[0], inflated_max)):  # a set may be empty: nothing to store
@@ -58,22 +53,25 @@ def payloads(topic: Topic, messages: Sequence[Message], now: int, inflated_max: 
     return made
 
 
-def _runs(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Plain messages together up to a batch's size, compressed ones alone."""
+def _runs(messages: Sequence[Message], most: int) -> Iterator[tuple[list[Message], int]]:
+    """Plain messages together up to a batch's size, compressed ones alone; and the bytes of each run."""
     run: list[Message] = []
-    size = 0
+    total = 0
     for message in messages:
+        size = message.size
+        if size > most:
+            raise RecordTooLarge(f"a message has {size} bytes, more than {most} (max.message.bytes)")
         alone = message.compression != NONE
-        if run and (alone or len(run) == _RUN_MAX or size + message.size > _RUN_BYTES):
-            yield run
-            run, size = [], 0
+        if run and (alone or len(run) == _RUN_MAX or total + size > _RUN_BYTES):
+            yield run, total
+            run, total = [], 0
         if alone:
-            yield [message]
+            yield [message], size
         else:
             run.append(message)
-            size += message.size
+            total += size
     if run:
-        yield run
+        yield run, total
 
 
 class _Maker:

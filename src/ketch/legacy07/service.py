@@ -24,7 +24,7 @@ from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, TopicEx
 from ketch.legacy07 import responses
 from ketch.legacy07.bytelog import ByteLogs
 from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, WrongPartition, code_of
-from ketch.legacy07.messages import split
+from ketch.legacy07.messages import take
 from ketch.legacy07.numbers import Cluster, Numbers
 from ketch.legacy07.requests import Fetch, Offsets, Produce, Target
 from ketch.log.log import Log
@@ -94,8 +94,8 @@ class Service:
             WrongPartition: there is no such partition.
             KetchError: the topic can't be, or Redis is gone.
         """
-        messages = split(part.messages)
-        cut = len(part.messages) - sum(message.size for message in messages)
+        messages, size = take(part.messages)
+        cut = len(part.messages) - size
         if cut:
             metrics.legacy_invalid.labels("cut").inc()
             log.warning("%s: produce to %s: %d bytes of a message that is cut short", client, named(part), cut)
