@@ -166,3 +166,12 @@ def test_sample_documents_every_setting_with_its_default():
 
 def test_sample_is_toml_and_sets_nothing():
     assert tomllib.loads(SAMPLE.read_text()) == {}
+
+
+def test_clients_of_kafka_0_7_need_a_port_of_their_own():
+    assert Settings.load(flags={"legacy_port": 9093, "zookeeper": "zk:2181"}).zookeeper == "zk:2181"
+    assert Settings.load(flags={"legacy_port": 9096, "workers": 4}).legacy_port == 9096
+    assert "legacy_port should say where they connect" in refused(zookeeper="zk:2181")
+    assert "legacy_port = 9092 should be at least 1 away from port = 9092" in refused(legacy_port=9092)
+    assert "legacy_port = 9093 should be at least 2 away from port = 9092" in refused(legacy_port=9093, workers=2)
+    assert "2 workers from port 65535 on would need port 65536" in refused(legacy_port=65535, workers=2)

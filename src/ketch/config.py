@@ -152,9 +152,10 @@ class Settings(BaseSettings):
         ):
             if getattr(self, less) > getattr(self, more):
                 raise ValueError(f"{less} = {getattr(self, less)} should be at most {more} ({getattr(self, more)})")
-        last = self.port + self.workers - 1
-        if self.port and last > _LAST_PORT:
-            raise ValueError(f"{self.workers} workers from port {self.port} on would need port {last}")
+        for first in (self.port, self.legacy_port):
+            last = (first or 0) + self.workers - 1
+            if last > _LAST_PORT:
+                raise ValueError(f"{self.workers} workers from port {first} on would need port {last}")
         return self
 
     @model_validator(mode="after")
