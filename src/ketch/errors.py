@@ -35,6 +35,10 @@ class StorageUnavailable(KetchError):
     """Redis cannot be reached, does not answer in time or refuses; Kafka's KAFKA_STORAGE_ERROR (56)."""
 
 
+class WritesRefused(StorageUnavailable):
+    """Redis is there and takes no writes: it uses `maxmemory`, its disk or its replicas fail. Reads go on."""
+
+
 class RedisError(KetchError):
     """Redis answered a command with an error; the text is Redis's."""
 

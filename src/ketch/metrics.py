@@ -29,6 +29,7 @@ connections = Gauge("ketch_connections", "Open client connections")
 connections_refused = Counter("ketch_connections_refused", "Connections closed because of max_connections")
 bad_requests = Counter("ketch_bad_requests", "Connections closed because of what they sent")
 appends_refused = Counter("ketch_appends_refused", "Batches sent again because another writer came in between")
+writes_refused = Counter("ketch_writes_refused", "Requests refused because Redis takes no writes (maxmemory)")
 queued_bytes = Gauge("ketch_queued_request_bytes", "Bytes of requests received and not yet answered")
 
 # The 0.7 listener (legacy07); without it these stay 0.

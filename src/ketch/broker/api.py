@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.errors import code_of, is_failure
 from ketch.broker.readers import Reader
 from ketch.broker.services import Services
-from ketch.errors import KetchError
+from ketch.errors import KetchError, WritesRefused
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
 
@@ -78,6 +79,9 @@ class Request:
             code: where it is another than the API gives for this error (`Api.codes`).
         """
         code = self.api.codes(error) if code is None else code
+        if isinstance(error, WritesRefused):  # one line for all requests that it fails, not one for each connection
+            self.broker.writes_alert.tell(error, time.monotonic())
+            return code
         of = f" of {what}" if what else ""
         self.note(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
         return code

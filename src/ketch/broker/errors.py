@@ -9,6 +9,7 @@ from ketch.errors import KetchError
 
 _CODES: dict[type[KetchError], ErrorCode] = {
     errors.StorageUnavailable: ErrorCode.kafka_storage_error,
+    errors.WritesRefused: ErrorCode.kafka_storage_error,
     errors.RedisError: ErrorCode.kafka_storage_error,
     errors.CorruptRecord: ErrorCode.corrupt_message,
     errors.InvalidRecord: ErrorCode.invalid_record,

@@ -11,6 +11,7 @@ from typing import Any
 from ketch import metrics
 from ketch.broker import expiry
 from ketch.broker.adoption import Adoption
+from ketch.broker.alerts import WritesAlert
 from ketch.broker.assignments import Assignments
 from ketch.broker.budget import Budget, Gate
 from ketch.broker.cluster import Cluster
@@ -58,6 +59,7 @@ class Broker:
         self.groups = Groups(settings, self.log, self.cluster, native_groups)
         self.adoption = Adoption(self.log, self.background)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
+        self.writes_alert = WritesAlert(self.log, self.background)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.fetching = asyncio.Semaphore(_FETCHES)

@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, Protocol
 
 from ketch.broker.adoption import Adoption
+from ketch.broker.alerts import WritesAlert
 from ketch.broker.assignments import Assignments
 from ketch.broker.budget import Gate
 from ketch.broker.cluster import Cluster
@@ -32,6 +33,7 @@ class Services(Protocol):
         adoption: finds commits that another Redis client has set.
         topic_notes: keeps what the log learns of a topic from its batches.
         assignments: which member of a group reads which partition.
+        writes_alert: says that Redis takes no writes.
         inflated: bounds the records that lie decompressed.
         fetching, fetching_cold: bound how many fetches read at a time, from Redis and from the archive.
         unsent: bytes of responses being made, or that peers do not take.
@@ -50,6 +52,7 @@ class Services(Protocol):
     groups: Groups
     adoption: Adoption
     dynamic: DynamicConfigs
+    writes_alert: WritesAlert
     inflated: Gate
     fetching: asyncio.Semaphore
     fetching_cold: asyncio.Semaphore

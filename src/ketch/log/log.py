@@ -25,6 +25,7 @@ from ketch.store import groups, identity, ranges
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
 from ketch.store.question import call
+from ketch.store.ranges import Room
 from ketch.store.topics import Topic, shown
 from ketch.store.url import RedisAddress
 from ketch.store.watcher import Watcher
@@ -183,8 +184,8 @@ class Log:
             found |= zip(some, taken, strict=True)
         return found
 
-    async def room(self) -> tuple[int, int]:
-        """Bytes that Redis may use and that it uses, see `ranges.room`."""
+    async def room(self) -> Room:
+        """The memory of the Redis."""
         return await self._reads.ask(ranges.room())
 
     async def archived_bytes(self, topic: Topic) -> dict[int, int] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ketch.records import HEADER_SIZE
 from ketch.store import streams
@@ -133,12 +134,26 @@ def sizes(keys: Sequence[bytes]) -> Question[list[int]]:
     return [reply or 0 for reply in replies]
 
 
-def room() -> Question[tuple[int, int]]:
-    """Bytes that Redis may use, `maxmemory` or the machine's, and that it uses; -1 for what it does not say."""
+class Room(NamedTuple):
+    """The memory of a Redis, in bytes; 0 for what it does not say.
+
+    Attributes:
+        limit: `maxmemory`; 0 where there is none.
+        machine: of the whole machine.
+        used: by Redis.
+    """
+
+    limit: int
+    machine: int
+    used: int
+
+
+def room() -> Question[Room]:
+    """The memory of the Redis."""
     text: bytes = yield from call(None, "INFO", "memory")
     fields = dict(line.split(b":", 1) for line in text.split(b"\r\n") if b":" in line)
-    most = int(fields.get(b"maxmemory", b"0")) or int(fields.get(b"total_system_memory", b"-1"))
-    return most, int(fields.get(b"used_memory", b"-1"))
+    names = (b"maxmemory", b"total_system_memory", b"used_memory")
+    return Room(*(int(fields.get(name, b"0")) for name in names))
 
 
 def read(stream: PartitionStream, offset: int, count: int, end: int | None = None) -> Question[Chunk]:

@@ -9,10 +9,15 @@ from typing import Any
 
 import hiredis
 
-from ketch.errors import RedisError, StorageUnavailable
+from ketch.errors import RedisError, StorageUnavailable, WritesRefused
 
 # Errors by which Redis says that it cannot serve now: loading, read-only, out of memory, busy with a script, ...
-_UNAVAILABLE = ("LOADING", "READONLY", "OOM", "BUSY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "NOAUTH", "EXECABORT")
+_UNAVAILABLE = ("LOADING", "BUSY", "MASTERDOWN", "NOAUTH")
+# Those by which it says that it takes no writes. EXECABORT is a transaction's of which it refused a command.
+_REFUSED = ("OOM", "EXECABORT", "MISCONF", "NOREPLICAS", "READONLY")
+
+
+_FULL = "OOM command not allowed"
 
 
 def pack(*args: bytes | str | int) -> bytes:
@@ -32,12 +37,16 @@ def checked(reply: Any) -> Any:
     """The reply, unless it is an error.
 
     Raises:
-        StorageUnavailable: Redis cannot serve now (loading, read-only, out of memory, busy, its disk or replicas fail).
+        WritesRefused: Redis takes no writes now (out of memory, read-only, its disk or replicas fail).
+        StorageUnavailable: Redis cannot serve now (loading, busy).
         RedisError: any other error.
     """
     if isinstance(reply, hiredis.ReplyError):
         text = str(reply)
-        if text.partition(" ")[0] in _UNAVAILABLE:  # not BUSYGROUP, which says that a group exists
+        word = text.partition(" ")[0]
+        if word in _REFUSED or _FULL in text:  # a script of Redis 6 says it in other words before
+            raise WritesRefused(f"Redis refuses: {text}")
+        if word in _UNAVAILABLE:  # not BUSYGROUP, which says that a group exists
             raise StorageUnavailable(f"Redis refuses: {text}")
         raise RedisError(text)
     return reply

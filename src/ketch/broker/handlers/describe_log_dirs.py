@@ -46,11 +46,12 @@ async def _asked(request: Request) -> list[tuple[Topic, list[int]]]:
 async def _redis(request: Request, asked: list[tuple[Topic, list[int]]]) -> Body:
     log = request.broker.log
     sizes = await log.memory([(topic, index) for topic, indexes in asked for index in indexes])
-    total, used = await log.room()
+    room = await log.room()
+    total = room.limit or room.machine
     topics = [(topic.name, {index: sizes[topic.name, index] for index in indexes}) for topic, indexes in asked]
     return _directory(request.broker.redis.describe(), topics) | {
-        "total_bytes": total,
-        "usable_bytes": max(0, total - used) if total >= 0 else -1,
+        "total_bytes": total or -1,
+        "usable_bytes": max(0, total - room.used) if total else -1,
     }
 
 

@@ -1,0 +1,53 @@
+"""What a person has to act on: one line a minute for the whole broker, however many clients it fails, and a metric."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ketch import metrics
+from ketch.errors import KetchError, WritesRefused
+from ketch.log.log import Log
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 60.0
+
+
+class WritesAlert:
+    """Says that Redis takes no writes.
+
+    Args:
+        log_: knows the memory of Redis.
+        background: keeps a task alive until it is done.
+    """
+
+    def __init__(self, log_: Log, background: Callable[[asyncio.Future[Any]], None]) -> None:
+        self._log, self._background = log_, background
+        self._next = 0.0  # when another line may be written
+        self._refused = 0  # since the last line
+
+    def tell(self, error: WritesRefused, now: float) -> None:
+        """A write was refused.
+
+        Args:
+            now: a clock that only rises, seconds.
+        """
+        metrics.writes_refused.inc()
+        self._refused += 1
+        if now >= self._next:
+            self._next = now + _EVERY_S
+            self._background(asyncio.get_running_loop().create_task(self._write(error)))
+
+    async def _write(self, error: WritesRefused) -> None:
+        """EXEC does not say why it refused: the memory of Redis does."""
+        try:
+            room = await self._log.room()
+            full = f"it uses {room.used} bytes, and maxmemory is {room.limit}"
+            memory = full if room.limit else "its own log says why"
+        except KetchError:
+            memory = "its memory is not known"
+        refused, self._refused = self._refused, 0
+        log.error("Redis refuses writes, reads go on: %s (%d refused since the last line; %s)", memory, refused, error)
