@@ -1,0 +1,51 @@
+"""Kafka's command-line tools in one JVM that a test module keeps: Tools.java, run from its source."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.support.apache_kafka import LOG4J, libraries
+
+_SOURCE = Path(__file__).with_name("Tools.java")
+_OPTIONS = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+class KafkaTools:
+    """A running JVM; a context manager. It runs one tool at a time.
+
+    Args:
+        directory: for the configuration of its log.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        log4j = directory / "log4j2.properties"
+        log4j.write_text(LOG4J)
+        log = [f"-Dlog4j2.configurationFile={log4j}", "-Dkafka.log=/dev/null"]
+        command = ["java", *_OPTIONS, *log, "-cp", f"{libraries()}/*", str(_SOURCE)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, tool: str, *arguments: str) -> tuple[int, str]:
+        """Exit code and output of a tool, by its class, of Scala's or behind org.apache.kafka.tools."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        main = tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}"
+        stdin.write("\t".join([main, *arguments]) + "\n")
+        stdin.flush()
+        code, _, printed = stdout.readline().rstrip("\n").partition(" ")
+        if not code:  # it has called System.exit itself, as argparse4j does for options that cannot be
+            raise EOFError(f"{tool} ended the JVM: {arguments}")
+        return int(code), base64.b64decode(printed).decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.communicate()
