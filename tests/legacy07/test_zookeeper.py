@@ -90,6 +90,10 @@ class TestEntries:
         ketch("topics", "delete", topic, "--yes")
         eventually(lambda: counts(registry, topic) == {})
 
+    def test_a_chroot_that_is_not_there(self, start_legacy: Start, zoo: ZooKeeperServer, registry: KazooClient) -> None:
+        start_legacy(zookeeper=f"{zoo.hosts}{registry.chroot}/not/there")
+        eventually(lambda: node(registry, "/not/there/brokers/ids/1"))
+
 
 @pytest.mark.long(minutes=1)
 class TestRuns:
@@ -205,3 +209,17 @@ def contents(server: KetchServer, topic: str, numbers: int) -> list[bytes]:
             assert code == 0
             found.append(b"".join(whole for _, whole in messages(chunk)))
     return found
+
+
+@pytest.mark.long(minutes=1)
+def test_each_worker_has_a_port_and_an_id(start_legacy: Start, registry: KazooClient, topic: str) -> None:
+    first = zookeeper.free_port(2)
+    server = start_legacy("--workers", "2", "--legacy-port", str(first), "--default-partitions", "6")
+    eventually(lambda: ids(registry) == ["1", "2"], 60.0)
+    ports = [int(str(node(registry, f"/brokers/ids/{broker}")).rpartition(":")[2]) for broker in (1, 2)]
+    assert ports == [first, first + 1]
+    with Legacy(ports[1]) as client:
+        client.send(produce(topic, 0, A))
+        eventually(lambda: sum(int(count or 0) for count in counts(registry, topic).values()) == 6)
+    assert server.stop() == 0
+    assert ids(registry) == []

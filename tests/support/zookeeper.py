@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 from pathlib import Path
@@ -61,8 +62,11 @@ class ZooKeeperServer:
             self.process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+def free_port(count: int = 1) -> int:
+    """The first of so many free ports in a row."""
+    while True:
+        with contextlib.ExitStack() as opened, contextlib.suppress(OSError, OverflowError):
+            first: int = opened.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for port in range(first + 1, first + count):
+                opened.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first

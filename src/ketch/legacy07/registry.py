@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.CRITICAL)  # it tells every attempt to connect; this file says what matters
 
-_IDS, _TOPICS = "/brokers/ids", "/brokers/topics"
 _ANSWER_S = 10.0  # for one call; without it a call would wait for as long as ZooKeeper is away
 _IMPATIENT_S = 3.0  # a start without ZooKeeper is told of after so long
 _RETRY_S = 0.5  # between two looks at a node that an earlier session has left
@@ -79,9 +78,13 @@ class Registry:
         self._listener: Callable[[str], None] | None = None
         self._told: str | None = None  # what is wrong, as the log says it
         self._taken_since = 0.0
+        # kazoo's own chroot has to be there already.
+        servers, _, chroot = hosts.partition("/")
+        root = f"/{chroot.strip('/')}".rstrip("/")
+        self._ids, self._topics = f"{root}/brokers/ids", f"{root}/brokers/topics"
         retry = KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0)
         try:
-            self._client = KazooClient(hosts, timeout, connection_retry=retry, logger=_kazoo_log)
+            self._client = KazooClient(servers, timeout, connection_retry=retry, logger=_kazoo_log)
         except ValueError as error:
             raise ConfigError(f"zookeeper = {hosts!r} is not allowed: {error}.") from None
 
@@ -173,14 +176,14 @@ class Registry:
         fresh: bool = session != self._session
         if fresh:
             self._session, self._published = session, {}
-        self._claim(f"{_IDS}/{self._id}", self._address)
-        self.registered = frozenset(int(name) for name in self._call("get_children", _IDS) if name.isdigit())
+        self._claim(f"{self._ids}/{self._id}", self._address)
+        self.registered = frozenset(int(name) for name in self._call("get_children", self._ids) if name.isdigit())
         for topic in [topic for topic in self._published if topic not in topics]:
-            self._withdraw(f"{_TOPICS}/{topic}/{self._id}")
+            self._withdraw(f"{self._topics}/{topic}/{self._id}")
             del self._published[topic]
         for topic, count in topics.items():
             if self._published.get(topic) != count:
-                self._claim(f"{_TOPICS}/{topic}/{self._id}", str(count))
+                self._claim(f"{self._topics}/{topic}/{self._id}", str(count))
                 self._published[topic] = count
         return fresh
 
@@ -211,7 +214,6 @@ class Registry:
     def _make_parents(self, path: str) -> None:
         """The nodes above, which stay; each holds its creator's id, for who looks at them by hand."""
         parts = path.split("/")[1:-1]
-        self._call("ensure_path", "/")  # a chroot
         for size in range(1, len(parts) + 1):
             with contextlib.suppress(NodeExistsError):
                 self._call("create", "/" + "/".join(parts[:size]), self._id.encode())
