@@ -88,6 +88,9 @@ class Settings(BaseSettings):
     broker_session_timeout_ms: Positive = Field(9000, description="When a silent broker's share goes to the others.")
     producer_id_expiration_ms: Positive = Field(604_800_000, description="When an idle producer's state goes.")
 
+    transaction_max_timeout_ms: Positive = Field(900_000, description="Greatest transaction timeout of a producer.")
+    transactional_id_expiration_ms: Positive = Field(604_800_000, description="When an idle transactional id goes.")
+
     message_max_bytes: Positive = Field(1_048_588, description="max.message.bytes of new topics: largest batch.")
     socket_request_max_bytes: Positive = Field(104_857_600, description="Largest request; a larger one closes.")
     queued_max_bytes: Positive = Field(268_435_456, description="Request bytes in flight over all connections.")

@@ -18,6 +18,7 @@ _remote_errors = Counter("ketch_remote_fetch_errors", "Reads of the archive that
 _requests = Counter("ketch_requests", "Requests answered", ["request"])
 
 _commits = Counter("ketch_group_commits", "Offsets committed", ["group", "topic"])
+_transactions = Counter("ketch_transactions", "Transactions that this broker has finished", ["result"])
 _rebalances = Counter("ketch_group_rebalances", "Generations begun", ["group"])
 _deliveries = Counter(
     "ketch_group_deliveries",
@@ -99,6 +100,11 @@ _commit, _rebalance, _delivery = _Bounded(_commits), _Bounded(_rebalances), _Bou
 def committed(group: str, topic: str, partitions: int) -> None:
     """Offsets of so many partitions were committed."""
     _commit(group, topic).inc(partitions)
+
+
+def transaction_ended(commit: bool) -> None:
+    """All markers of a transaction are written."""
+    _transactions.labels("commit" if commit else "abort").inc()
 
 
 def rebalanced(group: str) -> None:

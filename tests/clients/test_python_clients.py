@@ -205,16 +205,6 @@ def test_kcat(broker: KetchServer, topic: str, codec: str, storage: str) -> None
     assert entries[1][1][b"header.a"] == b"b"
 
 
-def test_a_transactional_producer_ends_at_once(broker: KetchServer) -> None:
-    """The refusal is final: librdkafka would retry any other answer until the timeout, with _TIMED_OUT."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
-    with pytest.raises(confluent_kafka.KafkaException) as refusal:
-        producer.init_transactions(30)
-    error = refusal.value.args[0]
-    assert error.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (error.fatal(), error.retriable()) == (True, False)
-
-
 def test_tail_sees_a_redis_cli_write(broker: KetchServer, topic: str) -> None:
     create(broker, topic)
     consumer = confluent_kafka.Consumer(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ketch.broker.api import Api
 from ketch.broker.errors import coordinator_error
 from ketch.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -18,9 +20,12 @@ from ketch.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -32,6 +37,7 @@ from ketch.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -39,7 +45,9 @@ from ketch.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     update_features,
+    write_txn_markers,
 )
 
 TABLE: dict[int, Api] = {
@@ -65,6 +73,11 @@ TABLE: dict[int, Api] = {
         Api(21, "DeleteRecords", 0, 2, delete_records.handle),
         Api(22, "InitProducerId", 0, 5, init_producer_id.handle, codes=coordinator_error),
         Api(23, "OffsetForLeaderEpoch", 2, 4, offset_for_leader_epoch.handle),
+        Api(24, "AddPartitionsToTxn", 0, 5, add_partitions_to_txn.handle, codes=coordinator_error),
+        Api(25, "AddOffsetsToTxn", 0, 4, add_offsets_to_txn.handle, codes=coordinator_error),
+        Api(26, "EndTxn", 0, 5, end_txn.handle, codes=coordinator_error),
+        Api(27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle),
+        Api(28, "TxnOffsetCommit", 0, 5, txn_offset_commit.handle, codes=coordinator_error),
         Api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
         Api(33, "AlterConfigs", 0, 2, alter_configs.handle),
         Api(35, "DescribeLogDirs", 1, 4, describe_log_dirs.handle),
@@ -79,6 +92,9 @@ TABLE: dict[int, Api] = {
         Api(55, "DescribeQuorum", 0, 2, describe_quorum.handle),
         Api(57, "UpdateFeatures", 0, 2, update_features.handle),
         Api(60, "DescribeCluster", 0, 2, describe_cluster.handle),
+        Api(61, "DescribeProducers", 0, 0, describe_producers.handle),
+        Api(65, "DescribeTransactions", 0, 0, describe_transactions.handle, codes=coordinator_error),
+        Api(66, "ListTransactions", 0, 2, list_transactions.handle, codes=coordinator_error),
         Api(74, "ListConfigResources", 0, 1, list_config_resources.handle),
         Api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle),
     )

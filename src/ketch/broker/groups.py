@@ -6,9 +6,10 @@ do, and what of it metrics and log lines say. Commits are stored in the term in 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,10 +25,12 @@ from ketch.coordinator.events import Commit, Effect, Event, Removed
 from ketch.coordinator.group import Group
 from ketch.coordinator.member import GroupConfig
 from ketch.coordinator.snapshot import from_fields, to_fields
+from ketch.errors import NotInTransaction
 from ketch.log.log import Log
-from ketch.store import groups
+from ketch.store import groups, pending_offsets
 from ketch.store.commits import Committed
 from ketch.store.keys import Keyspace, TopicPartition
+from ketch.store.pending_offsets import Pending
 from ketch.store.question import Question
 from ketch.store.scripts import Holder
 from ketch.store.terms import Overtaken
@@ -47,6 +50,8 @@ class Groups(Machines[Group]):
     def __init__(self, settings: Settings, log_: Log, cluster: Cluster, native_groups: NativeGroups) -> None:
         super().__init__(GroupKind(settings, log_.keys, native_groups), settings.node_id, log_, cluster)
         self._log, self._keys, self._native_groups = log_, log_.keys, native_groups
+        self._settled: set[str] = set()  # groups for which no transaction has offsets pending
+        self._settling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # -- committing
 
@@ -68,6 +73,8 @@ class Groups(Machines[Group]):
             NotCoordinator: it is another broker's, or another one has written it since it was loaded here.
             StorageUnavailable: Redis is gone; the commits may be stored or not.
         """
+        if commits:
+            await self.settle(group_id)  # what transactions have committed before counts before
         above, tries = 0, _COMMIT_TRIES
         while True:
             error, group = await self._submit(group_id, make)
@@ -87,6 +94,78 @@ class Groups(Machines[Group]):
         for topic, count in Counter(topic for topic, _ in commits).items():
             metrics.committed(group_id, topic, count)
         await self._native_groups.committed(group_id, commits)
+
+    # -- offsets of transactions (store.pending_offsets)
+
+    async def pend(
+        self,
+        group_id: str,
+        transactional_id: str,
+        producer: tuple[int, int],
+        started: int,
+        offsets: Mapping[TopicPartition, Committed],
+    ) -> None:
+        """Keeps offsets that an open transaction commits until it is decided.
+
+        Args:
+            producer: its id and epoch.
+            started: ms, when the transaction began.
+
+        Raises:
+            NotInTransaction: the transaction is over.
+        """
+        for _ in range(_COMMIT_TRIES):
+            self._settled.discard(group_id)
+            question = pending_offsets.pend(self._keys, group_id, transactional_id, producer, started, offsets)
+            kept = await self._link.ask(question)
+            if kept == 1:
+                return
+            if kept < 0:
+                break
+            await self.settle(group_id, sure=True)
+        raise NotInTransaction(f"group {group_id}: the transaction of producer {producer[0]} is over")
+
+    async def settle(self, group_id: str, sure: bool = False) -> list[Pending]:
+        """Applies the offsets of committed transactions; what is pending still, of open ones.
+
+        Only the group's coordinator may apply them. For another broker they are among what is returned.
+
+        Args:
+            sure: asks Redis even where nothing is known to be pending.
+        """
+        mine = self._coordinates(group_id)
+        if mine and group_id in self._settled and not sure:
+            return []
+        async with self._settling[group_id]:
+            pending = await self._link.ask(pending_offsets.load_all(self._keys, group_id))
+            if not mine:
+                return pending
+            for each in pending:
+                if each.committed:
+                    await self._apply(group_id, each)
+            left = [each for each in pending if not each.committed]
+            if not left:
+                self._settled.add(group_id)
+            return left
+
+    async def _apply(self, group_id: str, pending: Pending) -> None:
+        above, tries = 0, _COMMIT_TRIES
+        while True:
+            try:
+                group = await self.get(group_id)
+                term = await self.hold(group, self._cluster.lease, above)
+                await self._store_commits(group_id, pending.offsets, term)
+                break
+            except Overtaken as newer:
+                tries -= 1
+                if not tries:
+                    raise
+                above = max(above, newer.term)
+        await self._link.ask(pending_offsets.applied(self._keys, group_id, pending))
+
+    def relinquish(self) -> None:
+        super().relinquish()
+        self._settled.clear()
 
     # -- which there are
 
@@ -114,6 +193,7 @@ class GroupKind:
     """What is particular to classic groups, see `broker.machines.Kind`."""
 
     name = "group"
+    shared = False
 
     def __init__(self, settings: Settings, keys: Keyspace, native_groups: NativeGroups) -> None:
         self._keys, self._native_groups = keys, native_groups

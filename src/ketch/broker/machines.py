@@ -39,9 +39,12 @@ class Kind(Protocol[M]):
 
     Attributes:
         name: of the kind, as "group": for log lines, and so that the cluster shares out each kind by itself.
+        shared: other brokers write a machine in the ordinary course, too. One that could not be stored is dropped from
+            memory, and what was to follow from its change is not carried out; else it lives on and clients come again.
     """
 
     name: str
+    shared: bool
 
     # -- in Redis: a hash, with `term` and `broker` beside the machine's fields (hold_state.lua, save_state.lua)
 
@@ -211,7 +214,7 @@ class Machines(Generic[M]):
         except Overtaken as newer:
             # Where this broker has taken a new term since `loaded`, the machine in memory is the one that is stored.
             if machine.term == loaded and self._machines.get(machine.id) is machine:
-                log.warning("%s: it is loaded again", newer)
+                log.log(logging.DEBUG if self._kind.shared else logging.WARNING, "%s: it is loaded again", newer)
                 self._drop(machine.id)
             raise
         return machine.term
@@ -248,9 +251,13 @@ class Machines(Generic[M]):
                 self._drop(id)
 
     def _drop(self, id: str) -> None:
+        """Takes a machine from memory; clients that wait look for its coordinator again."""
         for reply, waited_for in self._waiting.items():
             if waited_for == id and not reply.done():
                 reply.set_exception(NotCoordinator(f"{self._kind.name} {id} has moved to another broker"))
+        self._release(id)
+
+    def _release(self, id: str) -> None:
         self._machines.pop(id, None)
         if id in self._timers:
             self._timers.pop(id)[1].cancel()
@@ -308,8 +315,10 @@ class Machines(Generic[M]):
             if not self._cluster.alone:
                 await self._link.ask(self._kind.journal(machine.id))
         except KetchError as error:
-            log.warning("%s %s: cannot be stored: %s", self._kind.name, machine.id, error)
-            rest = [self._unstored(effect) for effect in rest]
+            overtaken = self._kind.shared and isinstance(error, Overtaken)
+            level = logging.DEBUG if overtaken else logging.WARNING
+            log.log(level, "%s %s: cannot be stored: %s", self._kind.name, machine.id, error)
+            rest = self._after_failure(machine, rest)
         finally:
             self._saving[machine.id] -= 1
         self._carry_out(machine, rest)
@@ -319,6 +328,14 @@ class Machines(Generic[M]):
         async with self._writing[machine.id]:
             lease = self._cluster.lease
             await self._in_term(machine, lambda holder: self._kind.save(machine.id, holder, fields), lease)
+
+    def _after_failure(self, machine: M, rest: list[Any]) -> list[Any]:
+        """What is carried out in place of `rest`, which was to follow once the machine was stored."""
+        if not self._kind.shared:
+            return [self._unstored(effect) for effect in rest]
+        if self._machines.get(machine.id) is machine:
+            self._drop(machine.id)  # nobody knows whether it is stored: only Redis does
+        return [self._unstored(effect) for effect in rest if isinstance(effect, Reply)]
 
     def _unstored(self, effect: Any) -> Any:
         return Reply(effect.token, self._kind.unstored(effect.result)) if isinstance(effect, Reply) else effect

@@ -21,6 +21,7 @@ from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.groups import Groups
 from ketch.broker.native_groups import NativeGroups
 from ketch.broker.sessions import Sessions
+from ketch.broker.transactions import Transactions
 from ketch.config import Settings
 from ketch.errors import KetchError, reason
 from ketch.log.log import Log
@@ -57,6 +58,7 @@ class Broker:
         self.cluster = Cluster(settings, self.log)
         native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)
         self.groups = Groups(settings, self.log, self.cluster, native_groups)
+        self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
         self.writes_alert = WritesAlert(self.log, self.background)
@@ -100,6 +102,7 @@ class Broker:
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
+        self.background(loop.create_task(self.transactions.run()))
 
     def _configure(self, settings: Settings) -> None:
         self.settings = settings
@@ -140,6 +143,7 @@ class Broker:
             try:
                 await self.log.sweep()
                 await expiry.sweep(self)
+                await self.transactions.expire()
             except KetchError as error:
                 log.warning("retention: %s", error)
             except Exception:  # the next round must come all the same
@@ -154,6 +158,7 @@ class Broker:
             connection.drain()
         self.log.watcher.close()
         self.groups.stop()
+        self.transactions.stop()
         try:
             async with asyncio.timeout(self.settings.drain_timeout_ms / 1000):
                 while any(connection.busy for connection in self._connections):

@@ -17,6 +17,7 @@ from ketch.broker.cluster import Cluster
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
+from ketch.broker.transactions import Transactions
 from ketch.config import Settings
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
@@ -50,6 +51,7 @@ class Services(Protocol):
     assignments: Assignments
     cluster: Cluster
     groups: Groups
+    transactions: Transactions
     adoption: Adoption
     dynamic: DynamicConfigs
     writes_alert: WritesAlert

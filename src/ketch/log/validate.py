@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from ketch.errors import InvalidRecord, RecordTooLarge, UnsupportedCompression
 from ketch.log.producers import Sequenced
 from ketch.log.record_checks import check_records
-from ketch.records import HEADER_SIZE, BatchHeader, Codec, read_header
+from ketch.records import HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec, read_header
 from ketch.store.layout import Payload
 from ketch.store.topics import Topic
 
 _CODECS = frozenset(Codec)
+_ATTRIBUTES_AT = 22  # their low byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
     batch = topic.layout.payload(data, header, _codec(topic, header), timestamp, inflated_max)
     check_records(topic, header, batch, now, inflated_max)
     return Admitted(header, batch, sequenced(header))
+
+
+def is_transactional(data: bytes) -> bool:
+    """Whether what may be a batch says that it belongs to a transaction; nothing else of it is looked at."""
+    return len(data) >= HEADER_SIZE and bool(data[_ATTRIBUTES_AT] & TRANSACTIONAL)
 
 
 def sequenced(header: BatchHeader) -> Sequenced | None:

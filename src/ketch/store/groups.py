@@ -65,8 +65,8 @@ def delete(keys: Keyspace, group: str, partitions: Iterable[TopicPartition], ter
     """Deletes the group with its commits, and its native groups on these partitions' streams; raises Overtaken."""
     known = yield from commits.partitions(keys, group)
     yield from commits.forget(keys, group, {*partitions, *known}, term)
-    gone = [keyed("DEL", keys.offsets(group)), keyed("DEL", keys.group(group)), keyed("SREM", keys.groups, group)]
-    yield from calls(gone)
+    gone = [keyed("DEL", key) for key in (keys.offsets(group), keys.pending_offsets(group), keys.group(group))]
+    yield from calls([*gone, keyed("SREM", keys.groups, group)])
 
 
 # -- the journal

@@ -95,6 +95,10 @@ class Keyspace:
         """Hash: what is coordinated of a transactional id."""
         return f"{self.name}:transaction:{transactional_id}".encode()
 
+    def pending_offsets(self, group: str) -> bytes:
+        """Hash: the offsets that open transactions commit for a group."""
+        return f"{self.name}:pending-offsets:{group}".encode()
+
     def fence(self, stream: bytes, session: bytes) -> bytes:
         """String: a broker session whose pipelined appends were refused and must stay so until it has seen it."""
         return self._beside(b"fence", stream) + b":" + session

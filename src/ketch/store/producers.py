@@ -7,6 +7,7 @@ may come next is decided by `log.producers`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -95,6 +96,17 @@ def moved(
 def load(producers: bytes, producer: int | str) -> Question[StoredProducer]:
     """A producer's state; raises RedisError as `StoredProducer.parse`."""
     return StoredProducer.parse((yield from call(producers, "HGET", producers, producer)))
+
+
+def load_all(producers: bytes) -> Question[dict[int, StoredProducer]]:
+    """Every Kafka producer's state; what cannot be read is passed over, and so are other writers, which have names."""
+    pairs = yield from call(producers, "HGETALL", producers)
+    found = {}
+    for name, text in zip(pairs[::2], pairs[1::2], strict=True):
+        if name.isdigit():
+            with contextlib.suppress(RedisError):
+                found[int(name)] = StoredProducer.parse(text)
+    return found
 
 
 def forget(producers: bytes, producer: int | str) -> Question[None]:

@@ -20,15 +20,23 @@ from kio.index import load_response_schema
 
 from tests.support.batches import batch, record, records
 from tests.support.kafka import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
     FETCH,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
+    LIST_TRANSACTIONS,
     METADATA,
     PRODUCE,
     SERVED,
+    TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
     Kafka,
     fetch,
     part,
@@ -217,6 +225,29 @@ VALID: dict[int, dict[str, Any]] = {
     },
     DELETE_TOPICS: {"topics": [{"name": "d"}], "topic_names": ["d"], "timeout": 1000},
     INIT_PRODUCER_ID: {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
+    ADD_PARTITIONS_TO_TXN: {
+        "v3_and_below_transactional_id": "fuzz",
+        "v3_and_below_producer_id": 1,
+        "v3_and_below_topics": [{"name": "target", "partitions": [0]}],
+        "transactions": [
+            {"transactional_id": "fuzz", "producer_id": 1, "topics": [{"name": "target", "partitions": [0]}]},
+        ],
+    },
+    ADD_OFFSETS_TO_TXN: {"transactional_id": "fuzz", "producer_id": 1, "group_id": "fuzz"},
+    END_TXN: {"transactional_id": "fuzz", "producer_id": 1, "committed": True},
+    WRITE_TXN_MARKERS: {
+        "markers": [{"producer_id": 1, "topics": [{"name": "target", "partition_indexes": [0]}]}],
+    },
+    TXN_OFFSET_COMMIT: {
+        "transactional_id": "fuzz",
+        "group_id": "fuzz",
+        "producer_id": 1,
+        "generation_id": -1,
+        "topics": [{"name": "target", "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
+    },
+    DESCRIBE_PRODUCERS: {"topics": [{"name": "target", "partition_indexes": [0]}]},
+    DESCRIBE_TRANSACTIONS: {"transactional_ids": ["fuzz"]},
+    LIST_TRANSACTIONS: {"state_filters": ["Ongoing"], "producer_id_filters": [1], "duration_filter": 5},
     DESCRIBE_CONFIGS: {"resources": [{"resource_type": 2, "resource_name": "target", "configuration_keys": ["x"]}]},
 }
 

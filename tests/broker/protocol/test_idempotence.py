@@ -162,15 +162,6 @@ def test_a_state_written_by_hand_that_no_answer_can_hold(
     assert producer.count() == 3
 
 
-@pytest.mark.parametrize("version", [0, 3, 5])
-def test_no_transactions(kafka: Kafka, version: int) -> None:
-    def code(transactional_id: str) -> int:
-        given = {"transactional_id": transactional_id, "transaction_timeout": 1000}
-        return int(kafka.ask(INIT_PRODUCER_ID, version, **given).error_code)
-
-    assert [code("t"), code("")] == [53, 42]
-
-
 def test_init_producer_id_with_an_id(kafka: Kafka) -> None:
     def ask(pid: int, epoch: int) -> tuple[int, int, int]:
         given = {"transactional_id": None, "producer_id": pid, "producer_epoch": epoch}

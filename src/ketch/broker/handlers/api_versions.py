@@ -1,7 +1,8 @@
 """ApiVersions (18), versions 0 to 4: what the dispatch table serves.
 
 A version too new is answered with a version 0 body, UNSUPPORTED_VERSION (35) and the ranges, so that the client can ask
-again (KIP-511): `unsupported`, since such a request cannot be parsed. No features are published.
+again (KIP-511): `unsupported`, since such a request cannot be parsed. The one feature that is published is
+`transaction.version`, finalized at 2 (KIP-890): clients go by it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,25 @@ from ketch.wire.responses import Body
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 
+_TRANSACTION_VERSION = 2
+_FEATURES: Mapping[str, Any] = {
+    "supported_features": ({"name": "transaction.version", "min_version": 0, "max_version": _TRANSACTION_VERSION},),
+    "finalized_features_epoch": 0,
+    "finalized_features": (
+        {
+            "name": "transaction.version",
+            "max_version_level": _TRANSACTION_VERSION,
+            "min_version_level": _TRANSACTION_VERSION,
+        },
+    ),
+}
+
 
 async def handle(request: Request) -> Answer:
+    answer = _answer(request.broker.apis, ErrorCode.none)
     if request.version >= 3 and not _named_well(request):
         return _answer(request.broker.apis, ErrorCode.invalid_request) | {"api_keys": ()}
-    return _answer(request.broker.apis, ErrorCode.none)
+    return {**answer, **_FEATURES}
 
 
 def _named_well(request: Request) -> bool:

@@ -1,7 +1,6 @@
 """FindCoordinator (10), versions 0 to 6: the broker that a group falls to; several at once from 4 on (KIP-699).
 
-There are no transactions. A transactional id (key type 1) gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId
-answers: clients take that code as final and end `initTransactions` at once. Other key types get INVALID_REQUEST.
+Key type 0 is a group, 1 a transactional id. Other key types get INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.wire.responses import Body
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP = 0
+_KINDS = {_GROUP: "group", 1: "transaction"}
 
 
 async def handle(request: Request) -> Answer:
@@ -23,13 +23,9 @@ async def handle(request: Request) -> Answer:
 
 
 def _coordinator(request: Request, kind: int, key: str) -> Body:
-    if kind == _TRANSACTION:
-        request.note(f"FindCoordinator for transactional id {key}: there are no transactions")
-        message = "There are no transactions."
-        return _entry(key, ErrorCode.transactional_id_authorization_failed, message, -1, "", -1)
-    if kind != _GROUP:
+    if kind not in _KINDS:
         return _entry(key, ErrorCode.invalid_request, f"Key type {kind} has no coordinator.", -1, "", -1)
-    node = request.broker.cluster.coordinator("group", key)
+    node = request.broker.cluster.coordinator(_KINDS[kind], key)
     return _entry(key, ErrorCode.none, None, node.id, node.host, node.port)
 
 

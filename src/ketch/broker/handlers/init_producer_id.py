@@ -1,32 +1,57 @@
-"""InitProducerId (22), versions 0 to 5: a fresh id for an idempotent producer (KIP-98), never given twice.
+"""InitProducerId (22), versions 0 to 5: an id and epoch for an idempotent or transactional producer (KIP-98).
 
-A given id and epoch (version 3 on) get a new id as well, as in Kafka where there is no transactional id. A
-transactional id is refused: there are no transactions.
+Without a transactional id it is a fresh id, never given twice, also where the producer names the one that it has. With
+one it is the id's producer with its next epoch, which fences whoever had the one before. A transaction that is open is
+aborted first; until that is done the client gets CONCURRENT_TRANSACTIONS. A producer that names its id and epoch
+(version 3 on, KIP-360) is fenced where another one has come since. PRODUCER_FENCED (90) is known since version 4, older
+ones get INVALID_PRODUCER_EPOCH (47).
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.coordinator.transaction import NO_EPOCH, NO_ID, Identity, Init
 from ketch.errors import KetchError
-from ketch.wire.responses import Body
+
+_MS = timedelta(milliseconds=1)
+_FENCED_SINCE = 4
 
 
 async def handle(request: Request) -> Answer:
+    identity = await _init(request)
+    error = identity.error
+    if error is ErrorCode.producer_fenced and request.version < _FENCED_SINCE:
+        error = ErrorCode.invalid_producer_epoch
+    return {
+        "throttle_time": 0,
+        "error_code": error,
+        "producer_id": identity.producer,
+        "producer_epoch": identity.epoch,
+    }
+
+
+async def _init(request: Request) -> Identity:
     body = request.body
-    half = (getattr(body, "producer_id", -1) == -1) != (getattr(body, "producer_epoch", -1) == -1)
-    if body.transactional_id == "" or half:
-        return _answer(ErrorCode.invalid_request)
-    if body.transactional_id is not None:
-        request.note(f"InitProducerId for transactional id {body.transactional_id}: there are no transactions")
-        return _answer(ErrorCode.transactional_id_authorization_failed)
+    known = (getattr(body, "producer_id", NO_ID), getattr(body, "producer_epoch", NO_EPOCH))
+    if body.transactional_id == "" or (known[0] == NO_ID) != (known[1] == NO_EPOCH):
+        return Identity(ErrorCode.invalid_request)
     try:
-        return _answer(ErrorCode.none, await request.broker.log.new_producer_id())
+        if body.transactional_id is None:
+            return Identity(ErrorCode.none, await request.broker.log.new_producer_id(), 0)
+        return await _init_transactional(request, None if known == (NO_ID, NO_EPOCH) else known)
     except KetchError as error:
-        return _answer(request.refuse("", error))
+        return Identity(request.refuse("", error))
 
 
-def _answer(error: ErrorCode, producer_id: int = -1) -> Body:
-    epoch = -1 if error else 0
-    return {"throttle_time": 0, "error_code": error, "producer_id": producer_id, "producer_epoch": epoch}
+async def _init_transactional(request: Request, known: tuple[int, int] | None) -> Identity:
+    timeout_ms = request.body.transaction_timeout // _MS
+    if not 0 < timeout_ms <= request.broker.settings.transaction_max_timeout_ms:
+        return Identity(ErrorCode.invalid_transaction_timeout)
+    identity: Identity = await request.broker.transactions.ask(
+        request.body.transactional_id, lambda token, fresh: Init(token, timeout_ms, known, fresh)
+    )
+    return identity

@@ -31,9 +31,9 @@ _NOT_GIVEN = -_MS
 async def handle(request: Request) -> Answer:
     lease = request.broker.cluster.leased_at(request.received)  # see `Groups.commit`
     parts = {(topic.name, part.partition_index): part for topic in request.body.topics for part in topic.partitions}
-    errors = {partition: await _partition_error(request, *partition) for partition in parts}
+    errors = {partition: await partition_error(request, *partition) for partition in parts}
     exist = [partition for partition in parts if not errors[partition]]
-    errors |= {partition: _metadata_error(request, parts[partition]) for partition in exist}
+    errors |= {partition: metadata_error(request, parts[partition]) for partition in exist}
     now = now_ms()
     commits = {partition: _committed(request, part, now) for partition, part in parts.items() if not errors[partition]}
     # What does not exist is said first; then comes the group, then what the commit carries.
@@ -59,13 +59,15 @@ async def _commit(request: Request, commits: dict[TopicPartition, Committed], le
     return error
 
 
-def _metadata_error(request: Request, part: Any) -> ErrorCode:
+def metadata_error(request: Request, part: Any) -> ErrorCode:
+    """Whether the metadata of an offset is too large."""
     size = len((part.committed_metadata or "").encode("utf-16-le")) // 2  # Kafka counts Java's characters
     too_large = size > request.broker.settings.offset_metadata_max_bytes
     return ErrorCode.offset_metadata_too_large if too_large else ErrorCode.none
 
 
-async def _partition_error(request: Request, topic: str, index: int) -> ErrorCode:
+async def partition_error(request: Request, topic: str, index: int) -> ErrorCode:
+    """Whether there is such a partition."""
     try:
         request.broker.log.partition(await request.broker.log.topic(topic), index)
     except UnknownTopicOrPartition as error:

@@ -1,7 +1,8 @@
 """OffsetFetch (9), versions 1 to 9: committed offsets, -1 where there is none; several groups from 8 on (KIP-709).
 
-Null topics (version 2 on) stand for every partition the group has committed for. `requireStable` changes nothing: no
-commit waits for a transaction.
+Null topics (version 2 on) stand for every partition the group has committed for. With
+`requireStable` (version 7 on, KIP-447) a partition gets UNSTABLE_OFFSET_COMMIT (88) while an open transaction has an
+offset for it, so that the client waits.
 
 While Redis is gone the answer is NOT_COORDINATOR. Kafka's GroupCoordinatorService.handleOffsetFetchException chooses
 this code because Java consumers before 3.9 retry no other one here. Version 1 has no error code for the whole answer,
@@ -10,7 +11,7 @@ so each partition carries it (OffsetFetchResponse.groupError): an empty list wou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -27,28 +28,33 @@ _GROUP_ERROR_SINCE = 2
 
 async def handle(request: Request) -> Answer:
     body = request.body
+    stable = getattr(body, "require_stable", False)
     if request.version < 8:
-        return {"throttle_time": 0, **await _group(request, body.group_id, body.topics)}
-    groups = [await _group(request, group.group_id, group.topics) for group in body.groups]
+        return {"throttle_time": 0, **await _group(request, body.group_id, body.topics, stable)}
+    groups = [await _group(request, group.group_id, group.topics, stable) for group in body.groups]
     return {"throttle_time": 0, "groups": groups}
 
 
-async def _group(request: Request, group: str, topics: Iterable[Any] | None) -> Body:
+async def _group(request: Request, group: str, topics: Iterable[Any] | None, stable: bool) -> Body:
     commits = request.broker.log.commits
     try:
+        pending = await request.broker.groups.settle(group)
         if topics is None:
             await request.broker.adoption.look()
             asked = await commits.partitions(group)
         else:
             asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
         found = await commits.of(group, asked)
+        for each in pending:  # not applied yet, where another broker is to do it
+            found |= each.offsets if each.committed else {}
     except KetchError as error:
         code = request.refuse(f"group {group}", error, ErrorCode.not_coordinator)
         return _unavailable(request, group, topics, code)
+    unstable = {partition for each in pending if not each.committed for partition in each.offsets} if stable else set()
     return {
         "group_id": group,
         "error_code": ErrorCode.none,
-        "topics": _topics([*found] if topics is None else asked, found),
+        "topics": _topics([*found] if topics is None else asked, found, unstable=unstable),
     }
 
 
@@ -60,18 +66,22 @@ def _unavailable(request: Request, group: str, topics: Iterable[Any] | None, err
 
 
 def _topics(
-    asked: list[TopicPartition], found: dict[TopicPartition, Committed], error: ErrorCode = ErrorCode.none
+    asked: list[TopicPartition],
+    found: dict[TopicPartition, Committed],
+    error: ErrorCode = ErrorCode.none,
+    unstable: Container[TopicPartition] = (),
 ) -> list[Body]:
     topics: dict[str, list[Body]] = {}
     for topic, index in asked:
-        commit = found.get((topic, index), _NOTHING)
+        waits = (topic, index) in unstable
+        commit = _NOTHING if waits else found.get((topic, index), _NOTHING)
         topics.setdefault(topic, []).append(
             {
                 "partition_index": index,
                 "committed_offset": commit.offset,
                 "committed_leader_epoch": commit.leader_epoch,
                 "metadata": commit.metadata,
-                "error_code": error,
+                "error_code": ErrorCode.unstable_offset_commit if waits else error,
             }
         )
     return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]

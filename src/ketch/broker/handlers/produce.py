@@ -7,14 +7,18 @@ request does not wait for the answer. acks 1 and -1 are the same: a record is ac
 stream and in its append-only file; `fsync` says when that is synced. acks 0 gets no answer, and the responses of later
 requests do not wait for Redis; an error then closes the connection, as Kafka does.
 
-Deviations: no transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED 53 for a transactional batch). An illegal topic name
-is INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (2).
+A transactional batch is appended once its partition belongs to the transaction (`broker.entering`): from version 12 on
+it is added here (KIP-890), before it is verified.
+
+Deviations: an illegal topic name is INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (2).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -23,13 +27,24 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.api import Answer, CloseConnection, Request, Unanswered, printable
+from ketch.broker.entering import Consent, enter, transactional
 from ketch.broker.errors import Refused
 from ketch.clock import now_ms
-from ketch.errors import BadRecords, KetchError, RecordTooLarge, StorageUnavailable, UnsupportedCompression
+from ketch.errors import (
+    BadRecords,
+    KetchError,
+    NotInTransaction,
+    RecordTooLarge,
+    StorageUnavailable,
+    UnsupportedCompression,
+)
 from ketch.log.bounds import Bounds
 from ketch.log.partition import Partition
-from ketch.log.validate import Admitted, admit
+from ketch.log.producers import Sequenced
+from ketch.log.validate import Admitted, admit, is_transactional
+from ketch.store.layout import Payload
 from ketch.store.topics import Topic, legal_name, shown
+from ketch.tasks import lasting
 from ketch.wire.responses import Body
 
 _TopicKey = str | UUID  # as the version has it
@@ -57,15 +72,17 @@ class _Outcome:
     append_time: int | None = None
 
 
+_Entered = Mapping[Partition, Consent]
 _Outcomes = list[tuple[_TopicKey, list[_Outcome]]]
 
 
 async def handle(request: Request) -> Answer | asyncio.Future[Answer] | Unanswered:
     deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
+    entered = {} if request.body.transactional_id is None else await _enter(request)
     topics = []
     for topic in request.body.topic_data:
         parts, key = topic.partition_data, _key(request, topic)
-        outcomes = [await _store(request, key, part.index, part.records, deadline) for part in parts]
+        outcomes = [await _store(request, key, part.index, part.records, deadline, entered) for part in parts]
         if outcomes:
             topics.append((key, outcomes))
     answer = _answer_when_stored(request, topics, deadline)
@@ -76,19 +93,37 @@ def _key(request: Request, topic: Any) -> _TopicKey:
     return topic.name if request.version < _IDS_SINCE else topic.topic_id or _ZERO_ID
 
 
-async def _store(request: Request, key: _TopicKey, index: int, records: bytes | None, deadline: float) -> _Outcome:
+async def _enter(request: Request) -> _Entered:
+    """Has the partitions belong to the request's transaction; for those that do not exist `_store` has the answer."""
+    producers: dict[Partition, tuple[int, int]] = {}
+    for topic in request.body.topic_data:
+        for part in topic.partition_data:
+            producer = transactional(part.records or b"")
+            if producer is not None:
+                with contextlib.suppress(KetchError):
+                    producers[await _find(request, _key(request, topic), part.index)] = producer
+    return await enter(request, producers)
+
+
+async def _find(request: Request, key: _TopicKey, index: int) -> Partition:
+    if isinstance(key, str) and not legal_name(key):
+        raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
+    logs = request.broker.log
+    topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
+    return logs.partition(topic, index)
+
+
+async def _store(
+    request: Request, key: _TopicKey, index: int, records: bytes | None, deadline: float, entered: _Entered
+) -> _Outcome:
     """Checks one partition's batch and hands it on; does not wait until it is stored."""
     outcome = _Outcome(index)
     try:
-        if isinstance(key, str) and not legal_name(key):
-            raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
-        logs = request.broker.log
-        topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
-        partition = logs.partition(topic, index)
+        partition = await _find(request, key, index)
         if request.body.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
         await _turn(request, deadline)
-        await _append(request, partition, _admit(request, topic, records or b""), outcome)
+        await _append(request, partition, _admit(request, partition.topic, records or b""), outcome, entered)
     except KetchError as error:
         return _refused(request, outcome, key, error)
     return outcome
@@ -108,9 +143,9 @@ async def _turn(request: Request, deadline: float) -> None:
 
 def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
     most = request.broker.settings.socket_request_max_bytes
+    if request.body.transactional_id is None and is_transactional(records):
+        raise Refused(ErrorCode.transactional_id_authorization_failed, "There is no transactional id.")
     admitted = admit(topic, records, now_ms(), most)
-    if admitted.header.transactional:
-        raise Refused(ErrorCode.transactional_id_authorization_failed, "Transactions are not supported.")
     if admitted.header.codec == _ZSTD and request.version < _ZSTD_SINCE:
         raise UnsupportedCompression(f"Produce v{request.version} does not know zstd.")
     if admitted.batch.weight > most:
@@ -118,13 +153,18 @@ def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
     return admitted
 
 
-async def _append(request: Request, partition: Partition, admitted: Admitted, outcome: _Outcome) -> None:
+async def _append(
+    request: Request, partition: Partition, admitted: Admitted, outcome: _Outcome, entered: _Entered
+) -> None:
     gate, weight = request.broker.inflated, admitted.batch.weight
     gate.take(weight)
     try:
-        header, batch = admitted.header, admitted.batch
+        header, batch, producer = admitted.header, admitted.batch, admitted.producer
         await request.broker.topic_notes.see(partition.topic, header.codec, header.max_timestamp, batch, now_ms())
-        outcome.offset = partition.append(admitted.batch, admitted.producer)
+        if producer is not None and producer.transactional:
+            outcome.offset = _append_in_transaction(request, partition, batch, producer, entered)
+        else:
+            outcome.offset = partition.append(batch, producer)
     except BaseException:
         gate.give(weight)
         raise
@@ -132,6 +172,25 @@ async def _append(request: Request, partition: Partition, admitted: Admitted, ou
     outcome.partition, outcome.bounds = partition, partition.bounds.refresh_start()
     outcome.append_time = admitted.batch.timestamp
     metrics.produced(partition.topic.name, admitted.header.count, admitted.header.length)
+
+
+def _append_in_transaction(
+    request: Request, partition: Partition, batch: Payload, producer: Sequenced, entered: _Entered
+) -> asyncio.Future[int]:
+    if partition in entered:
+        return partition.append(batch, entered[partition].given(producer))
+    return lasting(_append_or_enter(request, partition, batch, producer, partition.append(batch, producer)))
+
+
+async def _append_or_enter(
+    request: Request, partition: Partition, batch: Payload, producer: Sequenced, offset: asyncio.Future[int]
+) -> int:
+    """The transaction was known to be open; where it is not, another broker has ended it, and this is the next one."""
+    try:
+        return await offset
+    except NotInTransaction:
+        consent = (await enter(request, {partition: (producer.id, producer.epoch)})).get(partition)
+    return await partition.append(batch, producer if consent is None else consent.given(producer))
 
 
 def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, error: KetchError) -> _Outcome:

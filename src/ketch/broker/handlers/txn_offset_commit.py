@@ -1,0 +1,107 @@
+"""TxnOffsetCommit (28), versions 0 to 5: offsets that count once their transaction is committed (KIP-98).
+
+From version 3 on the member, its generation and its instance are checked (KIP-447). A producer that names none is
+believed. From version 5 on the group need not be added to the transaction before (KIP-890); older versions get
+INVALID_TXN_STATE (48), version 4 TRANSACTION_ABORTABLE (120), where it was not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.handlers.offset_commit import metadata_error, partition_error
+from ketch.clock import now_ms
+from ketch.coordinator.events import Commit
+from ketch.coordinator.transaction import Add, Added
+from ketch.errors import KetchError, NotInTransaction
+from ketch.store.commits import Committed
+from ketch.store.keys import TopicPartition
+from ketch.wire.responses import Body
+
+_ADDS_SINCE = 5
+_ABORTABLE_SINCE = 4
+
+
+async def handle(request: Request) -> Answer:
+    parts = {(topic.name, part.partition_index): part for topic in request.body.topics for part in topic.partitions}
+    errors = {partition: await partition_error(request, *partition) for partition in parts}
+    exist = [partition for partition in parts if not errors[partition]]
+    errors |= {partition: metadata_error(request, parts[partition]) for partition in exist}
+    offsets = {partition: _committed(part) for partition, part in parts.items() if not errors[partition]}
+    if exist and (error := await _pend(request, offsets)):
+        errors |= dict.fromkeys(exist, error)
+    return _answer(request, errors)
+
+
+async def _pend(request: Request, offsets: dict[TopicPartition, Committed]) -> ErrorCode:
+    body, broker = request.body, request.broker
+    if not body.group_id:
+        return ErrorCode.invalid_group_id
+    try:
+        broker.groups.require(body.group_id)
+        error = await _member_error(request) or await _add(request, offsets)
+    except NotInTransaction:
+        return _missing(request)
+    except KetchError as failure:
+        return request.refuse(f"group {body.group_id}", failure)
+    return error
+
+
+async def _member_error(request: Request) -> ErrorCode:
+    body = request.body
+    generation, member = getattr(body, "generation_id", -1), getattr(body, "member_id", "")
+    instance = getattr(body, "group_instance_id", None)
+    if generation < 0 and not member and instance is None:
+        return ErrorCode.none
+    lease = request.broker.cluster.leased_at(request.received)
+    return await request.broker.groups.commit(
+        body.group_id, lambda token: Commit(token, member, instance, generation), lease, {}
+    )
+
+
+async def _add(request: Request, offsets: dict[TopicPartition, Committed]) -> ErrorCode:
+    """Has the transaction's coordinator say that the group belongs to it, and keeps the offsets."""
+    body, broker, groups = request.body, request.broker, frozenset([str(request.body.group_id)])
+    verify = request.version < _ADDS_SINCE
+    producer = (body.producer_id, body.producer_epoch)
+    lease = broker.cluster.leased_at(request.received)
+    added: Added = await broker.transactions.visit(
+        body.transactional_id, lambda token: Add(token, *producer, groups=groups, verify=verify), lease
+    )
+    if added.error is ErrorCode.producer_fenced:
+        return ErrorCode.invalid_producer_epoch
+    if added.error:
+        return added.error
+    if added.groups_missing:
+        return _missing(request)
+    await broker.groups.pend(body.group_id, body.transactional_id, producer, added.started, offsets)
+    return ErrorCode.none
+
+
+def _missing(request: Request) -> ErrorCode:
+    knows = request.version >= _ABORTABLE_SINCE
+    return ErrorCode.transaction_abortable if knows else ErrorCode.invalid_txn_state
+
+
+def _committed(part: Any) -> Committed:
+    epoch = getattr(part, "committed_leader_epoch", -1)
+    return Committed(part.committed_offset, epoch, part.committed_metadata or "", now_ms())
+
+
+def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": part.partition_index, "error_code": errors[topic.name, part.partition_index]}
+                    for part in topic.partitions
+                ],
+            }
+            for topic in request.body.topics
+        ],
+    }
