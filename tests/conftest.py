@@ -40,7 +40,13 @@ STORAGE = {
 }
 
 
+# How batches are appended. With `--append module,multi` every test that has a broker runs over both; else over what its
+# mark `append` says.
+APPEND = ("module", "multi")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")
     parser.addoption("--minutes", type=float, help="run only those long tests that fit into so many minutes")
     parser.addoption("--storage", help=f"comma-separated, of {', '.join(STORAGE)}; default: what each test says")
 
@@ -53,6 +59,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for only in metafunc.definition.iter_markers("only_storage"):
             kinds = [kind for kind in kinds if kind in only.args]
         metafunc.parametrize("storage", kinds, indirect=True, scope="session")
+    ways = metafunc.config.getoption("--append")
+    mark = metafunc.definition.get_closest_marker("append")
+    if "append" in metafunc.fixturenames and (ways or mark):
+        metafunc.parametrize("append", ways.split(",") if ways else mark.args, indirect=True, scope="session")
 
 
 SPARK_SESSION = (
@@ -132,28 +142,40 @@ def storage(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def _brokers() -> Iterator[dict[str, KetchServer]]:
-    servers: dict[str, KetchServer] = {}
+def append(request: pytest.FixtureRequest) -> str:
+    """The setting `append` that the brokers of this test were started with."""
+    way: str = getattr(request, "param", "auto")
+    return way
+
+
+@pytest.fixture(scope="session")
+def _brokers() -> Iterator[dict[tuple[str, str], KetchServer]]:
+    servers: dict[tuple[str, str], KetchServer] = {}
     yield servers
     for server in servers.values():
         assert server.stop() == 0, server.log
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory, storage: str, _brokers: dict[str, KetchServer]) -> KetchServer:
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, storage: str, append: str, _brokers: dict[tuple[str, str], KetchServer]
+) -> KetchServer:
     """A running Ketch with default settings. Tests use topics of their own on it and leave it as it is."""
-    if storage not in _brokers:
-        _brokers[storage] = KetchServer(tmp_path_factory.mktemp("broker"), *STORAGE[storage]).start()
-    return _brokers[storage]
+    if (storage, append) not in _brokers:
+        options = (*STORAGE[storage], "--append", append)
+        _brokers[storage, append] = KetchServer(tmp_path_factory.mktemp("broker"), *options).start()
+    return _brokers[storage, append]
 
 
 @pytest.fixture
-def start_ketch(tmp_path: Path, storage: str) -> Iterator[Callable[..., KetchServer]]:
+def start_ketch(tmp_path: Path, storage: str, append: str) -> Iterator[Callable[..., KetchServer]]:
     """Starts further brokers: `start_ketch(*arguments, name="a")`; all are stopped behind the test."""
     servers: list[KetchServer] = []
 
     def start(*arguments: str, name: str = "", env: dict[str, str] | None = None) -> KetchServer:
-        arguments = (*STORAGE[storage], *arguments)
+        # The module is in the embedded Valkey; a test that brings a Redis of its own says what it wants.
+        way = () if "--redis" in arguments else ("--append", append)
+        arguments = (*STORAGE[storage], *way, *arguments)
         server = KetchServer(tmp_path / (name or f"ketch{len(servers)}"), *arguments, env=env)
         servers.append(server)
         return server.start()

@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     redis_timeout_ms: Positive = Field(5000, description="How long Redis may take to connect or answer.")
     redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
     keyspace: str = Field("korvet", description="First part of every key in Redis.")
+    append: Literal["auto", "module", "multi"] = Field(
+        "auto", description="How batches are appended: by the append module, by MULTI, or by what Redis has."
+    )
     data_dir: Path = Field(Path("ketch-data"), description="Directory of the embedded Valkey's append-only file.")
     fsync: Literal["always", "everysec", "no"] = Field(
         "everysec", description="When the embedded Valkey syncs its append-only file to disk."

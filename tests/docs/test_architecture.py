@@ -17,7 +17,7 @@ from tests.docs.names import ROOT, SOURCE, defined, everywhere, modules
 
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 MARK = re.compile(r"`([^`\n]+)`")
-FILE = re.compile(r"[\w./*-]+\.(?:py|pyx|pxi|lua|md|toml|txt)|[\w./-]+/")
+FILE = re.compile(r"[\w./*-]+\.(?:py|pyx|pxi|lua|c|h|md|toml|txt)|[\w./-]+/")
 NAME = re.compile(r"\w+(?:\.\w+)?")
 CLASS = re.compile(r"_?[A-Z][a-zA-Z]*[a-z][a-zA-Z]*(?:\.\w+)?")  # not XADD, EVAL, ...
 CHAINED = re.compile(r"\s+|,\s+(?:and\s+)?|\s+and\s+")

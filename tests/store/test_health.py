@@ -80,7 +80,7 @@ def test_fit(server):
     with server("--appendonly", "yes") as address:
         checks = look(address)
     assert {name: check.verdict for name, check in checks.items() if name != "kernel"} == dict.fromkeys(
-        ("Redis", "version", "commands", "role", "persistence", "eviction", "clock", "cluster"), "ok"
+        ("Redis", "version", "commands", "role", "persistence", "eviction", "clock", "cluster", "appends"), "ok"
     )
     assert checks["version"].seen.startswith({"valkey": "Valkey 9.", "redis": "Redis "}[server.kind])
     persistence = checks["persistence"]

@@ -34,6 +34,7 @@ class RedisServer:
 
     def __init__(self, binary: str, directory: Path, *options: str, env: dict[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
         self._command = [

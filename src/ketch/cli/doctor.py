@@ -53,23 +53,27 @@ def command(
 async def _examine(settings: Settings) -> list[Check]:
     timeout = settings.redis_timeout_ms / 1000
     if settings.redis is not None:
-        return await examine(RedisAddress.of(settings), timeout)
+        return await examine(RedisAddress.of(settings), timeout, append=settings.append)
     running = running_socket(settings.data_dir)
     if running is not None:
-        return await examine(RedisAddress.parse(f"unix://{quote(str(running))}"), timeout, embedded=True)
+        return await _examine_embedded(f"unix://{quote(str(running))}", settings, timeout)
     return await _examine_trial(settings, timeout)
+
+
+async def _examine_embedded(url: str, settings: Settings, timeout: float) -> list[Check]:
+    return await examine(RedisAddress.parse(url), timeout, embedded=True, append=settings.append)
 
 
 async def _examine_trial(settings: Settings, timeout: float) -> list[Check]:
     """No broker runs here: an embedded Valkey in a temporary directory shows whether one could."""
     with tempfile.TemporaryDirectory(prefix="ketch-doctor-") as directory:
-        valkey = EmbeddedValkey(Path(directory), 0, settings.fsync)
+        valkey = EmbeddedValkey(Path(directory), 0, settings.fsync, settings.append != "multi")
         try:
             await valkey.start()
         except KetchError as error:
             return [Check("Redis", "fail", str(error).rstrip("."), "name a Redis with --redis URL")]
         try:
-            checks = await examine(RedisAddress.parse(valkey.url), timeout, embedded=True)
+            checks = await _examine_embedded(valkey.url, settings, timeout)
         finally:
             await valkey.stop()
     if checks[0].verdict == "ok":

@@ -126,7 +126,8 @@ class _Serve:
         _raise_file_limit(self._settings.max_connections)
         _keep_memory()
         address = await self._redis()
-        for warning in require_fit(await examine(address, self._settings.redis_timeout_ms / 1000)):
+        timeout = self._settings.redis_timeout_ms / 1000
+        for warning in require_fit(await examine(address, timeout, append=self._settings.append)):
             log.warning(warning.sentence())
         from ketch.broker.server import Broker
 
@@ -147,12 +148,12 @@ class _Serve:
             legacy = self._listening(self._legacy.port) if self._legacy is not None else None
             self._reporter.ready(Ready(self._listening(broker.port), http, legacy))
         else:
-            print(self._ready_line(address, broker.port), flush=True)
+            print(self._ready_line(address, broker), flush=True)
 
     async def _redis(self) -> RedisAddress:
         if self._settings.redis is not None:
             return RedisAddress.of(self._settings)
-        valkey = EmbeddedValkey(self._settings.data_dir, self._settings.redis_port, self._settings.fsync)
+        valkey = EmbeddedValkey.of(self._settings)
         starting = asyncio.create_task(valkey.start())
         self._valkey = valkey
         try:
@@ -201,8 +202,8 @@ class _Serve:
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         return f"{host}:{port}"
 
-    def _ready_line(self, address: RedisAddress, port: int) -> str:
-        parts = [f"kafka {self._listening(port)}"]
+    def _ready_line(self, address: RedisAddress, broker: Broker) -> str:
+        parts = [f"kafka {self._listening(broker.port)}"]
         if self._valkey is not None:
             parts += [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
         else:
@@ -211,7 +212,8 @@ class _Serve:
             parts += [f"legacy {self._listening(self._legacy.port)}"]
         if self._console is not None:
             parts += [f"http {self._listening(self._console.port)}"]
-        parts += [f"kernel {KERNEL}", f"{time.perf_counter() - STARTED:.1f} s"]
+        append = "module" if broker.log.watcher.module else "multi"
+        parts += [f"kernel {KERNEL}", f"append {append}", f"{time.perf_counter() - STARTED:.1f} s"]
         return f"ketch ready: {', '.join(parts)}"
 
     def _signalled(self, number: signal.Signals) -> None:

@@ -117,7 +117,7 @@ class Workers:
     async def _redis(self) -> str:
         if self._settings.redis is not None:
             return self._settings.redis
-        self._valkey = EmbeddedValkey(self._settings.data_dir, self._settings.redis_port, self._settings.fsync)
+        self._valkey = EmbeddedValkey.of(self._settings)
         await self._valkey.start()
         await asyncio.to_thread(_forget_brokers, self._valkey.url, Keyspace(self._settings.keyspace))
         return self._valkey.url

@@ -15,10 +15,13 @@ import tempfile
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
+from ketch.config import Settings
 from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
+from ketch.embedded.module import loadable
 from ketch.embedded.syncer import Syncer
 from ketch.errors import KetchError, reason
 
@@ -52,12 +55,14 @@ class EmbeddedValkey:
         fsync: when the append-only file is synced to disk: `always` before each answer, by Valkey; `everysec` once a
             second, by a `Syncer`; `no` when the operating system does it. In all three Valkey writes to the file before
             it answers.
+        module: whether it loads the append module, where that was built.
 
     `start` must be called in a thread that lives as long as the broker: on Linux the death signal goes out when the
     thread that forked ends.
     """
 
-    def __init__(self, data_dir: Path, port: int, fsync: str) -> None:
+    def __init__(self, data_dir: Path, port: int, fsync: str, module: bool = True) -> None:
+        self._module = loadable() if module else None
         self._data_dir = data_dir.absolute()
         self._wanted_port, self._fsync = port, fsync
         self._port = port
@@ -68,6 +73,11 @@ class EmbeddedValkey:
         self._supervisor: asyncio.Task[None] | None = None
         self._syncer: Syncer | None = None
         self._refusing = False  # writes, because the disk does not sync
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the broker's settings say."""
+        return cls(settings.data_dir, settings.redis_port, settings.fsync, settings.append != "multi")
 
     @property
     def url(self) -> str:
@@ -198,6 +208,8 @@ class EmbeddedValkey:
             "save": "",
             "maxmemory-policy": "noeviction",
         }
+        if self._module is not None:
+            options["loadmodule"] = str(self._module)
         return [word for name, value in options.items() for word in (f"--{name}", value)]
 
     async def _wait_ready(self, process: asyncio.subprocess.Process, logfile: Path, log_start: int) -> None:

@@ -8,6 +8,8 @@ the choice among the ways to append. The ways themselves are `store.appends`'s. 
 - A batch is refused, or Redis reports a foreign write (`store.watcher`). Nothing more is sent until all that is in
   flight is answered. Then refused batches and the queue are sent in order, with Redis choosing the ids, for
   `_CONTENDED_S`. That is slower, but no other writer can starve it. After that ids are chosen here again.
+- The server has the append module. Where a stream has moved, it takes other ids in the same command, so nothing is
+  refused for that. This learns of it by the reply, and Redis chooses the ids from then on, as above.
 - A batch is too wide for Lua. Only the way with ids chosen here takes it. With each refusal its ids lie farther ahead
   of the stream, until none has come in between. Dense ids leave no gaps, so there it is only repeated.
 - A marker ends a transaction (`store.transactions`). Redis chooses its id, so nothing more is sent until that is known.
@@ -30,11 +32,18 @@ from typing import ClassVar
 
 from ketch import metrics
 from ketch.clock import now_ms
-from ketch.errors import KetchError, OutOfOrderSequence, RedisError, StorageUnavailable, UnknownTopicOrPartition
+from ketch.errors import (
+    InvalidRecord,
+    KetchError,
+    OutOfOrderSequence,
+    RedisError,
+    StorageUnavailable,
+    UnknownTopicOrPartition,
+)
 from ketch.log.producers import ProducerState, Sequenced, sequence_behind
 from ketch.records.control import Marker
 from ketch.store import appends, producers, transactions
-from ketch.store.appends import Refusal
+from ketch.store.appends import Landed, Refusal
 from ketch.store.layout import Layout, Payload
 from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
 from ketch.store.scripts import AppendKeys, Producer, TransactionKeys
@@ -44,7 +53,6 @@ _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer w
 _MAX_ATTEMPTS = 30  # of one batch; only one with an entry too wide for Lua and dense ids ever comes near
 _MAX_LEAD_MS = 1_000  # how far ahead of the stream a batch too wide for Lua may be put
 _MAX_PRODUCERS = 1_000  # states held of one partition
-_MAX_SCRIPT_ENTRIES = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +60,7 @@ log = logging.getLogger(__name__)
 class _Mode(enum.Enum):
     COLD = enum.auto()  # the stream's end is not known
     FAST = enum.auto()  # ids chosen here
-    MOVED = enum.auto()  # another client has written: waits for what is in flight
+    MOVED = enum.auto()  # another client has written, nothing was refused: waits for what is in flight
     DRAINING = enum.auto()  # a batch was refused: waits for the replies to those sent after it
     CONTENDED = enum.auto()  # ids chosen by Redis
 
@@ -63,7 +71,7 @@ class _Append:
     producer: Sequenced | None
     future: asyncio.Future[int]  # base offset
     attempts: int = 0
-    wide: bool = False  # more fields than a Lua script can pass on
+    wide: bool = False  # more fields than one command can pass on
     asked: bool = False  # Redis was asked for its producer's state
 
     def fail(self, error: Exception) -> None:
@@ -140,7 +148,8 @@ class Appender:
         at that very moment leaves it open.
         """
         entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
-        entry.wide = batch.entries > _MAX_SCRIPT_ENTRIES
+        in_transaction = producer is not None and producer.transactional
+        entry.wide = appends.too_long(batch) and not (self._watcher.module and not in_transaction)
         if self._closed:
             entry.fail(UnknownTopicOrPartition("the topic was deleted"))
             return entry.future
@@ -229,12 +238,15 @@ class Appender:
 
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         expected: EntryId | None = None
+        by_module = self._watcher.module and not entry.wide
         if self._mode is _Mode.FAST:
             base, expected = self._place(entry)
-            append = appends.chosen_here(self._keys, self._numbering, expected, base, entry.batch, producer)
+            append = appends.chosen_here(self._keys, self._numbering, expected, base, entry.batch, producer, by_module)
         else:
             floor = self._now_offset()
-            append = appends.chosen_by_redis(self._keys, self._numbering, floor, entry.batch, producer, self._exists)
+            append = appends.chosen_by_redis(
+                self._keys, self._numbering, floor, entry.batch, producer, by_module, self._exists
+            )
         reply = self._link.send(append.command)
         reply.add_done_callback(partial(self._replied, entry, append.read, expected))
         if self._mode is _Mode.FAST:
@@ -291,14 +303,14 @@ class Appender:
     def _replied(
         self,
         entry: _Append,
-        read: Callable[[bytes], int | Refusal],
+        read: Callable[[bytes], Landed | Refusal],
         expected: EntryId | None,
         reply: asyncio.Future[bytes],
     ) -> None:
         try:
             outcome = read(reply.result())
-            if isinstance(outcome, int):
-                self._stored(entry, outcome, expected)
+            if isinstance(outcome, Landed):
+                self._stored(entry, outcome.base, expected if outcome.follows else None)
             else:
                 entry.wide = entry.wide or outcome is Refusal.WIDE
                 self._refuse(entry)
@@ -310,6 +322,8 @@ class Appender:
         if not entry.future.done():
             entry.future.set_result(base)
         self._exists = True
+        if follows is None and self._mode is _Mode.FAST and not entry.wide:
+            self._mode = _Mode.MOVED
         self._landed(entry.batch, base, follows)
 
     def _refuse(self, entry: _Append) -> None:
@@ -324,7 +338,8 @@ class Appender:
             entry.fail(StorageUnavailable("other writers kept this batch out"))
 
     def _failed(self, entry: _Append, error: KetchError) -> None:
-        entry.fail(error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error)))
+        own = isinstance(error, StorageUnavailable | InvalidRecord)
+        entry.fail(error if own else StorageUnavailable(str(error)))
         self._watcher.changed(self._keys.stream)
         self._mode = _Mode.DRAINING  # what was pipelined after it follows an id that will not come
 

@@ -51,7 +51,7 @@ class Log:
         self.keys = Keyspace(settings.keyspace)
         self.defaults = defaults(settings)
         self._reads = Link("read", address, timeout)
-        self._watcher = Watcher(address, timeout, max_age)
+        self._watcher = Watcher(address, timeout, max_age, settings.append)
         self._writes = self._watcher.link
         self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
         self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"

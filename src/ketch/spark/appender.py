@@ -20,7 +20,7 @@ from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
 from ketch.store import appends, producers, scripts
-from ketch.store.appends import Append, Refusal
+from ketch.store.appends import Append, Landed, Refusal
 from ketch.store.blocking import Asked, Connection, Patience, Server
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.layout import Payload
@@ -53,7 +53,7 @@ class _Sent:
 
     rows: pa.RecordBatch
     first: int  # the number of the first one among the task's records for the partition
-    asked: Asked[int | Refusal] | None = None
+    asked: Asked[Landed | Refusal] | None = None
 
 
 class PartitionAppender:
@@ -72,6 +72,7 @@ class PartitionAppender:
         self._keys = AppendKeys(stream, keys.producers(stream), keys.fence(stream, session))
         self._writer = writer
         self._last = ZERO
+        self._module = False  # the server appends by it
         self._head = ""  # the writer's state in Redis
         self._stored = 0  # records of this task that are in Redis
         self._rows = 0  # records of this task that were given to `unwritten` or sent
@@ -83,7 +84,7 @@ class PartitionAppender:
 
     def learn(self, connection: Connection) -> None:
         """Asks where the stream ends and what this task has written of it."""
-        self._last, state = connection.ask(appends.where(self._keys, self._writer.id))
+        self._last, state, self._module = connection.ask(appends.where(self._keys, self._writer.id))
         self._head, epoch, last = state.head, state.epoch, state.last_sequence
         # A later epoch: the micro-batch of this attempt was stored as a whole before that later one began.
         self._stored = last + 1 if epoch == self._writer.epoch else (2**62 if epoch > self._writer.epoch else 0)
@@ -110,11 +111,11 @@ class PartitionAppender:
         sent = self._sent
         assert sent is not None
         assert sent.asked is not None
-        base = sent.asked.answer()
-        if isinstance(base, Refusal):
+        outcome = sent.asked.answer()
+        if isinstance(outcome, Refusal):
             return False
         self._sent = None
-        self._landed(base, sent.first, sent.rows.num_rows)
+        self._landed(outcome.base, sent.first, sent.rows.num_rows)
         return True
 
     def insist(self, connection: Connection) -> None:
@@ -191,17 +192,19 @@ class PartitionAppender:
         bounds = self._raise_bounds(batch, payload, now)
         base = max(self._floor(), self.topic.numbering.to_offset(*self._last) + 1)
         producer = self._producer(payload, sent.first)
-        append = appends.chosen_here(self._keys, self.topic.numbering, self._last, base, payload, producer)
+        append = appends.chosen_here(
+            self._keys, self.topic.numbering, self._last, base, payload, producer, self._module
+        )
         sent.asked = connection.begin(_store(bounds, append))
 
     def _append(self, connection: Connection, batch: DecodedBatch) -> bool:
         numbering, payload = self.topic.numbering, self._payload(batch, now_ms())
         producer = self._producer(payload, self._rows)
-        append = appends.chosen_by_redis(self._keys, numbering, self._floor(), payload, producer)
-        base = connection.ask(appends.store(append))
-        if isinstance(base, Refusal):
+        append = appends.chosen_by_redis(self._keys, numbering, self._floor(), payload, producer, self._module)
+        outcome = connection.ask(appends.store(append))
+        if isinstance(outcome, Refusal):
             return False
-        self._landed(base, self._rows, payload.count)
+        self._landed(outcome.base, self._rows, payload.count)
         return True
 
     def _landed(self, base: int, first: int, count: int) -> None:
@@ -218,7 +221,7 @@ class PartitionAppender:
         return producers.moved(self._writer.id, self._head, self._writer.epoch, first, last, now_ms())
 
 
-def _store(bounds: list[Command], append: Append) -> Question[int | Refusal]:
+def _store(bounds: list[Command], append: Append) -> Question[Landed | Refusal]:
     """As `appends.store`, with the bounds written first: a reader that finds the records finds them too."""
     *_, reply = yield (*bounds, append.command)
     return append.read(reply)

@@ -1,6 +1,6 @@
 """The append: how a batch goes into a partition's stream, on consecutive offsets, whole or not at all.
 
-The ways are told apart here and nowhere else. Each is a command and the way to read its reply:
+The ways are told apart here and nowhere else. Each is a command and the way to read its reply. Two are for any server:
 
 - `chosen_here`, for a stream that nobody else writes to. The caller chooses the ids, after the last-generated-id that
   it knows, so batches may be pipelined without waiting. Redis refuses them where the stream has moved. A batch of
@@ -8,8 +8,11 @@ The ways are told apart here and nowhere else. Each is a command and the way to 
   one entry is one script, single.lua.
 - `chosen_by_redis`, for a stream that others write to as well: append.lua, in which nothing can come between.
 
-Which way to take, and what to do after a refusal, is the caller's choice (`log.appender`, `spark.appender`). An append
-module for Redis will be another command with the same outcome.
+The third is for a server that has the append module (`has_module`): one command of it does what either of these does
+(`store.module`). With ids chosen here it also goes on where these do not fit: it takes others, so that another writer
+costs no second try. Nothing is too wide for Lua then.
+
+What to do after a refusal is the caller's choice (`log.appender`, `spark.appender`).
 """
 
 from __future__ import annotations
@@ -20,14 +23,16 @@ from functools import partial
 from typing import NamedTuple
 
 from ketch.errors import RedisError
-from ketch.store import scripts
+from ketch.store import module, scripts
 from ketch.store.layout import Payload
-from ketch.store.offsets import LAST_OFFSET, EntryId, OffsetNumbering
+from ketch.store.offsets import LAST_OFFSET, ZERO, EntryId, OffsetNumbering
 from ketch.store.producers import StoredProducer
 from ketch.store.question import Command, Question, call, keyed
 from ketch.store.resp import checked, pack, parse
 from ketch.store.scripts import AppendKeys, Producer
 from ketch.store.streams import info_command, parse_info
+
+MAX_SCRIPT_ENTRIES = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
 
 _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
 
@@ -36,19 +41,37 @@ class Refusal(enum.Enum):
     """Why nothing of a batch was stored."""
 
     MOVED = 0  # the stream, or the producer's state, is not what the caller thought
-    WIDE = -1  # an entry has more fields than Lua can pass on; `chosen_here` takes it
+    WIDE = -1  # more fields than this way takes; a transaction of `chosen_here` does
+
+
+class Landed(NamedTuple):
+    """A batch is stored.
+
+    Attributes:
+        base: its first offset.
+        follows: whether the stream ended at the last-generated-id that the caller expected.
+    """
+
+    base: int
+    follows: bool
 
 
 class Append(NamedTuple):
     """One append, ready to be sent.
 
     Attributes:
-        read: takes the command's last reply; the base offset, or why nothing was stored. It raises StorageUnavailable
-            or RedisError where Redis refused; nothing was stored then either.
+        read: takes the command's last reply; where the batch is, or why nothing was stored. It raises
+            StorageUnavailable or RedisError where Redis refused, InvalidRecord where the module found the batch
+            malformed; nothing was stored then either.
     """
 
     command: Command
-    read: Callable[[bytes], int | Refusal]
+    read: Callable[[bytes], Landed | Refusal]
+
+
+def too_long(batch: Payload) -> bool:
+    """Whether the batch has so many entries that only a transaction or the module takes it."""
+    return batch.entries > MAX_SCRIPT_ENTRIES
 
 
 def chosen_here(
@@ -58,11 +81,13 @@ def chosen_here(
     base: int,
     batch: Payload,
     producer: Producer | None,
+    by_module: bool,
 ) -> Append:
     """The append of a batch at offset `base`.
 
     Args:
         expected: last-generated-id that the ids were chosen to follow; None for any below `base`, which leaves a gap.
+        by_module: the server has the module, and this batch is not too wide for it; it may then land elsewhere.
 
     Raises:
         InvalidRecord: the batch is malformed, see `Payload.appends`.
@@ -71,6 +96,10 @@ def chosen_here(
     last = base + batch.count - 1
     if last > LAST_OFFSET:  # no response could hold it: another client has written an entry id that large
         raise RedisError(f"{scripts.BEYOND} ({keys.stream.decode()})")
+    if by_module and expected is not None and _module_takes(producer):
+        must_exist = expected != ZERO
+        command = module.append(keys, numbering, expected, base, must_exist, batch, producer, tracked=True)
+        return Append(command, partial(_read_module, numbering, base))
     first, end = numbering.format_id(*numbering.to_id(base)), numbering.to_id(last)
     if batch.entries == 1 and expected is not None:
         fields, count = _fields(batch)
@@ -82,7 +111,8 @@ def chosen_here(
     guard = scripts.guard(keys, known, first, end, producer)
     entries = batch.appends(keys.stream, numbering, base)
     pieces = (_MULTI, guard, entries, scripts.release(keys), _EXEC)
-    return Append(Command(keys.stream, pieces, batch.entries + 4), partial(_read_transaction, base))
+    command = Command(keys.stream, pieces, batch.entries + 4)
+    return Append(command, partial(_read_transaction, base, expected is not None))
 
 
 def chosen_by_redis(
@@ -91,21 +121,32 @@ def chosen_by_redis(
     floor: int,
     batch: Payload,
     producer: Producer | None,
+    by_module: bool,
     must_exist: bool = False,
 ) -> Append:
     """The append of a batch at or above offset `floor`; raises InvalidRecord as `chosen_here`.
 
     Args:
+        by_module: as in `chosen_here`.
         must_exist: nothing is stored where there is no stream.
     """
+    if by_module and _module_takes(producer):
+        command = module.append(keys, numbering, None, floor, must_exist, batch, producer, tracked=False)
+        return Append(command, partial(_read_module, numbering, None))
     arguments, count = batch.arguments()
     per_entry = batch.count // batch.entries
     command = scripts.append(keys, numbering, floor, per_entry, must_exist, producer, arguments, count)
     return Append(command, partial(_read_append, numbering))
 
 
-def store(append: Append) -> Question[int | Refusal]:
-    """The base offset, or why nothing was stored; raises as `Append.read`."""
+def has_module() -> Question[bool]:
+    """Whether the server behind this connection appends by the module, in a version that is known here."""
+    (versions,) = yield (Command(None, module.ASK_VERSION),)
+    return module.is_understood(versions)
+
+
+def store(append: Append) -> Question[Landed | Refusal]:
+    """Where the batch is, or why nothing was stored; raises as `Append.read`."""
     (reply,) = yield (append.command,)
     return append.read(reply)
 
@@ -116,20 +157,35 @@ def last_id(keys: AppendKeys) -> Question[EntryId]:
     return parse_info(parse(reply)).last
 
 
-def where(keys: AppendKeys, producer: int | str) -> Question[tuple[EntryId, StoredProducer]]:
-    """For a writer that begins, or has lost its connection: `last_id` and its own state, its fence being cleared."""
+class Where(NamedTuple):
+    """What a writer needs to know that begins, or has lost its connection: `last_id`, its state, `has_module`."""
+
+    last: EntryId
+    state: StoredProducer
+    by_module: bool
+
+
+def where(keys: AppendKeys, producer: int | str) -> Question[Where]:
+    """Clears the writer's fence, too."""
     commands = (
         keyed("DEL", keys.fence),
         Command(keys.stream, info_command(keys.stream)),
         keyed("HGET", keys.producers, producer),
+        Command(keys.stream, module.ASK_VERSION),
     )
-    _, info, state = yield commands
-    return parse_info(parse(info)).last, StoredProducer.parse(checked(parse(state)))
+    _, info, state, versions = yield commands
+    last = parse_info(parse(info)).last
+    return Where(last, StoredProducer.parse(checked(parse(state))), module.is_understood(versions))
 
 
 def clear_fence(keys: AppendKeys) -> Question[None]:
     """Lets this writer's batches through again: none of those that were refused is in flight any more."""
     yield from call(keys.fence, "DEL", keys.fence)
+
+
+def _module_takes(producer: Producer | None) -> bool:
+    """Not a batch of a transaction: version 1 of the module knows nothing of open transactions."""
+    return producer is None or producer.transactions is None
 
 
 def _fields(batch: Payload) -> tuple[memoryview, int]:
@@ -139,21 +195,33 @@ def _fields(batch: Payload) -> tuple[memoryview, int]:
     return memoryview(arguments)[begin:], count - 1
 
 
-def _read_single(base: int, reply: bytes) -> int | Refusal:
-    return base if checked(parse(reply)) else Refusal.MOVED
+def _read_single(base: int, reply: bytes) -> Landed | Refusal:
+    return Landed(base, True) if checked(parse(reply)) else Refusal.MOVED
 
 
-def _read_transaction(base: int, reply: bytes) -> int | Refusal:
+def _read_transaction(base: int, follows: bool, reply: bytes) -> Landed | Refusal:
     # One integer after the array's header says it all; the ids after it are not looked at.
     if reply.startswith(b"*"):
         verdict = reply[reply.index(b"\n") + 1 :][:2]
         if verdict in (b":1", b":0"):
-            return base if verdict == b":1" else Refusal.MOVED
+            return Landed(base, follows) if verdict == b":1" else Refusal.MOVED
         checked(parse(reply)[0])
     checked(parse(reply))
     raise RedisError(f"EXEC answered {reply[:80]!r}")
 
 
-def _read_append(numbering: OffsetNumbering, reply: bytes) -> int | Refusal:
+def _read_append(numbering: OffsetNumbering, reply: bytes) -> Landed | Refusal:
     answer = checked(parse(reply))
-    return Refusal(answer) if isinstance(answer, int) else numbering.to_offset(*numbering.parse_id(answer))
+    if isinstance(answer, int):
+        return Refusal(answer)
+    return Landed(numbering.to_offset(*numbering.parse_id(answer)), False)
+
+
+def _read_module(numbering: OffsetNumbering, base: int | None, reply: bytes) -> Landed | Refusal:
+    """Args: base: where the ids were chosen here."""
+    answer = module.read(reply, tracked=base is not None)
+    if answer == 1 and base is not None:
+        return Landed(base, True)
+    if isinstance(answer, int):
+        return Refusal(answer)
+    return Landed(numbering.to_offset(*numbering.parse_id(answer)), False)

@@ -87,6 +87,9 @@ class WholeBatch:
     def chunk(self, base: int) -> Chunk:
         return BatchChunk([_Stored(base, peek_header(self.data), self.data)])
 
+    def operands(self) -> tuple[tuple[str | int, ...], BytesLike]:
+        return ("entry", _FIELD.decode()), self.data
+
     def arguments(self) -> tuple[bytes, int]:
         return b"$1\r\n2\r\n$5\r\n%b\r\n$%d\r\n%b\r\n" % (_FIELD, len(self.data), self.data), 3
 
@@ -178,7 +181,7 @@ class BatchLayout(Layout):
 
     def info_command(self, stream: bytes) -> bytes:
         """XINFO STREAM answers with the first and last entry, which are large here: only their heads come."""
-        return scripts.info(stream, _FIELD, HEADER_SIZE).pieces[0]
+        return bytes(scripts.info(stream, _FIELD, HEADER_SIZE).pieces[0])
 
     def start(self, info: StreamInfo, numbering: OffsetNumbering) -> int | None:
         if info.first is None:

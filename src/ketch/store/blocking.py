@@ -20,6 +20,7 @@ from ketch.records import scan_reply
 from ketch.store.question import Command, Question, introduction
 from ketch.store.server import Server
 from ketch.store.url import why_unusable
+from ketch.wire.pieces import BytesLike
 
 __all__ = ["Connection", "Patience", "Server", "ask", "connected"]
 
@@ -56,7 +57,7 @@ class Connection:
             self.close()
             raise StorageUnavailable(f"Redis at {self._name} cannot be used: {why_unusable(error)}.") from None
 
-    def send(self, *commands: bytes) -> None:
+    def send(self, *commands: BytesLike) -> None:
         """Writes packed commands; each makes one reply."""
         try:
             self._socket.sendall(b"".join(commands))

@@ -12,6 +12,7 @@ import hiredis
 
 from ketch.errors import KetchError, RedisError, StorageUnavailable
 from ketch.records import KERNEL
+from ketch.store import appends
 from ketch.store.pipe import open_pipe
 from ketch.store.question import Question, call, command
 from ketch.store.resp import parse
@@ -52,7 +53,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one look at the server brought: INFO, what CONFIG GET may tell, its clock, the commands it lacks."""
+    """What one look at the server brought: INFO, what CONFIG GET may tell, its clock, its commands."""
 
     info: Mapping[str, str]
     save: str | None
@@ -60,13 +61,14 @@ class Facts:
     clock_ahead: float
     missing: tuple[str, ...]
     cluster: Mapping[str, str] | None
+    by_module: bool = False
 
 
-async def examine(address: RedisAddress, timeout: float, embedded: bool = False) -> list[Check]:
+async def examine(address: RedisAddress, timeout: float, embedded: bool = False, append: str = "auto") -> list[Check]:
     """All checks, worst cases included: never raises for what it finds.
 
     `timeout`, in seconds, is for connecting, and again for all questions. An `embedded` Valkey's file is synced by
-    `ketch.embedded`, unless appendfsync is always.
+    `ketch.embedded`, unless appendfsync is always. `append` is the setting.
     """
     try:
         facts = await _look(address, timeout)
@@ -78,7 +80,7 @@ async def examine(address: RedisAddress, timeout: float, embedded: bool = False)
     reached = Check("Redis", "ok", f"{address.describe()} answers")
     if embedded and facts.appendfsync == "no":
         facts = replace(facts, appendfsync=_SYNCED_BY_KETCH)
-    return [reached, *(check(facts) for check in _CHECKS), _kernel()]
+    return [reached, *(check(facts) for check in _CHECKS), _appends(facts, append), _kernel()]
 
 
 def require_fit(checks: list[Check]) -> list[Check]:
@@ -110,6 +112,7 @@ def _facts() -> Question[Facts]:
         clock_ahead=int(seconds) + int(microseconds) / 1e6 - ours,
         missing=(yield from _missing()),
         cluster=(yield from _cluster_info()) if info.get("cluster_enabled") == "1" else None,
+        by_module=(yield from appends.has_module()),
     )
 
 
@@ -221,6 +224,19 @@ def _cluster(facts: Facts) -> Check:
         return Check("cluster", "ok", "on, one node with all slots")
     advice = "use a server or a one-node cluster"
     return Check("cluster", "warn", f"on, {size} nodes; Ketch talks to this one only", advice)
+
+
+def _appends(facts: Facts, append: str) -> Check:
+    if append == "multi":
+        return Check("appends", "ok", "by transactions, as the setting append says")
+    if facts.by_module:
+        return Check("appends", "ok", "by the append module")
+    seen, advice = "by transactions: no append module", "load the file that `ketch module path` prints, for more speed"
+    if append == "module":
+        return Check(
+            "appends", "fail", "no append module that Ketch knows", "load the file that `ketch module path` prints"
+        )
+    return Check("appends", "ok", seen, advice)
 
 
 def _kernel() -> Check:

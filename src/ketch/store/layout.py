@@ -67,6 +67,9 @@ class Payload(Protocol):
     def arguments(self) -> tuple[bytes, int]:
         """The entries as arguments of append.lua, and the number of these; raises as `appends`."""
 
+    def operands(self) -> tuple[tuple[str | int, ...], BytesLike]:
+        """The entries as arguments of KETCH.APPEND: some words and the bytes after them. Nothing is checked here."""
+
     def chunk(self, base: int) -> Chunk:
         """The batch as it is read back once it has been stored at offset `base`."""
 

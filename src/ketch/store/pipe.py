@@ -21,6 +21,7 @@ from ketch.records import scan_reply
 from ketch.store.question import Command, Question, introduction
 from ketch.store.resp import parse
 from ketch.store.url import RedisAddress, why_unusable
+from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._passing = False  # it is the replies that nobody wants, all in one, before the one that a future does
         self._interrupted: tuple[int, bool] | None = None  # what was pending, and whether passing, before a push
         self._transport: asyncio.Transport | None = None
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[BytesLike] = []
         self._gathering = False  # something was written in this turn of the event loop
         self._writable = asyncio.Event()
         self._writable.set()
@@ -175,7 +176,7 @@ class Pipe(asyncio.BufferedProtocol):
                 log.error("Redis did not answer for %.1f s; connection closed", now - since)
                 self.close()
 
-    def _write(self, payload: bytes) -> None:
+    def _write(self, payload: BytesLike) -> None:
         """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
         assert self._transport is not None
         if len(payload) >= _AT_ONCE:

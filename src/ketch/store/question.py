@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ketch.store.resp import checked, pack, parse
 from ketch.store.url import RedisAddress
+from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
 
@@ -40,11 +41,11 @@ class Command(NamedTuple):
     """
 
     key: bytes | None
-    payload: bytes | tuple[bytes, ...]
+    payload: bytes | tuple[BytesLike, ...]
     replies: int = 1
 
     @property
-    def pieces(self) -> tuple[bytes, ...]:
+    def pieces(self) -> tuple[BytesLike, ...]:
         return self.payload if isinstance(self.payload, tuple) else (self.payload,)
 
 

@@ -73,6 +73,9 @@ class RecordSet:
     def arguments(self) -> tuple[bytes, int]:
         return encode_arguments(self.records, self.count, self.base_timestamp, self.timestamp, self.transaction)
 
+    def operands(self) -> tuple[tuple[str | int, ...], BytesLike]:
+        return ("records", self.base_timestamp, "" if self.timestamp is None else self.timestamp), self.records
+
     def chunk(self, base: int) -> Chunk:
         records = bytes(self.records)
         batch = DecodedBatch(base, self.count - 1, self.base_timestamp, self.max_timestamp, self.count, records)

@@ -34,6 +34,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ketch.errors import StorageUnavailable
+from ketch.store import appends
 from ketch.store.isolation import IsolationKeys, Transactions, look_command, parse_look
 from ketch.store.link import Link
 from ketch.store.offsets import EntryId, OffsetNumbering
@@ -45,6 +46,7 @@ from ketch.store.url import RedisAddress
 
 T = TypeVar("T")
 
+NO_MODULE = "append is set to module, and this Redis has not loaded a version of it that is known here"
 _PING = command(None, "PING")
 
 
@@ -132,13 +134,17 @@ class Watcher:
 
     Attributes:
         link: the connection; appends go over it.
+        module: whether the server behind it appends by the module.
 
     Args:
+        append: the setting of that name.
         max_age: seconds after which Redis must show that its pushes still come through. A reply to PING does, for all
             streams at once: the pushes made before it have come in before it.
     """
 
-    def __init__(self, address: RedisAddress, timeout: float, max_age: float) -> None:
+    def __init__(self, address: RedisAddress, timeout: float, max_age: float, append: str) -> None:
+        self._append = append
+        self.module = False
         self.link = Link("write", address, timeout, self._track, self._drop_all, self._pushed)
         self._max_age = max_age
         self._infos = _Answers[StreamInfo](self.link)
@@ -285,6 +291,10 @@ class Watcher:
 
     async def _track(self, pipe: Pipe) -> None:
         await pipe.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
+        self.module = self._append != "multi" and await pipe.ask(appends.has_module())
+        if self._append == "module" and not self.module:
+            pipe.close()
+            raise StorageUnavailable(NO_MODULE)
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":

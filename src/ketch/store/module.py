@@ -1,0 +1,88 @@
+"""The commands of the append module, which a server may have loaded (`embedded/csrc/append.c` has their arguments).
+
+`store.appends` asks for the version once a connection, and tells the ways to append apart.
+"""
+
+from __future__ import annotations
+
+import hiredis
+
+from ketch.errors import InvalidRecord, RedisError
+from ketch.store.layout import Payload
+from ketch.store.offsets import LAST_OFFSET, EntryId, OffsetNumbering
+from ketch.store.question import Command, Word
+from ketch.store.resp import checked, pack, parse
+from ketch.store.scripts import AppendKeys, Producer
+from ketch.wire.pieces import BytesLike
+
+VERSION = 1  # of KETCH.APPEND, as it is called here
+_NO_PRODUCER: tuple[Word, ...] = ("",) * 5
+_INVALID = "INVALID "
+ASK_VERSION = pack("KETCH.VERSION")
+_MULTI, _EXEC = pack("MULTI"), pack("EXEC")
+_ONE_PIECE = 1 << 14  # bytes of records up to which one copy is cheaper than a write of their own
+
+
+def is_understood(reply: bytes) -> bool:
+    """Whether the reply to ASK_VERSION says that the server has the module, in a version with which `append` works."""
+    versions = parse(reply)  # an error where it has no such command, or this user may not call it
+    if not isinstance(versions, list) or len(versions) != 2:
+        return False
+    oldest, newest = versions
+    return isinstance(oldest, int) and isinstance(newest, int) and oldest <= VERSION <= newest
+
+
+def append(
+    keys: AppendKeys,
+    numbering: OffsetNumbering,
+    expected: EntryId | None,
+    floor: int,
+    must_exist: bool,
+    batch: Payload,
+    producer: Producer | None,
+    tracked: bool,
+) -> Command:
+    """KETCH.APPEND.
+
+    Args:
+        expected: last-generated-id that offset `floor` was chosen to follow; None where the ids are chosen there.
+        floor: the first offset, or the least that it may be.
+        tracked: the key is read in the same transaction: a write ends its tracking (CLIENT TRACKING), a read begins it
+            again. The reply is then that of EXEC.
+    """
+    state: tuple[Word, ...] = _NO_PRODUCER
+    if producer is not None:
+        state = (producer.id, producer.expected, producer.head, producer.now, producer.batch)
+    shape, data = batch.operands()
+    head = pack(
+        "KETCH.APPEND", *keys, b"" if expected is None else numbering.format_id(*expected),
+        numbering.format_id(*numbering.to_id(floor)), numbering.format_id(*numbering.to_id(LAST_OFFSET)),
+        numbering.bits, batch.count, int(must_exist), *state, *shape, "",
+    )[:-6] + b"$%d\r\n" % len(data)  # fmt: skip
+    tail = b"\r\n"
+    if tracked:
+        head, tail = _MULTI + head, tail + pack("XLEN", keys.stream) + _EXEC
+    pieces: tuple[BytesLike, ...] = (head, data, tail)
+    return Command(keys.stream, pieces if len(data) > _ONE_PIECE else b"".join(pieces), 4 if tracked else 1)
+
+
+def read(reply: bytes, tracked: bool) -> bytes | int:
+    """The id of the batch's first offset; 1 where it is that of `floor`, and the stream ended at `expected`.
+
+    0 and -1 are refusals, see append.c.
+
+    Raises:
+        InvalidRecord: the records are not what the batch says.
+        StorageUnavailable, RedisError: as `resp.checked`.
+    """
+    answer = parse(reply)
+    if tracked:
+        answer = checked(answer)
+        if not isinstance(answer, list):
+            raise RedisError(f"EXEC answered {reply[:80]!r}")
+        answer = answer[0]
+    if isinstance(answer, hiredis.ReplyError) and str(answer).startswith(_INVALID):
+        raise InvalidRecord(str(answer).removeprefix(_INVALID))
+    answer = checked(answer)
+    assert isinstance(answer, bytes | int)
+    return answer

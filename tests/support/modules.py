@@ -1,0 +1,47 @@
+"""Servers with and without the append module, and batches as the broker has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ketch.embedded import module_path
+from ketch.embedded.valkey import server_binary
+from ketch.store.keys import Keyspace
+from ketch.store.scripts import AppendKeys
+from tests.support.redis_servers import RedisServer, binaries
+
+NAMES = ("valkey", "redis-server", "redis-6.2")
+
+
+def binary(name: str) -> str:
+    """Of NAMES; skips the test where it is not installed."""
+    if name == "valkey":
+        return str(server_binary())
+    found = binaries().get(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def with_module(name: str, directory: Path, *options: str, library: Path | None = None, env: Any = None) -> RedisServer:
+    """A server that has loaded the module; a build of it other than the installed one where `library` is given."""
+    path = library or module_path()
+    assert path is not None, "the append module was not built"
+    return RedisServer(binary(name), directory, "--loadmodule", str(path), *options, env=env)
+
+
+def append_keys(topic: str) -> AppendKeys:
+    keys = Keyspace("korvet")
+    stream = keys.stream(topic, 0)
+    return AppendKeys(stream, keys.producers(stream), keys.fence(stream, b"test"))
+
+
+def content(client: Any, keys: AppendKeys) -> tuple[Any, ...]:
+    """All that an append leaves: entries as they are on the wire, with repeated fields, the end, and the producers."""
+    exists = client.exists(keys.stream)
+    entries = client.execute_command("EVAL", "return redis.call('XRANGE', KEYS[1], '-', '+')", 1, keys.stream)
+    last = client.xinfo_stream(keys.stream)["last-generated-id"] if exists else None
+    return entries, last, client.hgetall(keys.producers)
