@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +15,12 @@ import typer
 from ketch.cli.output import Json, show_json, show_rows
 from ketch.config import Settings
 from ketch.embedded import EmbeddedValkey, running_socket
+from ketch.embedded.allocator import in_use
 from ketch.errors import KetchError
-from ketch.store.health import Check, examine
+from ketch.store.blocking import Connection
+from ketch.store.health import Check, examine, parse_info
+from ketch.store.question import call
+from ketch.store.server import Server
 from ketch.store.url import RedisAddress
 
 
@@ -61,7 +66,19 @@ async def _examine(settings: Settings) -> list[Check]:
 
 
 async def _examine_embedded(url: str, settings: Settings, timeout: float) -> list[Check]:
-    return await examine(RedisAddress.parse(url), timeout, embedded=True, append=settings.append)
+    checks = await examine(RedisAddress.parse(url), timeout, embedded=True, append=settings.append)
+    return [*checks, await asyncio.to_thread(_allocator, url, timeout)] if checks[0].verdict == "ok" else checks
+
+
+def _allocator(url: str, timeout: float) -> Check:
+    try:
+        with closing(Connection(Server(url, timeout=timeout))) as connection:
+            process = int(parse_info(connection.ask(call(None, "INFO", "server")))["process_id"])
+    except KetchError as error:
+        return Check("allocator", "warn", str(error).rstrip("."))
+    if used := in_use(process):
+        return Check("allocator", "ok", used)
+    return Check("allocator", "ok", "the C library's", "install jemalloc (Debian: libjemalloc2), for more speed")
 
 
 async def _examine_trial(settings: Settings, timeout: float) -> list[Check]:

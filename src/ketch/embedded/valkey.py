@@ -19,6 +19,7 @@ from typing import Self
 from urllib.parse import quote
 
 from ketch.config import Settings
+from ketch.embedded import allocator
 from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
 from ketch.embedded.module import loadable
@@ -167,6 +168,16 @@ class EmbeddedValkey:
                     raise
 
     async def _start_process(self) -> None:
+        try:
+            await self._start_once()
+        except KetchError as error:
+            if self._module is None or "load module" not in str(error):
+                raise
+            log.warning("Valkey does not load the append module, and goes on without it: %s", error)
+            self._module = None
+            await self._start_once()
+
+    async def _start_once(self) -> None:
         lock = await lock_valkey(self._data_dir)
         logfile = self._data_dir / "valkey.log"
         try:
@@ -174,13 +185,15 @@ class EmbeddedValkey:
             _check_port(self._port)
             with logfile.open("ab") as output:
                 log_start = output.tell()
+                binary, environment = server_binary(), {"GLIBC_TUNABLES": _MALLOC, **os.environ}
+                environment |= await asyncio.to_thread(allocator.preloading, binary, environment)
                 self._process = await asyncio.create_subprocess_exec(
-                    *dying_with_us(str(server_binary()), *self._options(logfile)),
+                    *dying_with_us(str(binary), *self._options(logfile)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     pass_fds=(lock,),
-                    env={"GLIBC_TUNABLES": _MALLOC, **os.environ},
+                    env=environment,
                     # Ctrl-C at the terminal goes to the whole group, and Valkey must outlive the broker's drain.
                     start_new_session=True,
                 )

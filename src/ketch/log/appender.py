@@ -149,7 +149,8 @@ class Appender:
         """
         entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
         in_transaction = producer is not None and producer.transactional
-        entry.wide = appends.too_long(batch) and not (self._watcher.module and not in_transaction)
+        by_module = self._watcher.module and appends.module_takes(batch, in_transaction)
+        entry.wide = appends.too_long(batch) and not by_module
         if self._closed:
             entry.fail(UnknownTopicOrPartition("the topic was deleted"))
             return entry.future

@@ -70,8 +70,13 @@ class Append(NamedTuple):
 
 
 def too_long(batch: Payload) -> bool:
-    """Whether the batch has so many entries that only a transaction or the module takes it."""
+    """Whether the batch has so many entries that no script takes it."""
     return batch.entries > MAX_SCRIPT_ENTRIES
+
+
+def module_takes(batch: Payload, in_transaction: bool) -> bool:
+    """Whether the module can append this batch; version 1 knows nothing of Kafka's transactions."""
+    return not in_transaction and batch.operands() is not None
 
 
 def chosen_here(
@@ -96,7 +101,7 @@ def chosen_here(
     last = base + batch.count - 1
     if last > LAST_OFFSET:  # no response could hold it: another client has written an entry id that large
         raise RedisError(f"{scripts.BEYOND} ({keys.stream.decode()})")
-    if by_module and expected is not None and _module_takes(producer):
+    if by_module and expected is not None and module_takes(batch, _in_transaction(producer)):
         must_exist = expected != ZERO
         command = module.append(keys, numbering, expected, base, must_exist, batch, producer, tracked=True)
         return Append(command, partial(_read_module, numbering, base))
@@ -130,7 +135,7 @@ def chosen_by_redis(
         by_module: as in `chosen_here`.
         must_exist: nothing is stored where there is no stream.
     """
-    if by_module and _module_takes(producer):
+    if by_module and module_takes(batch, _in_transaction(producer)):
         command = module.append(keys, numbering, None, floor, must_exist, batch, producer, tracked=False)
         return Append(command, partial(_read_module, numbering, None))
     arguments, count = batch.arguments()
@@ -183,9 +188,8 @@ def clear_fence(keys: AppendKeys) -> Question[None]:
     yield from call(keys.fence, "DEL", keys.fence)
 
 
-def _module_takes(producer: Producer | None) -> bool:
-    """Not a batch of a transaction: version 1 of the module knows nothing of open transactions."""
-    return producer is None or producer.transactions is None
+def _in_transaction(producer: Producer | None) -> bool:
+    return producer is not None and producer.transactions is not None
 
 
 def _fields(batch: Payload) -> tuple[memoryview, int]:

@@ -34,7 +34,7 @@ from ketch.records import (
 from ketch.records.columns import restamped
 from ketch.records.control import Marker, control_batch
 from ketch.store import scripts
-from ketch.store.layout import Chunk, Layout, Payload
+from ketch.store.layout import Chunk, Layout, Operands, Payload
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Word
 from ketch.store.resp import checked, pack, parse
@@ -87,7 +87,7 @@ class WholeBatch:
     def chunk(self, base: int) -> Chunk:
         return BatchChunk([_Stored(base, peek_header(self.data), self.data)])
 
-    def operands(self) -> tuple[tuple[str | int, ...], BytesLike]:
+    def operands(self) -> Operands | None:
         return ("entry", _FIELD.decode()), self.data
 
     def arguments(self) -> tuple[bytes, int]:

@@ -19,6 +19,8 @@ from ketch.store.resp import pack
 from ketch.store.streams import StreamInfo, info_command
 from ketch.wire.pieces import BytesLike, Pieces, gather
 
+Operands = tuple[tuple[str | int, ...], BytesLike]  # the last arguments of KETCH.APPEND: some words, and bytes
+
 
 class Payload(Protocol):
     """One batch on its way into a stream; `store.appends` takes it."""
@@ -67,8 +69,8 @@ class Payload(Protocol):
     def arguments(self) -> tuple[bytes, int]:
         """The entries as arguments of append.lua, and the number of these; raises as `appends`."""
 
-    def operands(self) -> tuple[tuple[str | int, ...], BytesLike]:
-        """The entries as arguments of KETCH.APPEND: some words and the bytes after them. Nothing is checked here."""
+    def operands(self) -> Operands | None:
+        """The entries as arguments of KETCH.APPEND, unchecked; None where these cannot say what the entries hold."""
 
     def chunk(self, base: int) -> Chunk:
         """The batch as it is read back once it has been stored at offset `base`."""

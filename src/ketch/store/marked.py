@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ketch.records import BytesLike, scan_reply
-from ketch.store.layout import Chunk, Payload
+from ketch.store.layout import Chunk, Operands, Payload
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.resp import parse
 
@@ -109,6 +109,9 @@ class MarkedBatch:
 
     def largest(self) -> int:
         return self.records.largest() + len(self.message)
+
+    def operands(self) -> Operands | None:
+        return None  # the module makes the same fields of all records
 
     def chunk(self, base: int) -> Chunk:
         return self.records.chunk(base)

@@ -45,6 +45,7 @@ def append(
     """KETCH.APPEND.
 
     Args:
+        batch: one that has `operands`.
         expected: last-generated-id that offset `floor` was chosen to follow; None where the ids are chosen there.
         floor: the first offset, or the least that it may be.
         tracked: the key is read in the same transaction: a write ends its tracking (CLIENT TRACKING), a read begins it
@@ -53,7 +54,9 @@ def append(
     state: tuple[Word, ...] = _NO_PRODUCER
     if producer is not None:
         state = (producer.id, producer.expected, producer.head, producer.now, producer.batch)
-    shape, data = batch.operands()
+    operands = batch.operands()
+    assert operands is not None
+    shape, data = operands
     head = pack(
         "KETCH.APPEND", *keys, b"" if expected is None else numbering.format_id(*expected),
         numbering.format_id(*numbering.to_id(floor)), numbering.format_id(*numbering.to_id(LAST_OFFSET)),

@@ -19,7 +19,7 @@ from ketch.records import (
 )
 from ketch.records.columns import restamped
 from ketch.records.control import Marker
-from ketch.store.layout import Chunk, DecodedChunk, Layout, Payload, fitting
+from ketch.store.layout import Chunk, DecodedChunk, Layout, Operands, Payload, fitting
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Word
 from ketch.store.resp import checked, parse
@@ -73,7 +73,9 @@ class RecordSet:
     def arguments(self) -> tuple[bytes, int]:
         return encode_arguments(self.records, self.count, self.base_timestamp, self.timestamp, self.transaction)
 
-    def operands(self) -> tuple[tuple[str | int, ...], BytesLike]:
+    def operands(self) -> Operands | None:
+        if self.transaction:
+            return None
         return ("records", self.base_timestamp, "" if self.timestamp is None else self.timestamp), self.records
 
     def chunk(self, base: int) -> Chunk:
