@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import itertools
 import random
+from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import accumulate
 
 import cramjam
 
+from ketch.clock import now_ms
 from ketch.config import Settings
 from ketch.errors import OffsetOutOfRange
 from ketch.legacy07.bytelog import EARLIEST, ByteLog, ByteLogs
@@ -17,6 +20,7 @@ from ketch.legacy07.errors import InvalidFetchSize
 from ketch.legacy07.messages import GZIP, NONE, SNAPPY, Message
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
+from ketch.records import DecodedBatch, columns_to_records
 from ketch.store.server import Server
 from tests.support.redis_servers import RedisServer
 
@@ -61,6 +65,23 @@ def compressed(codec: int, values: Sequence[bytes], nested: bool = False) -> Mes
 def squeeze(codec: int, data: bytes) -> bytes:
     assert codec in (GZIP, SNAPPY)
     return gzip.compress(data, 5, mtime=0) if codec == GZIP else bytes(cramjam.snappy.compress_raw(data))
+
+
+def keyed(values: list[bytes | None]) -> DecodedBatch:
+    """Records with a key and a header each."""
+    count = len(values)
+    bits = bytearray((count + 7) // 8)
+    for n, value in enumerate(values):
+        bits[n >> 3] |= (value is not None) << (n & 7)
+    ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
+    ones = (None, 0, array("i", range(count + 1)), b"k" * count)
+    lists = (None, 0, array("i", range(count + 1)))
+    times, data = array("q", [now_ms()]) * count, b"".join(value or b"" for value in values)
+    column = (bytes(bits), 0, ends, data)
+    (batch,) = columns_to_records(
+        count, array("q", range(count)), times, ones, column, lists, ones, ones, 2**31 - 1, False
+    )
+    return batch
 
 
 class Walker:

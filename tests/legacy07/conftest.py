@@ -1,4 +1,7 @@
-"""A ZooKeeper for all tests of a module, and brokers that register in it, each test below a path of its own."""
+"""A ZooKeeper for all tests of a module, and brokers that register in it, each test below a path of its own.
+
+And small steps of byte positions.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 
+from ketch.legacy07 import bytelog, stretch
 from tests.support import zookeeper
 from tests.support.ketch import KetchServer
 from tests.support.zookeeper import ZooKeeperServer
@@ -59,3 +63,10 @@ def start_legacy(start_ketch: Callable[..., KetchServer], request: pytest.Fixtur
 def legacy_port(server: KetchServer) -> int:
     """The one that its last ready line names."""
     return int(re.findall(r", legacy 127\.0\.0\.1:(\d+),", server.log)[-1])
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places close together, and reads of a few records, so that little data has many of both."""
+    monkeypatch.setattr(stretch, "STEP", 300)
+    monkeypatch.setattr(bytelog, "STEP", 300)

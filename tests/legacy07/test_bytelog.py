@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from array import array
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ketch.clock import now_ms
-from ketch.legacy07 import bytelog, stretch
 from ketch.legacy07.bytelog import EARLIEST, LATEST, ByteLog
 from ketch.legacy07.messages import GZIP, SNAPPY, Message
-from ketch.records import DecodedBatch, columns_to_records
-from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, plain, refused
+from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
 from tests.support.redis_servers import RedisServer, binaries
 
 LAYOUTS = [(layout, ids) for layout in ("record", "batch") for ids in ("time", "dense")]
@@ -30,13 +25,6 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server = RedisServer(next(iter(binaries().values())), tmp_path_factory.mktemp("redis"))
     yield server
     server.stop()
-
-
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places close together, and reads of a few records, so that little data has many of both."""
-    monkeypatch.setattr(stretch, "STEP", 300)
-    monkeypatch.setattr(bytelog, "STEP", 300)
 
 
 Group = list[tuple[bytes, int]]
@@ -106,23 +94,6 @@ class Partition:
 
 def _id(entry: bytes) -> tuple[int, ...]:
     return tuple(map(int, entry.split(b"-")))
-
-
-def keyed(values: list[bytes | None]) -> DecodedBatch:
-    """Records with a key and a header each."""
-    count = len(values)
-    bits = bytearray((count + 7) // 8)
-    for n, value in enumerate(values):
-        bits[n >> 3] |= (value is not None) << (n & 7)
-    ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
-    ones = (None, 0, array("i", range(count + 1)), b"k" * count)
-    lists = (None, 0, array("i", range(count + 1)))
-    times, data = array("q", [now_ms()]) * count, b"".join(value or b"" for value in values)
-    column = (bytes(bits), 0, ends, data)
-    (batch,) = columns_to_records(
-        count, array("q", range(count)), times, ones, column, lists, ones, ones, 2**31 - 1, False
-    )
-    return batch
 
 
 VALUES = st.lists(st.binary(max_size=60), min_size=1, max_size=8)

@@ -37,14 +37,15 @@ def write(server: Server, split: Split) -> Part:
         OSError: the files cannot be written.
     """
     span, numbering = split.span, split.span.stream.numbering
-    archived = now_ms()
+    archived, marks = now_ms(), dict[int, bytes]()
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for batches in read_batches(server, span):
+        for batches in read_batches(server, span, marks=marks):
             records = clip(to_arrow(batches), span.start, span.end)
             if records.num_rows:
                 times = archived if numbering.dense else append_times(records.column("offset"), numbering.bits)
-                yield to_lake(records, split.partition, times)
+                yield to_lake(records, split.partition, times, marks)
+            marks.clear()
 
     files = write_files(split.target, split.partition, rows())
     return split.source, Written(split.partition, span.start, span.end, files)

@@ -90,6 +90,13 @@ class Cold:
         for file in self._index.overlapping(partition, start, end):
             yield from self._parquet.rows(file.path, start, end)
 
+    def marks(self, partition: int, start: int, end: int) -> dict[int, bytes]:
+        """The marks of records from `start` up to `end`, exclusive, see `lake.schema`."""
+        found: dict[int, bytes] = {}
+        for file in self._index.overlapping(partition, start, end):
+            found |= self._parquet.marks(file.path, start, end)
+        return found
+
     # -- by time
 
     def first_at_or_after(
@@ -122,7 +129,7 @@ class Cold:
         footer = self._parquet.footer(file.path)
         for number in footer.groups(start, end):
             if _may_be_as_late(footer.latest[number], timestamp):
-                rows = clip(self._parquet.group(file.path, number), start, end)
+                rows = clip(self._parquet.group(file.path, number).rows, start, end)
                 if rows.num_rows:
                     yield rows
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.utils.config import Config
 
-from ketch.lake.schema import from_lake
+from ketch.lake.schema import from_lake, split_marks
 
 _COLUMNS = ["offset", "timestamp", "key", "value", "headers", "exact"]
 _FOOTERS_MAX = 32 << 20  # bytes
@@ -74,6 +74,13 @@ class Footer(NamedTuple):
         return range(bisect_left(self.highs, start), bisect_left(self.lows, end))
 
 
+class Group(NamedTuple):
+    """A row group: its records (`records.arrow.SCHEMA`), and the marks of some by offset."""
+
+    rows: pa.RecordBatch
+    marks: dict[int, bytes]
+
+
 class Parquet:
     """Reads data files; may be used by several threads.
 
@@ -84,7 +91,7 @@ class Parquet:
     def __init__(self, properties: Mapping[str, str], location: str) -> None:
         self.io: FileIO = load_file_io(dict(properties), location)
         self._footers: Cache[str, Footer] = Cache(_FOOTERS_MAX)
-        self._groups: Cache[tuple[str, int], pa.RecordBatch] = Cache(_GROUPS_MAX)
+        self._groups: Cache[tuple[str, int], Group] = Cache(_GROUPS_MAX)
 
     def footer(self, path: str) -> Footer:
         """Raises OSError where the file cannot be read, ValueError where it is not one of the archive's."""
@@ -95,8 +102,8 @@ class Parquet:
             self._footers.put(path, known, known.metadata.serialized_size * _FOOTER_FACTOR)
         return known
 
-    def group(self, path: str, number: int) -> pa.RecordBatch:
-        """A row group as records (`records.arrow.SCHEMA`); raises as `footer`."""
+    def group(self, path: str, number: int) -> Group:
+        """A row group; raises as `footer`."""
         known = self._groups.get((path, number))
         if known is None:
             footer = self.footer(path)
@@ -104,16 +111,22 @@ class Parquet:
                 # A row group is small; more threads would only take CPU from the event loop's thread.
                 file = pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=True)
                 table = file.read_row_group(number, _COLUMNS, use_threads=False)
-            known = from_lake(table.combine_chunks().to_batches()[0])
-            self._groups.put((path, number), known, known.nbytes)
+            rows, marks = split_marks(table.combine_chunks().to_batches()[0])
+            known = Group(from_lake(rows), marks)
+            self._groups.put((path, number), known, known.rows.nbytes + sum(map(len, marks.values())))
         return known
 
     def rows(self, path: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """A file's records from offset `start` up to `end`, exclusive, row group by row group."""
         for number in self.footer(path).groups(start, end):
-            rows = clip(self.group(path, number), start, end)
+            rows = clip(self.group(path, number).rows, start, end)
             if rows.num_rows:
                 yield rows
+
+    def marks(self, path: str, start: int, end: int) -> dict[int, bytes]:
+        """The marks of a file's records from offset `start` up to `end`, exclusive, see `lake.schema`."""
+        groups = [self.group(path, number) for number in self.footer(path).groups(start, end)]
+        return {offset: mark for group in groups for offset, mark in group.marks.items() if start <= offset < end}
 
 
 def clip(rows: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:

@@ -8,7 +8,8 @@ offset      long, required                                 the record's offset
 timestamp   timestamptz                                    the record's; null: it has none (-1), or see `exact`
 key         binary                                         null: the key is null
 value       binary                                         null: the value is null (a tombstone)
-headers     list<struct<key: string, value: binary>>       in the record's order; key required, value null or not
+headers     list<struct<key: string, value: binary>>       in the record's order; key required, value null or not;
+                                                           or one that is a mark, see below
 append_time timestamptz, required                          when it was appended: the time in its entry id; with dense
                                                            offsets, whose ids hold none, when it was archived
 exact       struct<timestamp_ms: long,                     set only when the columns above cannot hold the record:
@@ -17,13 +18,19 @@ exact       struct<timestamp_ms: long,                     set only when the col
                                                            replacement characters)
 =========== ============================================== ==========================================================
 
+A *mark* is no header of the record: it keeps what `store.marked` says of an entry, for clients of Kafka 0.7. It is the
+only header of its row, of the name MARK, and `exact.header_keys` is null. A record that has a header of that name has
+it in `header_keys`, too. Readers of records never see a mark.
+
 Field ids are those a catalog gives to a new table of this schema, so that files and tables agree in every catalog.
 Importing this module needs pyarrow; only `iceberg_schema` and its neighbours need pyiceberg.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -42,6 +49,9 @@ LATEST_MS = 253_402_300_799_999
 DAY_MS = 86_400_000
 OFFSET, TIMESTAMP, APPEND_TIME = 2, 3, 7  # field ids of the columns whose bounds are asked for
 
+MARK = "ketch.legacy07"
+
+_NOTHING: Mapping[int, bytes] = MappingProxyType({})
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -75,17 +85,22 @@ def append_times(offsets: pa.Int64Array, bits: int) -> pa.Int64Array:
     return pc.min_element_wise(pc.shift_right(offsets, pa.scalar(bits, pa.int64())), pa.scalar(LATEST_MS))
 
 
-def to_lake(rows: pa.RecordBatch, partition: int, appended: pa.Int64Array | int) -> pa.RecordBatch:
+def to_lake(
+    rows: pa.RecordBatch, partition: int, appended: pa.Int64Array | int, marks: Mapping[int, bytes] = _NOTHING
+) -> pa.RecordBatch:
     """Records (`records.arrow.SCHEMA`) as rows of an archive table (ARROW_SCHEMA).
 
     Args:
         appended: ms, one for each record (`append_times`), or one for all of them.
+        marks: by offset; of records without headers.
     """
     count = rows.num_rows
     if isinstance(appended, int):
         appended = pa.repeat(pa.scalar(appended, pa.int64()), count)
     timestamp, odd_time = _timestamps(rows.column("timestamp"))
     headers, header_keys = _named(rows.column("headers"))
+    if marks:
+        headers = _marked(rows.column("offset"), headers, marks)
     columns = [
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         rows.column("offset"),
@@ -147,9 +162,37 @@ def _named(headers: pa.ListArray) -> tuple[pa.ListArray, pa.ListArray | None]:
     except pa.ArrowInvalid:
         texts = [key.decode(errors="replace") for key in keys.to_pylist()]
         names = pa.array(texts, pa.string())
-        odd = _odd_keys(headers, keys, pc.not_equal(names.cast(pa.binary()), keys))
+        odd = _odd_keys(headers, keys, pc.or_(pc.not_equal(names.cast(pa.binary()), keys), pc.equal(names, MARK)))
+    else:
+        if len(names) and pc.index(names, MARK).as_py() >= 0:
+            odd = _odd_keys(headers, keys, pc.equal(names, MARK))
     header = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
     return pa.ListArray.from_arrays(headers.offsets, header, type=_HEADERS), odd
+
+
+def _marked(offsets: pa.Int64Array, headers: pa.ListArray, marks: Mapping[int, bytes]) -> pa.ListArray:
+    """Headers, and the marks of records that have none."""
+    lists = headers.to_pylist()
+    for row, offset in enumerate(offsets.to_pylist()):
+        if offset in marks and not lists[row]:
+            lists[row] = [{"key": MARK, "value": marks[offset]}]
+    return pa.array(lists, _HEADERS)
+
+
+def split_marks(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, bytes]]:
+    """Rows of an archive table without their marks, and these by offset."""
+    headers = rows.column("headers")
+    names = headers.flatten().field("key").cast(pa.string())
+    if not len(names) or pc.index(names, MARK).as_py() < 0:
+        return rows, {}
+    exact, marks = rows.column("exact").to_pylist(), dict[int, bytes]()
+    lists = headers.to_pylist()
+    for row, offset in enumerate(rows.column("offset").to_pylist()):
+        odd = exact[row] is not None and exact[row]["header_keys"] is not None
+        if len(lists[row]) == 1 and lists[row][0]["key"] == MARK and not odd:
+            marks[offset], lists[row] = lists[row][0]["value"], []
+    column = rows.schema.get_field_index("headers")
+    return rows.set_column(column, rows.schema.field(column), pa.array(lists, headers.type)), marks
 
 
 def _odd_keys(headers: pa.ListArray, keys: pa.BinaryArray, odd: pa.BooleanArray) -> pa.ListArray:

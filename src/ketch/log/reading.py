@@ -158,14 +158,14 @@ class PartitionReader:
             StorageUnavailable: Redis is gone, or the archive.
         """
         if offset < (await self._bounds.get()).local_start:
-            batches = await self._tier.batches(offset, max_bytes)
-            if batches:
-                return Records(batches, NO_MARKS)
+            archived = await self._archived_records(offset, max_bytes)
+            if archived.batches:
+                return archived
         count = max(self._stream.sizes.count(max_bytes), least)
         reply = await self._stream.range(offset, count, end)
         chunk = self._stream.chunk(reply, _WHOLE)
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
-            return Records(await self._tier.batches(offset, max_bytes), NO_MARKS)
+            return await self._archived_records(offset, max_bytes)
         return Records(chunk.decoded(), marked.find_marks(reply, self._stream.numbering) if chunk else NO_MARKS)
 
     # -- from Redis
@@ -253,6 +253,10 @@ class PartitionReader:
             return self._wire(DecodedChunk(fitting(batches, max_bytes), log_append_time), zstd)
 
         return await self._tier.read(offset, max_bytes - HEADER_SIZE, log_append_time, encode)
+
+    async def _archived_records(self, offset: int, max_bytes: int) -> Records:
+        batches, marks = await self._tier.records(offset, max_bytes)
+        return Records(batches, Marks(marks, frozenset()))
 
     async def _trimmed(self, offset: int) -> bool:
         """Whether there were archived entries from `offset` on that were removed while they were about to be read."""

@@ -297,16 +297,17 @@ class Tier:
         finally:
             metrics.remote_fetched(self._topic().name, size)
 
-    async def batches(self, offset: int, max_bytes: int) -> list[DecodedBatch]:
-        """As `read`, the batches themselves."""
-        found: list[DecodedBatch] = []
+    async def records(self, offset: int, max_bytes: int) -> tuple[list[DecodedBatch], dict[int, bytes]]:
+        """As `read`, the batches themselves, and the marks of their records (`lake.schema`)."""
+        span = await self.archived()
+        if span is None or offset >= span.through:
+            return [], {}
 
-        def encode(batches: list[DecodedBatch]) -> bytes:
-            found[:] = batches  # in the thread, whose work is awaited
-            return b"".join(batch.records for batch in batches)
+        def work(cold: Cold) -> tuple[list[DecodedBatch], dict[int, bytes]]:
+            batches = cold.read(self._index, offset, max_bytes, span.through)
+            return batches, cold.marks(self._index, offset, batches[-1].last_offset + 1) if batches else {}
 
-        await self.read(offset, max_bytes, False, encode)
-        return found
+        return await self._run(lambda known: span.through <= known.through, work)
 
     async def first_at_or_after(self, timestamp: int, start: int, end: int) -> Found | None:
         """The first archived record from offset `start` up to `end` that is as late as `timestamp` (ms)."""

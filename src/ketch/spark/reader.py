@@ -14,6 +14,7 @@ from ketch.records import DecodedBatch
 from ketch.store import streams
 from ketch.store.blocking import Connection, Patience, Server, connected
 from ketch.store.layout import Chunk
+from ketch.store.marked import find_marks
 from ketch.store.question import Question
 from ketch.store.ranges import EntrySizes, PartitionStream
 from ketch.store.resp import parse
@@ -43,8 +44,13 @@ class StreamRange:
     info: StreamInfo  # when the range was planned: records removed since then are lost
 
 
-def read_batches(server: Server, span: StreamRange, fail_on_loss: bool = False) -> Iterator[list[DecodedBatch]]:
+def read_batches(
+    server: Server, span: StreamRange, fail_on_loss: bool = False, marks: dict[int, bytes] | None = None
+) -> Iterator[list[DecodedBatch]]:
     """The records of a range, some thousand at a time.
+
+    Args:
+        marks: gets those of the records (`store.marked`) before these are given.
 
     Survives a Redis that goes away for no longer than `Server.patience`. The first and the last batch may reach beyond
     the range.
@@ -54,7 +60,7 @@ def read_batches(server: Server, span: StreamRange, fail_on_loss: bool = False) 
         RedisError: Redis answered with an error.
         DataLoss: records were trimmed before they were read; a warning without `fail_on_loss`.
     """
-    cursor = _Cursor(span, fail_on_loss)
+    cursor = _Cursor(span, fail_on_loss, marks)
     patience = Patience(server)
     while cursor.offset < span.end:
         before = cursor.offset
@@ -70,8 +76,9 @@ def read_batches(server: Server, span: StreamRange, fail_on_loss: bool = False) 
 class _Cursor:
     """How far a range has been read."""
 
-    def __init__(self, span: StreamRange, fail_on_loss: bool) -> None:
+    def __init__(self, span: StreamRange, fail_on_loss: bool, marks: dict[int, bytes] | None) -> None:
         self.offset = span.start
+        self._marks = marks
         self._span, self._fail_on_loss = span, fail_on_loss
         self._sizes = EntrySizes.of(span.stream, span.info)
         self._entries = 0  # that were read
@@ -102,6 +109,8 @@ class _Cursor:
         entries, info = yield stream.range_command(self.offset, count, self._span.end), stream.info_command()
         # With LogAppendTime, too, a batch may hold several timestamps: that rule is the Kafka protocol's.
         chunk = stream.layout.read(entries, stream.numbering, 1 << 62, log_append_time=False)
+        if self._marks is not None:
+            self._marks |= find_marks(entries, stream.numbering).messages
         return chunk, len(entries), streams.parse_info(parse(info))
 
     def _check(self, info: StreamInfo) -> None:

@@ -168,7 +168,7 @@ def _with_words(arguments: bytes, field: bytes) -> bytes:
 
 
 def find_marks(reply: BytesLike, numbering: OffsetNumbering) -> Marks:
-    """The marks in a reply to XRANGE."""
+    """The marks in a reply to XRANGE; of a message in one entry, too, that of its first record."""
     data = bytes(reply)
     if _NAME not in data and _CONTROL_NAME not in data:
         return NO_MARKS
@@ -178,7 +178,10 @@ def find_marks(reply: BytesLike, numbering: OffsetNumbering) -> Marks:
         if FIELD in names or _CONTROL in names:
             offset = numbering.to_offset(*numbering.parse_id(entry_id))
             if FIELD in names:
-                messages[offset] = words[1::2][names.index(FIELD)]
+                messages[offset] = mark = words[1::2][names.index(FIELD)]
+                count, message = read_mark(mark)
+                if message and count > 1:
+                    messages.setdefault(offset - count + 1, opening(count))
             if _CONTROL in names:
                 controls.add(offset)
     return Marks(messages, frozenset(controls))
