@@ -15,14 +15,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from zlib import crc32
+from typing import Literal
 
 from ketch.log.reading import Records
-from ketch.records import DecodedBatch, records_to_columns
+from ketch.records import DecodedBatch, frame_messages, records_to_columns
+from ketch.records._buffers import Buffer
 from ketch.store.marked import read_mark
 from ketch.store.positions import STEP, Place
 
-_HEAD = struct.Struct(">ibI")  # length, magic, checksum
 _LENGTH = struct.Struct(">i")
 _PLAIN = 9  # bytes around the payload of a message of magic 0
 _COMPRESSED_MIN = 7  # magic, compression, checksum and a payload
@@ -32,15 +32,19 @@ _NO_END = 1 << 63
 
 @dataclass(slots=True)
 class _Rows:
-    offsets: Sequence[int]
-    times: Sequence[int]
-    ends: Sequence[int]  # of the values, and 0 before them
-    values: bytes
+    offsets: memoryview
+    times: memoryview
+    ends: memoryview  # of the values, and 0 before them
+    values: Buffer
 
     @classmethod
     def of(cls, batches: Sequence[DecodedBatch]) -> _Rows:
         _, offsets, times, _, (_, _, ends, values), *_ = records_to_columns(batches)
-        return cls(_cast(offsets, "q"), _cast(times, "q"), _cast(ends, "i"), bytes(values))
+        return cls(_cast(offsets, "q"), _cast(times, "q"), _cast(ends, "i"), values)
+
+
+def _framed(rows: _Rows, start: int, stop: int) -> bytes:
+    return frame_messages(rows.ends, rows.values, start, stop)
 
 
 class Stretch:
@@ -58,7 +62,7 @@ class Stretch:
         self.time = -1
         self.sizes = array("q")
         self.lasts = array("q")
-        self._pieces: list[list[bytes] | bytes] = []  # payloads of plain messages; a compressed message, length and all
+        self._pieces: list[tuple[_Rows, int, int] | bytes] = []  # plain messages; a compressed one, length and all
 
     @property
     def size(self) -> int:
@@ -101,11 +105,9 @@ class Stretch:
     def _plain(self, rows: _Rows, start: int, stop: int) -> None:
         if start >= stop:
             return
-        values = rows.values
-        payloads = [values[a:b] for a, b in pairwise(rows.ends[start : stop + 1])]
-        self.sizes.extend(array("q", [_PLAIN + len(payload) for payload in payloads]))
-        self.lasts.extend(array("q", rows.offsets[start:stop]))
-        self._pieces.append(payloads)
+        self.sizes.extend([_PLAIN + b - a for a, b in pairwise(rows.ends[start : stop + 1])])
+        self.lasts.frombytes(rows.offsets[start:stop].cast("B"))
+        self._pieces.append((rows, start, stop))
         self._passed(rows, stop - 1)
 
     def _compressed(self, rows: _Rows, last: int, message: bytes) -> None:
@@ -119,14 +121,7 @@ class Stretch:
 
     def encode(self) -> bytes:
         """The messages' bytes."""
-        pack = _HEAD.pack
-        parts: list[bytes] = []
-        for piece in self._pieces:
-            if isinstance(piece, bytes):
-                parts.append(piece)
-            else:
-                parts += [pack(5 + len(each), 0, crc32(each)) + each for each in piece]
-        return b"".join(parts)
+        return b"".join([each if isinstance(each, bytes) else _framed(*each) for each in self._pieces])
 
     def places(self, start: int) -> list[Place]:
         """The places to keep, where it begins at `start`: the first boundary at or above each multiple of STEP."""
@@ -139,8 +134,8 @@ def _is_compressed(message: bytes) -> bool:
     return len(message) >= _COMPRESSED_MIN and message[0] == 1 and message[1] in _COMPRESSIONS
 
 
-def _cast(buffer: object, code: str) -> Sequence[int]:
-    return memoryview(buffer).cast("B").cast(code)  # type: ignore[arg-type, call-overload, no-any-return]
+def _cast(buffer: Buffer, code: Literal["q", "i"]) -> memoryview:
+    return memoryview(buffer).cast("B").cast(code)
 
 
 class Block:

@@ -80,6 +80,7 @@ include "_kernel_bytes.pxi"
 include "_kernel_encode.pxi"
 include "_kernel_decode.pxi"
 include "_kernel_arrow.pxi"
+include "_kernel_messages.pxi"
 
 
 def encode_appends(records, int64_t count, bytes key, int64_t ms, int64_t seq, int bits, int64_t base_timestamp,
@@ -231,6 +232,29 @@ def find_batches(reply, int bits, bint dense):
     if decoder.cursor != decoder.end:
         raise ValueError(MESSAGES[MALFORMED])
     return entries
+
+
+def frame_messages(ends, values, Py_ssize_t start, Py_ssize_t stop):
+    cdef View bounds = View(ends)
+    cdef View data = View(values)
+    cdef const int32_t* first
+    cdef int64_t size
+    cdef uint8_t* target
+    cdef int status
+    cdef bytes out
+    if not 0 <= start <= stop < bounds.size // 4:
+        raise ValueError(MESSAGES[BAD_ARRAY])
+    first = <const int32_t*>bounds.data + start
+    size = <int64_t>first[stop - start] - first[0]
+    if first[0] < 0 or size < 0 or first[stop - start] > data.size:
+        raise ValueError(MESSAGES[BAD_ARRAY])
+    out = PyBytes_FromStringAndSize(NULL, size + 9 * (stop - start))
+    target = <uint8_t*><char*>out
+    with nogil:
+        status = put_messages(target, first, stop - start, data.data, size)
+    if status != OK:
+        raise ValueError(MESSAGES[status])
+    return out
 
 
 def scan_reply(buf, Py_ssize_t pos, Py_ssize_t end, int64_t pending):

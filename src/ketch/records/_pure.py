@@ -10,7 +10,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
+from struct import Struct
 from typing import TypeAlias
+from zlib import crc32
 
 from ketch.errors import InvalidRecord
 from ketch.records._buffers import BinaryBuffers, BinaryColumn, Buffer, Columns, ListBuffers
@@ -25,6 +27,7 @@ __all__ = [
     "encode_appends",
     "encode_arguments",
     "find_batches",
+    "frame_messages",
     "largest_record",
     "records_to_columns",
     "scan_reply",
@@ -49,6 +52,7 @@ _BULK_HEAD = re.compile(rb"\$(\d{1,10})\r\n")
 _ONE_BYTE = [bytes([i]) for i in range(0x80)]
 _VARINT = (5, 32)  # most bytes, bits
 _VARLONG = (10, 64)
+_MESSAGE_HEAD = Struct(">ibI")  # length, magic, checksum
 _BAD_ARRAY = "an Arrow array has offsets that do not fit what they point at"
 
 
@@ -586,3 +590,15 @@ def _name(name: bytes | None) -> bytes:
     if name is None:
         raise ValueError("a header has no name")
     return name
+
+
+# ---- messages of Kafka 0.6
+
+
+def frame_messages(ends: Buffer, values: Buffer, start: int, stop: int) -> bytes:
+    """Values as messages of magic 0, those from `start` up to `stop` of a column of binary."""
+    column = _Binaries(None, 0, ends, values)
+    if not 0 <= start <= stop <= len(column):
+        raise ValueError(_BAD_ARRAY)
+    payloads = [column.item(i) or b"" for i in range(start, stop)]
+    return b"".join([_MESSAGE_HEAD.pack(5 + len(each), 0, crc32(each)) + each for each in payloads])
