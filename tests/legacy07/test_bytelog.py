@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ketch.clock import now_ms
 from ketch.legacy07.bytelog import EARLIEST, LATEST, ByteLog
 from ketch.legacy07.messages import GZIP, SNAPPY, Message
+from ketch.store import positions
 from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
 from tests.support.redis_servers import RedisServer, binaries
 
@@ -163,3 +165,104 @@ async def check(log: ByteLog, walker: Walker, expected: list[bytes]) -> None:
     assert await log.read(end, 100) == b""
     assert await refused(log, end + 1)
     assert first == 0 or await refused(log, first - 1)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_brokers_that_count_at_the_same_time_agree(redis: RedisServer) -> None:
+    async def run() -> None:
+        partition, walker = Partition(redis), Walker(7)
+        async with brokers(redis, 4) as started:
+            await partition.create(started[0], "record", "time")
+            for n in range(30):
+                values = [b"%d" % n] * 7
+                await partition.produce(started[n % 2], [(plain(b"x" * n), 1), (compressed(SNAPPY, values), 7)])
+            logs = [await broker.get(partition.name) for broker in started]
+            # All of them begin with no positions there, and refuse each other's.
+            walks = await asyncio.gather(*(walker.walk(log) for log in logs), logs[0].offsets(LATEST, 1))
+            assert [[message for _, message in found] for found in walks[:-1]] == [partition.expected] * len(logs)
+            assert walks[0] == walks[1] == walks[2] == walks[3]
+
+    asyncio.run(run())
+
+
+def test_the_index_is_small_and_appends_do_not_touch_it(redis: RedisServer) -> None:
+    async def run() -> None:
+        partition = Partition(redis)
+        async with brokers(redis) as (broker,):
+            await partition.create(broker, "batch", "dense")
+            log = await broker.get(partition.name)
+            messages = [plain(b"v" * 10_000)] * 50
+            for _ in range(60):
+                await (await log.append(messages))
+            assert not partition.redis.exists(partition.index)
+            (end,) = await log.offsets(LATEST, 1)
+            megabytes = end / (1 << 20)
+            assert megabytes > 28
+            assert partition.redis.xlen(partition.index) <= megabytes + 1
+            before = partition.redis.xinfo_stream(partition.index)
+            await (await log.append(messages))
+            assert partition.redis.xinfo_stream(partition.index) == before
+            assert await memory_per_place(broker, partition) < 40
+
+    asyncio.run(run())
+
+
+async def memory_per_place(broker: Broker, partition: Partition) -> float:
+    """Bytes that Redis takes for a place, of many: those of a terabyte of messages."""
+    key, places = partition.index.encode(), 20_000
+    kept = [(positions.Place(n * 1_050_000, n * 10_000 + (1_800_000_000_000 << 10)), now_ms()) for n in range(places)]
+    known = None
+    partition.redis.delete(key)
+    for n in range(0, places, 1_000):
+        known = await broker.log.link.ask(positions.extend(key, known, kept[n + 999][0], kept[n : n + 1_000]))
+    assert known == kept[-1][0]
+    return float(partition.redis.memory_usage(key, samples=0)) / places
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("layout", "ids"), LAYOUTS)
+def test_offsets_by_time(redis: RedisServer, layout: str, ids: str) -> None:
+    async def run() -> None:
+        partition, times, walker = Partition(redis), list[int](), Walker(3)
+        async with brokers(redis) as (broker,):
+            await partition.create(broker, layout, ids)
+            log = await broker.get(partition.name)
+            assert await log.offsets(LATEST, 10) == [0] == await log.offsets(EARLIEST, 10)
+            for n in range(8):
+                times.append(now_ms())
+                await partition.produce(broker, [(compressed(GZIP, [b"%d" % n] * 5), 5), (plain(b"y" * 200), 1)])
+                stored = now_ms()
+                while now_ms() == stored:
+                    await asyncio.sleep(0.001)
+            starts = [position for position, _ in await walker.walk(log)]
+            (end,) = await log.offsets(LATEST, 1)
+            for n, time in enumerate(times):
+                found = await log.offsets(time, 100)
+                assert found[:1] == ([starts[2 * n]] if n else [])
+                assert found == sorted(set(found), reverse=True)
+                assert found[-1:] == ([0] if n else [])
+                assert set(found) <= set(starts)
+                assert await log.offsets(time, 2) == found[:2]
+            assert (await log.offsets(now_ms() + 60_000, 3))[0] == end
+            assert (await log.offsets(LATEST, 100))[-1] == 0
+            assert await log.offsets(0, 5) == []
+            assert await log.offsets(LATEST, 0) == []
+
+    asyncio.run(run())
+
+
+def test_a_topic_made_again_has_positions_of_its_own(redis: RedisServer) -> None:
+    async def run() -> None:
+        partition = Partition(redis)
+        async with brokers(redis) as (broker,):
+            await partition.create(broker, "record", "dense")
+            await partition.produce(broker, [(plain(b"of the first one"), 1)])
+            assert (await (await broker.get(partition.name)).offsets(LATEST, 1)) > [0]
+            await broker.log.delete(partition.topic)
+            assert not partition.redis.exists(partition.index)
+            await partition.create(broker, "record", "dense")
+            log = await broker.get(partition.name)
+            await (await log.append([plain(b"of the second")]))
+            assert await log.read(0, 1 << 20) == plain(b"of the second").encode()
+
+    asyncio.run(run())
