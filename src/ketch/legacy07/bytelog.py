@@ -12,6 +12,7 @@ a position that stays its own for ever, whoever wrote it and whichever broker is
   the later one. The records at the front may be gone by then; the positions of the others are the same. They come from
   Redis or the archive.
 - What was laid out is kept for the next reader, for positions never change: `_Kept` holds some megabytes.
+- Records of open transactions wait for their end, those of aborted ones and markers take no bytes (KIP-98).
 - A trim may take records that no 0.7 client has read. They never had positions, and the next record follows the end.
 """
 
@@ -177,12 +178,13 @@ class ByteLog:
         if found is None:
             return await self._latest()
         while (end := await self._ended()).offset <= found.offset:
-            await self._count_on(end, _COUNTED_AT_ONCE, keep=False)
+            if await self._count_on(end, _COUNTED_AT_ONCE, keep=False) is None and self._end == end:
+                return end.position  # it belongs to a transaction that is open
         return await self._position_of(found.offset)
 
     async def _latest(self) -> int:
-        high_watermark = (await self._partition.bounds.get()).high_watermark
-        while (end := await self._ended()).offset < high_watermark:
+        stable = (await self._partition.bounds.get()).last_stable
+        while (end := await self._ended()).offset < stable:
             if await self._count_on(end, _COUNTED_AT_ONCE, keep=False) is None and self._end == end:
                 break
         return end.position
@@ -226,7 +228,7 @@ class ByteLog:
                     raise OffsetOutOfRange(f"position {position} is below {block.start}, the first one left there")
                 self._kept.put(self, block)
                 return block
-            if (await self._partition.bounds.get()).high_watermark <= end.offset:
+            if (await self._partition.bounds.get()).last_stable <= end.offset:
                 return None
             if await self._count_on(end, STEP, keep=True) is None and self._end == end:
                 return None
@@ -238,14 +240,12 @@ class ByteLog:
         stretch = Stretch(below.offset)
         least, more = 1, True
         while stretch.next < above.offset:
-            records = await self._partition.reader.records(stretch.next, STEP, above.offset, least)
-            if not records.batches:
-                break
             before = stretch.next
-            left_out = stretch.add(records, above.offset, more)
-            more, least = not left_out or stretch.next > before, max(1, left_out)
-            if stretch.next == before and not left_out:
+            records = await self._partition.reader.records(before, STEP, above.offset, least)
+            if records.end <= before:
                 break
+            least = stretch.add(records, above.offset, more) or 1
+            more = stretch.next > before  # else the next read is large enough for the message
         return Block(stretch, above.position - stretch.size)
 
     async def _count_on(self, end: Place, size: int, keep: bool) -> Place | None:
@@ -270,11 +270,12 @@ class ByteLog:
 
     async def _stretch(self, offset: int, size: int) -> Stretch:
         stretch = Stretch(offset)
+        end = (await self._partition.bounds.get()).last_stable
         records = await self._partition.reader.records(offset, size)
-        left_out = stretch.add(records) if records.batches else 0
+        left_out = stretch.add(records, end)
         if left_out and stretch.next == offset:  # a message of more records than were read
             records = await self._partition.reader.records(offset, size, least=left_out)
-            stretch.add(records, more=False)
+            stretch.add(records, end, more=False)
         return stretch
 
     # -- the end

@@ -78,21 +78,16 @@ class Stretch:
         Returns:
             How many records the message that was left out has; 0 where all is laid out.
         """
-        batches, marks = records
-        rows = _Rows.of(batches)
+        rows = _Rows.of(records.batches)
         row, stop = bisect_left(rows.offsets, self.next), len(rows.offsets)
         if end is not None:
             stop = bisect_left(rows.offsets, end)
-        for offset in sorted({*marks.messages, *marks.controls}):
+        for offset, mark in sorted(records.marks.items()):
             at = bisect_left(rows.offsets, offset, row, stop)
             if at == stop or rows.offsets[at] != offset:
                 continue
-            count, message = read_mark(marks.messages.get(offset, b""))
-            if offset in marks.controls:
-                self._plain(rows, row, at)
-                self._passed(rows, at)
-                row = at + 1
-            elif message and _is_compressed(message):
+            count, message = read_mark(mark)
+            if message and _is_compressed(message):
                 self._plain(rows, row, bisect_left(rows.offsets, offset - count + 1, row, at))
                 self._compressed(rows, at, message)
                 row = at + 1
@@ -100,6 +95,7 @@ class Stretch:
                 self._plain(rows, row, at)
                 return count
         self._plain(rows, row, stop)
+        self.next = max(self.next, records.end if end is None else min(records.end, end))
         return 0
 
     def _plain(self, rows: _Rows, start: int, stop: int) -> None:

@@ -29,7 +29,7 @@ from ketch.records import HEADER_SIZE, DecodedBatch, empty_batch
 from ketch.store import marked, native
 from ketch.store.isolation import Aborted
 from ketch.store.layout import Chunk, DecodedChunk, fitting
-from ketch.store.marked import NO_MARKS, Marks
+from ketch.store.marked import Marks
 from ketch.store.streams import StreamInfo
 from ketch.wire.pieces import Pieces
 
@@ -54,10 +54,15 @@ class Read:
 
 
 class Records(NamedTuple):
-    """Records, and the messages of Kafka 0.7 that some of them came in."""
+    """Records, and the messages of Kafka 0.7 that some of them came in.
+
+    Attributes:
+        end: the offset after the last one that was read, given or not.
+    """
 
     batches: list[DecodedBatch]
     marks: Marks
+    end: int
 
 
 class PartitionReader:
@@ -149,10 +154,10 @@ class PartitionReader:
         return replace(_limited(self._wire(chunk, zstd), bounds, more, limit), aborted=aborted)
 
     async def records(self, offset: int, max_bytes: int, end: int | None = None, least: int = 1) -> Records:
-        """Records from `offset` on, about `max_bytes` of them but `least` at least; none where nothing is left.
+        """Committed records from `offset` on, about `max_bytes` of what lies there but `least` records at least.
 
-        The first batch may begin before `offset`, and what is given may reach beyond `end`, whose records are not
-        needed.
+        The first batch may begin before `offset`. What is given may reach beyond `end`, whose records are not needed,
+        and beyond the last stable offset.
 
         Raises:
             StorageUnavailable: Redis is gone, or the archive.
@@ -166,7 +171,12 @@ class PartitionReader:
         chunk = self._stream.chunk(reply, _WHOLE)
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
             return await self._archived_records(offset, max_bytes)
-        return Records(chunk.decoded(), marked.find_marks(reply, self._stream.numbering) if chunk else NO_MARKS)
+        if not chunk:
+            return Records([], {}, offset)
+        batches = chunk.decoded()
+        if chunk.transactional(offset) is not None:
+            batches = _committed(batches, await self._stream.aborted(offset, chunk.end))
+        return Records(batches, marked.find_marks(reply, self._stream.numbering), chunk.end)
 
     # -- from Redis
 
@@ -256,7 +266,7 @@ class PartitionReader:
 
     async def _archived_records(self, offset: int, max_bytes: int) -> Records:
         batches, marks = await self._tier.records(offset, max_bytes)
-        return Records(batches, Marks(marks, frozenset()))
+        return Records(batches, marks, batches[-1].last_offset + 1 if batches else offset)
 
     async def _trimmed(self, offset: int) -> bool:
         """Whether there were archived entries from `offset` on that were removed while they were about to be read."""
@@ -282,6 +292,17 @@ def _stable(chunk: Chunk, bounds: Bounds) -> Chunk:
     if end == bounds.high_watermark:  # then no transaction is open, but for those that have begun since
         end = chunk.transactional(end)
     return chunk if end is None else chunk.below(end)
+
+
+def _committed(batches: list[DecodedBatch], aborted: Sequence[Aborted]) -> list[DecodedBatch]:
+    """The batches without markers and without those of aborted transactions."""
+
+    def gone(batch: DecodedBatch) -> bool:
+        return batch.transactional and any(
+            each.producer == batch.producer_id and each.first <= batch.base_offset < each.marker for each in aborted
+        )
+
+    return [batch for batch in batches if not (batch.control or gone(batch))]
 
 
 def _beyond(bounds: Bounds, chunk: Chunk) -> Bounds:

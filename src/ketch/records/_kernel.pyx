@@ -203,7 +203,7 @@ def decode_entries(reply, int bits, bint dense, int64_t max_bytes, bint split_ti
         free_decoder(&decoder)
 
 
-def find_batches(reply, int bits, bint dense):
+def find_batches(reply, int bits, bint dense, bytes field=b"batch"):
     cdef View view = View(reply)
     cdef Decoder decoder
     cdef int status
@@ -220,7 +220,7 @@ def find_batches(reply, int bits, bint dense):
     if view.size == 0 or view.data[0] != c'*' or take_array(&decoder, &n) != OK or n < 0:
         raise ValueError(MESSAGES[MALFORMED])
     for _ in range(n):
-        status = find_batch(&decoder, &found)
+        status = find_batch(&decoder, &found, <const char*>field, len(field))
         if status == OK:
             decoder.last_offset = found.offset
             entries.append((

@@ -451,7 +451,7 @@ ctypedef struct FoundEntry:
     Span value  # of the field "batch"; empty and at the start where there is none
 
 
-cdef int find_batch(Decoder* decoder, FoundEntry* found) noexcept nogil:
+cdef int find_batch(Decoder* decoder, FoundEntry* found, const char* field, Py_ssize_t size) noexcept nogil:
     cdef int64_t n
     cdef int64_t ms
     cdef int64_t i
@@ -475,7 +475,7 @@ cdef int find_batch(Decoder* decoder, FoundEntry* found) noexcept nogil:
     for i in range(n >> 1):
         if take_bulk(decoder, &name) != OK or take_bulk(decoder, &value) != OK:
             return MALFORMED
-        if not whole and name.size == 5 and memcmp(name.data, <const char*>b"batch", 5) == 0:
+        if not whole and name.size == size and memcmp(name.data, field, size) == 0:
             whole = True
             found.value = value
     return OK

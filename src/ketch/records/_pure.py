@@ -436,7 +436,9 @@ def _marker(kind: bytes, coordinator_epoch: bytes) -> tuple[bytes, bytes]:
     return b"\0\0\0" + (b"\1" if kind == b"commit" else b"\0"), b"\0\0" + epoch.to_bytes(4)
 
 
-def find_batches(reply: BytesLike, bits: int, dense: bool) -> list[tuple[int, int, int, int, int]]:
+def find_batches(
+    reply: BytesLike, bits: int, dense: bool, field: bytes = b"batch"
+) -> list[tuple[int, int, int, int, int]]:
     if not 0 < bits < 63:
         raise ValueError(f"no number of sequence bits: {bits}")
     cursor = _Reply(bytes(reply))
@@ -451,7 +453,7 @@ def find_batches(reply: BytesLike, bits: int, dense: bool) -> list[tuple[int, in
         if spans is None:
             continue
         none = slice(start, start)
-        value = next((value for name, value in spans if cursor.data[name] == b"batch"), none)
+        value = next((value for name, value in spans if cursor.data[name] == field), none)
         found.append((offset, start, cursor.pos, value.start, value.stop))
         last = offset
     cursor.close()

@@ -19,33 +19,17 @@ is in a message.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from ketch.records import BytesLike, scan_reply
+from ketch.records import BytesLike, find_batches, scan_reply
 from ketch.store.layout import Chunk, Operands, Payload
 from ketch.store.offsets import OffsetNumbering
-from ketch.store.resp import parse
 
 FIELD = b"legacy07"
 
 _NAME = b"$8\r\nlegacy07\r\n"
-_CONTROL = b"control"
-_CONTROL_NAME = b"$7\r\ncontrol\r\n"
 
-
-class Marks(NamedTuple):
-    """What entries say beside their records, by the offset of an entry's last record.
-
-    Attributes:
-        messages: values of the field.
-        controls: entries that are no records, but the ends of transactions.
-    """
-
-    messages: dict[int, bytes]
-    controls: frozenset[int]
-
-
-NO_MARKS = Marks({}, frozenset())
+Marks = dict[int, bytes]
+"""The field's values, by the offset of an entry's last record."""
 
 
 def closing(count: int, message: bytes) -> bytes:
@@ -169,19 +153,12 @@ def _with_words(arguments: bytes, field: bytes) -> bytes:
 
 def find_marks(reply: BytesLike, numbering: OffsetNumbering) -> Marks:
     """The marks in a reply to XRANGE; of a message in one entry, too, that of its first record."""
-    data = bytes(reply)
-    if _NAME not in data and _CONTROL_NAME not in data:
-        return NO_MARKS
-    messages, controls = {}, set()
-    for entry_id, words in parse(data):
-        names = words[::2] if words else ()
-        if FIELD in names or _CONTROL in names:
-            offset = numbering.to_offset(*numbering.parse_id(entry_id))
-            if FIELD in names:
-                messages[offset] = mark = words[1::2][names.index(FIELD)]
+    data, marks = bytes(reply), Marks()
+    if _NAME in data:
+        for offset, _, _, start, end in find_batches(data, numbering.bits, numbering.dense, FIELD):
+            if start < end:
+                marks[offset] = mark = data[start:end]
                 count, message = read_mark(mark)
                 if message and count > 1:
-                    messages.setdefault(offset - count + 1, opening(count))
-            if _CONTROL in names:
-                controls.add(offset)
-    return Marks(messages, frozenset(controls))
+                    marks.setdefault(offset - count + 1, opening(count))
+    return marks
