@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tests.clients.matrix import scenario
@@ -39,10 +39,17 @@ def _wrong(client: Client, said: Run, bootstrap: str, topic: str, layout: str) -
         "delete topic": lambda: broker.gone(scenario.gone_topic(topic)),
         "transaction": lambda: broker.keys(scenario.transaction_topic(topic), scenario.left_of_transactions()),
     }
-    found = {feature: check() for feature, check in checks.items() if feature in worked}
+    found = {feature: _answer(check) for feature, check in checks.items() if feature in worked}
     wrong = {feature: why for feature, why in found.items() if why}
     there = not client.creates or "create topic" in worked
     return wrong | (broker.records(topic, worked, timestamps=client.timestamps) if there else {})
+
+
+def _answer(check: Callable[[], str | None]) -> str | None:
+    try:
+        return check()
+    except KafkaException as e:
+        return str(e)
 
 
 class Broker:
@@ -80,6 +87,8 @@ class Broker:
         asked = ConsumerGroupTopicPartitions(f"{topic}-group")
         (answer,) = self.admin.list_consumer_group_offsets([asked]).values()
         offsets = {p.partition: p.offset for p in answer.result(SECONDS).topic_partitions if p.topic == topic}
+        if not offsets:
+            return "nothing is committed"
         for partition, records in self._read(topic).items():
             read = records[:-1] if late and partition == 0 else records
             expected = (read[-1][0] + 1) if read else None
@@ -88,7 +97,7 @@ class Broker:
         return None
 
     def keys(self, topic: str, expected: list[bytes]) -> str | None:
-        found = [record.key for _, record in self._read(topic)[0]]
+        found = [record.key for _, record in self._read(topic).get(0, [])]
         return None if found == expected else f"{topic} holds the keys {found}"
 
     def records(self, topic: str, worked: set[str], *, timestamps: bool) -> dict[str, str]:

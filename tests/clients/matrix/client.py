@@ -119,7 +119,7 @@ class Client:
         except subprocess.TimeoutExpired as e:
             out, errors, end = e.stdout or b"", e.stderr or b"", f"did not end in {SECONDS} s"
         said = [json.loads(line) for line in out.decode(errors="replace").splitlines() if line.startswith("{")]
-        silent = Outcome("fails", f"the client said nothing of it and {end}: {errors.decode(errors='replace')[-300:]}")
+        silent = Outcome("fails", f"the client said nothing of it and {end}: {_last_line(errors)}")
         version = next((str(item["version"]) for item in said if "version" in item), "?")
         told = {item["feature"]: _outcome(item) for item in said if "feature" in item}
         outcomes = {feature: told.get(feature, silent) for feature in self.features}
@@ -134,6 +134,10 @@ def _outcome(item: Mapping[str, Any]) -> Outcome:
     if "none" in item:
         return Outcome("none", str(item["none"]))
     return Outcome("works") if item["ok"] else Outcome("fails", " ".join(str(item.get("why")).split())[:300])
+
+
+def _last_line(errors: bytes) -> str:
+    return (errors.decode(errors="replace").split("\n") or [""])[-2:][0].strip()[:300]
 
 
 def _alike(why: str, bootstrap: str, topic: str) -> str:

@@ -41,6 +41,15 @@ APPLICATIONS = """\
 They have steps of their own.
 """
 
+NOT_RUN = """\
+## Not run
+
+- `@confluentinc/kafka-javascript` 1.10.1: its binary is no part of the npm package. Where it cannot be fetched it is
+  compiled, which needs more libraries than the test machine has. It is librdkafka, as are kcat and confluent-kafka.
+- Karapace, a schema registry: it has no release on PyPI. Such a registry keeps its schemas in a topic with
+  `cleanup.policy=compact` and reads that to its end, as Kafka Connect does with its own.
+"""
+
 
 def render() -> str:
     """The whole page."""
@@ -52,7 +61,7 @@ def render() -> str:
         parts.append(f"### {language}\n\n{_grid([pair for pair in plain if pair[0].language == language])}")
     parts.append(APPLICATIONS)
     parts += [_application(client, found) for client, found in known if client.application]
-    return "\n".join(parts)
+    return "\n".join([*parts, NOT_RUN])
 
 
 def _grid(pairs: list[tuple[Client, Result]]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.clients.matrix import checks, page
-from tests.clients.matrix.client import RESULTS, Client, clients, result
+from tests.clients.matrix.client import RESULTS, Client, Outcome, clients, load, result
+from tests.clients.matrix.scenario import FEATURES
 from tests.support.ketch import KetchServer
 
 CLIENTS = {client.name: client for client in clients()}
@@ -38,6 +41,38 @@ def test_what_worked_works(client: Client, layout: str, broker: KetchServer) -> 
         if outcome.state != "works" and kept.layouts[layout][feature].state == "works"
     }
     assert not lost, f"{client.title} {run.version}"
+
+
+LIAR = """
+import json
+print(json.dumps({"version": "1"}))
+for feature in {features}:
+    print(json.dumps({"feature": feature, "ok": True}))
+"""
+LEAVES_NOTHING = {"consume in a group", "seek by timestamp", "list groups", "delete topic"}
+
+
+def test_a_client_that_says_it_did_what_it_did_not_is_not_believed(broker: KetchServer, tmp_path: Path) -> None:
+    home = tmp_path / "liar"
+    home.mkdir()
+    (home / "client.toml").write_text('language = "Python"\nrun = ["{python}", "main.py"]\n')
+    (home / "main.py").write_text(LIAR.replace("{features}", repr(list(FEATURES))))
+    run = checks.run(load(home), broker.bootstrap, "record")
+    believed = {feature for feature, outcome in run.outcomes.items() if outcome.state == "works"}
+    assert believed == LEAVES_NOTHING
+
+
+def test_a_client_that_ends_early_works_as_far_as_it_came(tmp_path: Path) -> None:
+    home = tmp_path / "early"
+    home.mkdir()
+    (home / "client.toml").write_text('language = "Python"\nrun = ["{python}", "main.py"]\n')
+    says = ['{"version": 7}', '{"feature": "create topic", "ok": true}', '{"feature": "lag", "none": "no lag"}']
+    (home / "main.py").write_text("".join(f"print({line!r})\n" for line in says) + "raise ValueError('no more')\n")
+    run = load(home).run("127.0.0.1:1", "no-topic", "record")
+    assert run.version == "7"
+    assert run.outcomes["create topic"] == Outcome("works")
+    assert run.outcomes["lag"] == Outcome("none", "no lag")
+    assert run.outcomes["commit"].why == "the client said nothing of it and ended with 1: ValueError: no more"
 
 
 def test_the_page_is_what_the_results_say() -> None:
