@@ -20,7 +20,7 @@ from tests.legacy07.conftest import legacy_port
 from tests.legacy07.test_messages import xerial
 from tests.support import http_console
 from tests.support.ketch import KetchServer, eventually
-from tests.support.legacy07 import Legacy, fetch, frame, message, multifetch, multiproduce, offsets, produce
+from tests.support.legacy07 import Legacy, fetch, frame, message, multifetch, multiproduce, offsets, produce, target
 
 A, B = message(b"a", magic=0), message(b"bb", magic=0)
 
@@ -194,6 +194,26 @@ class TestErrors:
         client.send(produce(topic, 2, A))
         assert client.closed()
         assert f"produce to {topic}-2: partition 2 of topic {topic}, which has 2 here" in server.log
+
+    @pytest.mark.parametrize(
+        "bad",
+        [A[:-1] + b"x", message(b"no gzip", compression=1), message(bytes(2_000_000))],
+        ids=["checksum", "content", "size"],
+    )
+    def test_what_came_before_on_the_connection_is_stored(self, server: KetchServer, topic: str, bad: bytes) -> None:
+        good = [produce(topic, 0, A + B)] * 5
+        with Legacy(legacy_port(server)) as client:
+            client.send(*good, produce(topic, 0, A + bad), *good)  # in one go: they are stored together
+            assert client.closed()
+        with Legacy(legacy_port(server)) as client:
+            assert everything(client, topic) == (A + B) * 5
+
+    def test_a_bad_request_behind_good_ones(self, server: KetchServer, topic: str) -> None:
+        with Legacy(legacy_port(server)) as client:
+            client.send(*[produce(topic, 0, A)] * 5, frame(0, target(topic, 0), struct.pack(">i", 99)))
+            assert client.closed()
+        with Legacy(legacy_port(server)) as client:
+            assert everything(client, topic) == A * 5
 
     def test_what_came_before_in_a_multiproduce_is_stored(
         self, client: Legacy, server: KetchServer, topic: str

@@ -16,6 +16,7 @@ import logging
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import Protocol, cast
 
@@ -23,7 +24,7 @@ from ketch import metrics
 from ketch.complaints import Complaints
 from ketch.errors import KetchError
 from ketch.legacy07.errors import BadRequest, InvalidMessage
-from ketch.legacy07.requests import Fetch, Kind, Offsets, Produce, decode, kind_of
+from ketch.legacy07.requests import RANDOM_PARTITION, Fetch, Kind, Offsets, Part, Produce, decode, kind_of
 from ketch.legacy07.service import Host as ServiceHost
 from ketch.legacy07.service import Service, flaw_of, named
 from ketch.wire.framing import FrameError, FrameReader
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 _STORING_MAX = 1000  # produced sets of one connection that may wait for Redis
 _CARRYING = (Kind.PRODUCE, Kind.MULTIPRODUCE)
+_TOGETHER = 1 << 20  # bytes of produces to one partition that are stored as one
+_TARGET_OVERHEAD = 2 + 2 + 4  # a produce's bytes before its set, beside the topic's
 
 
 class Reader(Protocol):
@@ -232,10 +235,11 @@ class Connection(asyncio.Protocol):
         self._serving, self._carrying = len(frame) + 4, _carries_messages(frame)
         try:
             kind, parts = decode(frame)
-            if self._carrying:
+            if kind == Kind.PRODUCE:
+                await self._produce([*parts, *self._others_like(frame, parts[0])])
+            elif kind == Kind.MULTIPRODUCE:
                 for part in parts:
-                    assert isinstance(part, Produce)
-                    await self._produce(part)
+                    await self._produce([part])
             else:
                 await self._until(0)
                 self._write(await self._answer(kind, parts))
@@ -244,7 +248,7 @@ class Connection(asyncio.Protocol):
             self._release(self._serving)
             self._serving, self._carrying = 0, False
 
-    async def _answer(self, kind: Kind, parts: list[Produce | Fetch | Offsets]) -> list[bytes]:
+    async def _answer(self, kind: Kind, parts: list[Part]) -> list[bytes]:
         if kind == Kind.MULTIFETCH:
             return await self._service.multifetch([part for part in parts if isinstance(part, Fetch)], self._complain)
         (part,) = parts
@@ -253,16 +257,36 @@ class Connection(asyncio.Protocol):
         assert isinstance(part, Offsets)
         return await self._service.offsets(part, self._complain)
 
-    async def _produce(self, part: Produce) -> None:
+    def _others_like(self, frame: bytes, part: Part) -> Iterator[Part]:
+        """Takes the produces to the same partition that have come in behind this one."""
+        if part.number == RANDOM_PARTITION:  # each may go to another one
+            return
+        head, size = frame[: _TARGET_OVERHEAD + len(part.topic.encode())], len(frame)
+        while size < _TOGETHER and self._requests:
+            other = self._requests[0]
+            if not (isinstance(other, bytes) and other.startswith(head)):
+                return
+            try:
+                _, parts = decode(other)
+            except BadRequest:  # its turn comes
+                return
+            self._requests.popleft()
+            self._serving += len(other) + 4
+            size += len(other)
+            metrics.requested(Kind.PRODUCE.label)
+            yield from parts
+
+    async def _produce(self, parts: list[Part]) -> None:
+        sets = [part for part in parts if isinstance(part, Produce)]
         try:
-            stored = await self._service.produce(part, self.client)
+            stored = await self._service.produce(sets, self.client)
         except KetchError as error:
-            raise Unstored(part, error) from None
+            raise Unstored(sets[0], error) from None
         if stored is not None:
-            size = len(part.messages)  # these bytes are given back when the set is stored
+            size = sum(len(each.messages) for each in sets)  # these bytes are given back when the sets are stored
             self._storing[stored] = size
             self._serving -= size
-            stored.add_done_callback(partial(self._stored, part))
+            stored.add_done_callback(partial(self._stored, sets[0]))
 
     def _stored(self, part: Produce, stored: asyncio.Future[None]) -> None:
         self._release(self._storing.pop(stored))

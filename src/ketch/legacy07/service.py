@@ -16,6 +16,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Protocol
 
 from ketch import metrics
@@ -24,7 +25,7 @@ from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, TopicEx
 from ketch.legacy07 import responses
 from ketch.legacy07.bytelog import ByteLogs
 from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, WrongPartition, code_of
-from ketch.legacy07.messages import take
+from ketch.legacy07.messages import Message, take
 from ketch.legacy07.numbers import Cluster, Numbers
 from ketch.legacy07.requests import Fetch, Offsets, Produce, Target
 from ketch.log.log import Log
@@ -86,26 +87,55 @@ class Service:
 
     # -- produce
 
-    async def produce(self, part: Produce, client: str) -> asyncio.Future[None] | None:
-        """Takes a set in; the future is done when it is stored. None where there is nothing to store.
+    async def produce(self, parts: Sequence[Produce], client: str) -> asyncio.Future[None] | None:
+        """Takes sets in that are for one partition; the future is done when all are stored. None for no message.
+
+        Sets that came one behind the other are stored as one, because a transaction for each would cost more than its
+        messages. A set that is not valid ends them: those before it are stored, as if each had come alone.
 
         Raises:
-            InvalidMessage: nothing of the set was taken.
+            InvalidMessage: nothing of the first set that is not valid was taken, nor of those behind it.
             WrongPartition: there is no such partition.
             KetchError: the topic can't be, or Redis is gone.
         """
+        sets: list[list[Message]] = []
+        failure: InvalidMessage | None = None
+        try:
+            for part in parts:
+                sets.append(self._take(part, client))
+        except InvalidMessage as error:
+            failure = error
+        stored = await self._append(parts[0], [messages for messages in sets if messages], client)
+        if failure is not None:
+            if stored is not None:
+                await stored
+            raise failure
+        return stored
+
+    @staticmethod
+    def _take(part: Produce, client: str) -> list[Message]:
         messages, size = take(part.messages)
         cut = len(part.messages) - size
         if cut:
             metrics.legacy_invalid.labels("cut").inc()
             log.warning("%s: produce to %s: %d bytes of a message that is cut short", client, named(part), cut)
-        if not messages:
+        return messages
+
+    async def _append(self, to: Target, sets: list[list[Message]], client: str) -> asyncio.Future[None] | None:
+        if not sets:
             return None
-        topic = await self._topic_to_write(part.topic, client)
-        index = await self._numbers.to_write(topic, part.number)
+        topic = await self._topic_to_write(to.topic, client)
+        index = await self._numbers.to_write(topic, to.number)
         await self._turn()
         partition = await self._logs.get(topic.name, index, create=True)
-        return await partition.append(messages)
+        try:
+            return await partition.append(list(chain.from_iterable(sets)))
+        except (InvalidMessage, RecordTooLarge):  # nothing of it was taken
+            if len(sets) == 1:
+                raise
+        for messages in sets[:-1]:
+            await (await partition.append(messages))
+        return await partition.append(sets[-1])
 
     async def _turn(self) -> None:
         """Waits while Redis has much to take that was sent already."""
