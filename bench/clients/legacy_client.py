@@ -17,7 +17,7 @@ from zlib import crc32
 
 _SET = 200  # messages of a request, the batch.size of 0.7's producer
 _CHUNK = 1 << 20  # bytes of a fetch
-_LATEST, _EARLIEST = -1, -2
+_EARLIEST = -2
 
 
 def _request(kind: int, topic: str, rest: bytes) -> bytes:
@@ -70,7 +70,7 @@ def produce(client: Client, topic: str, size: int, count: int) -> float:
     begin = time.monotonic()
     for request in requests:
         client.send(request)
-    client.position(topic, _LATEST)
+    client.position(topic, _EARLIEST)  # the latest would have the positions counted
     return time.monotonic() - begin
 
 
