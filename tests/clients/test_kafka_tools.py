@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.support.apache_kafka import LOG4J, libraries, missing_tools
 from tests.support.ketch import KetchServer
@@ -126,3 +127,44 @@ def test_groups(tool: Tool, broker: KetchServer, topic: str) -> None:
 
     tool(GROUPS, "--delete", *group)
     assert topic not in tool(GROUPS, "--list")
+
+
+def test_transactional_performance(tool: Tool, broker: KetchServer, topic: str) -> None:
+    """Kafka's own producer, in version 2 of the protocol: each transaction has an epoch of its own."""
+    create(tool, topic)
+    size = ["--num-records", str(COUNT), "--record-size", "100", "--throughput", "4000"]
+    transactions = ["--transactional-id", topic, "--transaction-duration-ms", "50"]
+    servers = f"bootstrap.servers={broker.bootstrap}"
+    said = tool(
+        "ProducerPerformance", "--topic", topic, *size, *transactions, "--producer-props", servers, bootstrap=False
+    )
+    assert said[-1].startswith(f"{COUNT} records sent")
+    state = broker.redis().hgetall(f"korvet:transaction:{topic}")
+    assert state[b"state"] == b"CompleteCommit"
+    assert int(state[b"producerEpoch"]) > 1
+    read = ["--topic", topic, "--from-beginning", "--isolation-level", "read_committed", "--max-messages", str(COUNT)]
+    assert len(tool("consumer.ConsoleConsumer", *read)) == COUNT
+
+
+def test_transactions(tool: Tool, broker: KetchServer, topic: str) -> None:
+    create(tool, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    producer.flush()
+
+    def rows(*arguments: str) -> list[list[str]]:
+        return [line.split() for line in tool("TransactionsCommand", *arguments)][1:]
+
+    (listed,) = [row for row in rows("list") if row[0] == topic]
+    assert listed[-1] == "Ongoing"
+    (described,) = rows("describe", "--transactional-id", topic)
+    assert described[1] == topic
+    assert f"{topic}-0" in described
+    (state,) = rows("describe-producers", "--topic", topic, "--partition", "0")
+    start = state[-1]
+    assert rows("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "1") == []
+    tool("TransactionsCommand", "abort", "--topic", topic, "--partition", "0", "--start-offset", start)
+    assert rows("describe-producers", "--topic", topic, "--partition", "0")[0][-1] == "None"
+    assert broker.redis().xlen(f"korvet:aborted:{{korvet:stream:{topic}:0}}") == 1

@@ -167,6 +167,10 @@ class Groups(Machines[Group]):
         super().relinquish()
         self._settled.clear()
 
+    async def follow(self) -> None:
+        self._settled.clear()  # this broker may have been paused, and another one coordinated the group meanwhile
+        await super().follow()
+
     # -- which there are
 
     async def names(self) -> list[str]:
