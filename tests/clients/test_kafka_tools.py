@@ -133,11 +133,9 @@ def test_transactional_performance(tool: Tool, broker: KetchServer, topic: str) 
     """Kafka's own producer, in version 2 of the protocol: each transaction has an epoch of its own."""
     create(tool, topic)
     size = ["--num-records", str(COUNT), "--record-size", "100", "--throughput", "4000"]
-    transactions = ["--transactional-id", topic, "--transaction-duration-ms", "50"]
+    size += ["--transactional-id", topic, "--transaction-duration-ms", "50"]
     servers = f"bootstrap.servers={broker.bootstrap}"
-    said = tool(
-        "ProducerPerformance", "--topic", topic, *size, *transactions, "--producer-props", servers, bootstrap=False
-    )
+    said = tool("ProducerPerformance", "--topic", topic, *size, "--producer-props", servers, bootstrap=False)
     assert said[-1].startswith(f"{COUNT} records sent")
     state = broker.redis().hgetall(f"korvet:transaction:{topic}")
     assert state[b"state"] == b"CompleteCommit"
@@ -146,6 +144,7 @@ def test_transactional_performance(tool: Tool, broker: KetchServer, topic: str) 
     assert len(tool("consumer.ConsoleConsumer", *read)) == COUNT
 
 
+@pytest.mark.long(minutes=1)
 def test_transactions(tool: Tool, broker: KetchServer, topic: str) -> None:
     create(tool, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "linger.ms": 0})
