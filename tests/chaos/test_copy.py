@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long(minutes=4)
 
 KILLS = int(os.environ.get("KETCH_COPY_KILLS", "10"))
 PARTITIONS = 2
-BETWEEN = 60  # records that are copied between two kills
+ROUND = 400  # records that are written before each kill, most of which are not copied yet when it comes
 
 
 class Copier(threading.Thread):
@@ -101,9 +101,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made.stop()
 
 
-def fill(bootstrap: str, count: int) -> None:
+def fill(bootstrap: str, first: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for n in range(count):
+    for n in range(first, first + ROUND):
         producer.produce("A", str(n), partition=n % PARTITIONS)
     assert producer.flush(60) == 0
 
@@ -127,16 +127,17 @@ def committed(bootstrap: str, count: int) -> list[int]:
 
 def test_a_copy_under_kills(world: World, tmp_path: Path) -> None:
     seed = random.randrange(10_000)
-    chosen, count = random.Random(seed), (KILLS + 5) * BETWEEN
-    fill(world.bootstrap, count)
+    chosen, count = random.Random(seed), (KILLS + 1) * ROUND
     copier = Copier(world.bootstrap, tmp_path / "copier.log")
     copier.start()
     done = []
     try:
-        for _ in range(KILLS):
+        for n in range(KILLS):
             before = world.copied()
-            eventually(lambda: world.copied() > before + BETWEEN // 2, 120, f"progress, seed {seed}: {done}")  # noqa: B023
+            fill(world.bootstrap, n * ROUND)
+            eventually(lambda: world.copied() > before, 120, f"progress, seed {seed}: {done}")  # noqa: B023
             done.append(world.kill(chosen, copier))
+        fill(world.bootstrap, KILLS * ROUND)
         found = committed(world.bootstrap, count)
     finally:
         copier.stop()

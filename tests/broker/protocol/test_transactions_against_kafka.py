@@ -37,7 +37,7 @@ from tests.support.kafka import (
 from tests.support.ketch import KetchServer, eventually
 
 NO_KAFKA = missing_tools()
-pytestmark = pytest.mark.skipif(NO_KAFKA is not None, reason=str(NO_KAFKA))
+pytestmark = [pytest.mark.long(minutes=2), pytest.mark.skipif(NO_KAFKA is not None, reason=str(NO_KAFKA))]
 
 APIS = (0, 22, 24, 25, 26, 27, 28, 61, 65, 66)
 
