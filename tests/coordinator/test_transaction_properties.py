@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
@@ -69,11 +69,11 @@ class Log:
 
 @dataclass
 class Producer:
-    """A client: what it was given, and its transaction."""
+    """A client: what it was given, and when the transactions began that it has written in since its last End."""
 
     id: int
     epoch: int
-    open: bool = False
+    written: set[int] = field(default_factory=set)
 
 
 class World:
@@ -175,13 +175,12 @@ class World:
             return
         assert (client.id, client.epoch) == (self.machine.producer, self.machine.epoch)
         if self.logs[index].append(client.id, client.epoch, answer.started):
-            client.open = True
+            client.written.add(answer.started)
 
     def end(self, who: int, commit: bool, crash: str) -> None:
         if not self.clients:
             return
         client = self.clients[who % len(self.clients)]
-        started = self.machine.started
         for fresh in (None, self.next_id):
             token = self.use()
             answer = self.feed(End(token, client.id, client.epoch, commit, self.bumps, fresh), crash)
@@ -192,13 +191,12 @@ class World:
             self.finish(len(self.finishing) - 1, PARTITIONS, "")
             answer = self.answers.get(token)
         if isinstance(answer, Identity) and not answer.error:
-            if client.open and started not in self.told:
-                self.told[started] = commit
-            assert self.told.get(started, commit) is commit
+            for started in client.written:
+                assert self.told.setdefault(started, commit) is commit
             if self.bumps:
                 client.id, client.epoch = answer.producer, answer.epoch
                 self.given.add((client.id, client.epoch))
-            client.open = False
+            client.written.clear()
 
     # -- what must hold
 
@@ -226,6 +224,16 @@ ACTIONS = st.one_of(
 )
 
 
+_WRITTEN = [("init", ""), ("write", -1, 0, ""), ("write", -1, 1, "")]
+
+
+# Markers before the decision is stored; a producer that goes on after its transaction was aborted at its timeout; what
+# was finished long ago is reported once more.
+@example(False, 0, [*_WRITTEN, ("end", -1, True, "before"), ("finish", 0, 1, ""), ("tick", "")])
+@example(False, 0, [*_WRITTEN, ("tick", ""), ("settle",), ("write", -1, 2, ""), ("end", -1, True, "")])
+@example(
+    False, 0, [*_WRITTEN, ("end", -1, True, ""), ("write", -1, 0, ""), ("end", -1, True, "after"), ("finish", 0, 3, "")]
+)
 @given(st.booleans(), st.sampled_from([0, MAX_EPOCH - 4]), st.lists(ACTIONS, max_size=40))
 @settings(max_examples=400, deadline=None)
 def test_crashes(bumps: bool, epoch: int, actions: list[tuple[Any, ...]]) -> None:
