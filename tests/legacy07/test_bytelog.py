@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from ketch.legacy07.messages import GZIP, SNAPPY, Message
 from ketch.store import positions
 from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
 from tests.support.redis_servers import RedisServer, binaries
+from tests.support.transactions import Written
 
 LAYOUTS = [(layout, ids) for layout in ("record", "batch") for ids in ("time", "dense")]
 _names = itertools.count()
@@ -266,3 +268,33 @@ def test_a_topic_made_again_has_positions_of_its_own(redis: RedisServer) -> None
             assert await log.read(0, 1 << 20) == plain(b"of the second").encode()
 
     asyncio.run(run())
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("layout", "ids"), LAYOUTS)
+def test_records_of_transactions_wait_for_their_end(redis: RedisServer, layout: str, ids: str) -> None:
+    async def run() -> None:
+        partition, walker, choice = Partition(redis), Walker(5), random.Random(5)
+        async with brokers(redis, 2) as started:
+            await partition.create(started[0], layout, ids)
+            written = Written(partition.redis, partition.name, layout if ids == "time" else f"{layout}-dense")
+            for n in range(60):
+                producer = choice.choice((None, 1, 2, 3))
+                if producer in written.open and choice.random() < 0.4:
+                    written.finish(producer, commit=choice.random() < 0.5)
+                else:
+                    written.append([b"%d" % n] * choice.randint(1, 9), producer)
+                if choice.random() < 0.3 or n == 59:
+                    await check_committed(started[n % 2], partition, walker, written)
+            for producer in list(written.open):
+                written.finish(producer, commit=True)
+            await check_committed(started[0], partition, walker, written)
+
+    asyncio.run(run())
+
+
+async def check_committed(broker: Broker, partition: Partition, walker: Walker, written: Written) -> None:
+    broker.log.watcher.changed(partition.stream.encode())
+    broker.log.watcher.changed(written.transactions.encode())
+    expected = [plain(value).encode() for _, value in written.committed()]
+    await check(await broker.get(partition.name), walker, expected)
