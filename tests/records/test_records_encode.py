@@ -219,3 +219,22 @@ def test_messages_of_kafka_0_6(kernel: ModuleType) -> None:
     for start, stop in ((0, 3), (2, 1), (-1, 1)):
         with pytest.raises(ValueError, match="Arrow array"):
             kernel.frame_messages(array("i", [0, 1, 2]), b"1234", start, stop)
+
+
+def test_sets_of_messages_that_are_all_plain(kernel: ModuleType) -> None:
+    values = [b"", b"a", b"123456789", bytes(range(256))]
+    zero = [struct.pack(">ibI", 5 + len(value), 0, crc32(value)) + value for value in values]
+    one = [struct.pack(">ibbI", 6 + len(value), 1, 0, crc32(value)) + value for value in values]
+    data = b"".join(each for pair in zip(zero, one, strict=True) for each in pair)
+    ends, payloads = kernel.plain_messages(data)
+    assert payloads == b"".join(value for value in values for _ in range(2))
+    assert list(memoryview(ends).cast("i")) == list(
+        accumulate((len(value) for value in values for _ in range(2)), initial=0)
+    )
+    assert kernel.plain_messages(b"") == (bytes(4), b"")
+    whole = set(accumulate(len(each) for pair in zip(zero, one, strict=True) for each in pair))
+    for end in range(1, len(data)):
+        assert (kernel.plain_messages(data[:end]) is None) == (end not in whole)
+    for at in range(len(data)):
+        assert kernel.plain_messages(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]) is None
+    assert kernel.plain_messages(struct.pack(">ibbI", 7, 1, 1, crc32(b"x")) + b"x") is None

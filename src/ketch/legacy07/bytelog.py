@@ -28,7 +28,7 @@ from ketch.clock import now_ms
 from ketch.errors import OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
 from ketch.legacy07.errors import InvalidFetchSize, WrongPartition
 from ketch.legacy07.messages import Message
-from ketch.legacy07.producing import payloads
+from ketch.legacy07.producing import Plain, payloads
 from ketch.legacy07.stretch import Block, Stretch
 from ketch.log.bounds import Bounds
 from ketch.log.log import Log
@@ -101,7 +101,7 @@ class ByteLog:
 
     # -- writing
 
-    async def append(self, messages: Sequence[Message]) -> asyncio.Future[None]:
+    async def append(self, messages: Sequence[Message] | Plain) -> asyncio.Future[None]:
         """Takes messages in, in their order; the future is done once Redis has them all.
 
         A compressed message is stored as the records that it holds, and is given to 0.7 consumers as it came.
@@ -111,12 +111,12 @@ class ByteLog:
             RecordTooLarge: a message is, or inflates to, more than is allowed; nothing is stored.
             StorageUnavailable: Redis is gone.
         """
-        if any(message.compression for message in messages):
+        if not isinstance(messages, Plain) and any(message.compression for message in messages):
             async with self._logs.inflating:
                 return await self._append(messages)
         return await self._append(messages)
 
-    async def _append(self, messages: Sequence[Message]) -> asyncio.Future[None]:
+    async def _append(self, messages: Sequence[Message] | Plain) -> asyncio.Future[None]:
         topic, now = self._partition.topic, now_ms()
         taken = []
         for batch, codec, size in payloads(topic, messages, now, self._logs.inflated_max):
@@ -241,7 +241,7 @@ class ByteLog:
         least, more = 1, True
         while stretch.next < above.offset:
             before = stretch.next
-            records = await self._partition.reader.records(before, STEP, above.offset, least)
+            records = await self._partition.reader.records(before, STEP + STEP // 4, above.offset, least)
             if records.end <= before:
                 break
             least = stretch.add(records, above.offset, more) or 1

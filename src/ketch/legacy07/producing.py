@@ -7,20 +7,57 @@ A 0.7 message has no time: its records bear the broker's. A compressed message k
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
-from ketch.errors import RecordTooLarge
+from ketch.errors import CorruptRecord, RecordTooLarge
 from ketch.legacy07.messages import NONE, Message, inner
 from ketch.log.notes import CODEC_NAMES
-from ketch.records import DecodedBatch, columns_to_records
+from ketch.records import DecodedBatch, columns_to_records, decompress, plain_messages
 from ketch.store.layout import Payload
 from ketch.store.marked import MarkedBatch
 from ketch.store.topics import Topic
 
 _RUN_MAX = 10_000  # messages of a batch
 _RUN_BYTES = 1 << 20
+_OVERHEAD = 9  # bytes around a payload, at least
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Plain messages as columns: no object for any of them.
+
+    Attributes:
+        ends: int32, of each payload in `values`, and 0 before them.
+    """
+
+    ends: memoryview
+    values: bytes
+
+    @property
+    def count(self) -> int:
+        return len(self.ends) - 1
+
+    @classmethod
+    def of(cls, payloads: Sequence[bytes]) -> Plain:
+        return cls(memoryview(array("i", accumulate(map(len, payloads), initial=0))), b"".join(payloads))
+
+    @classmethod
+    def take(cls, data: bytes) -> Plain | None:
+        """A set of messages; None where one of them is not plain, or anything is wrong."""
+        found = plain_messages(data)
+        return cls(memoryview(found[0]).cast("i"), found[1]) if found else None
+
+    def part(self, start: int, stop: int) -> Plain:
+        return Plain(self.ends[start : stop + 1], self.values)
+
+    def largest(self) -> int:
+        """Bytes of the largest payload."""
+        return max((b - a for a, b in pairwise(self.ends)), default=0)
 
 
 class Produced(NamedTuple):
@@ -36,42 +73,65 @@ class Produced(NamedTuple):
     wire: int
 
 
-def payloads(topic: Topic, messages: Sequence[Message], now: int, inflated_max: int) -> list[Produced]:
+def payloads(topic: Topic, messages: Sequence[Message] | Plain, now: int, inflated_max: int) -> list[Produced]:
     """The payloads that messages become, in their order.
 
     Raises:
         InvalidMessage: what is within a compressed message is damaged.
         RecordTooLarge: a message is larger than `max.message.bytes`, or inflates to more than `inflated_max`.
     """
+    most = int(topic.configs["max.message.bytes"])
+    largest = _largest(messages, most)
+    if largest > most:
+        raise RecordTooLarge(f"a message has {largest} bytes, more than {most} (max.message.bytes)")
     maker = _Maker(topic, now)
     made: list[Produced] = []
-    for run, wire in _runs(messages, int(topic.configs["max.message.bytes"])):
-        if run[0].compression == NONE:
-            made.append(Produced(maker.plain([message.payload for message in run]), NONE, wire))
-        elif values := list(inner(run[0], inflated_max)):  # a set may be empty: nothing to store
-            made.append(Produced(maker.compressed(run[0], values), run[0].compression, wire))
+    for run in _runs(messages):
+        if isinstance(run, Plain):
+            wire = run.ends[-1] - run.ends[0] + _OVERHEAD * run.count
+            made.append(Produced(maker.plain(run, NONE), NONE, wire))
+        elif (within := _within(run, inflated_max)).count:  # a set may be empty: nothing to store
+            made.append(Produced(maker.compressed(run, within), run.compression, run.size))
     return made
 
 
-def _runs(messages: Sequence[Message], most: int) -> Iterator[tuple[list[Message], int]]:
-    """Plain messages together up to a batch's size, compressed ones alone; and the bytes of each run."""
-    run: list[Message] = []
-    total = 0
-    for message in messages:
-        size = message.size
-        if size > most:
-            raise RecordTooLarge(f"a message has {size} bytes, more than {most} (max.message.bytes)")
-        alone = message.compression != NONE
-        if run and (alone or len(run) == _RUN_MAX or total + size > _RUN_BYTES):
-            yield run, total
-            run, total = [], 0
-        if alone:
-            yield [message], size
+def _largest(messages: Sequence[Message] | Plain, most: int) -> int:
+    """Bytes of the largest message, where one may have more than `most`."""
+    if isinstance(messages, Plain):
+        return messages.largest() + _OVERHEAD if len(messages.values) + _OVERHEAD > most else 0
+    return max((message.size for message in messages), default=0)
+
+
+def _within(message: Message, limit: int) -> Plain:
+    """The messages within a compressed one, to any depth."""
+    with suppress(CorruptRecord):  # `inner` says what is wrong
+        found = Plain.take(bytes(decompress(message.compression, message.payload, limit)))
+        if found is not None:
+            return found
+    return Plain.of(list(inner(message, limit)))
+
+
+def _runs(messages: Sequence[Message] | Plain) -> Iterator[Plain | Message]:
+    """Plain messages together up to a batch's size, compressed ones alone."""
+    if isinstance(messages, Plain):
+        yield from _cut(messages)
+        return
+    for compressed, group in groupby(messages, key=lambda message: message.compression != NONE):
+        if compressed:
+            yield from group
         else:
-            run.append(message)
-            total += size
-    if run:
-        yield run, total
+            yield from _cut(Plain.of([message.payload for message in group]))
+
+
+def _cut(plain: Plain) -> Iterator[Plain]:
+    start = 0
+    while start < plain.count:
+        stop = bisect_right(
+            plain.ends, plain.ends[start] + _RUN_BYTES, start + 1, min(plain.count, start + _RUN_MAX) + 1
+        )
+        stop = max(start + 1, stop - 1)
+        yield plain.part(start, stop)
+        start = stop
 
 
 class _Maker:
@@ -82,26 +142,24 @@ class _Maker:
         names = {"producer": None, "uncompressed": 0}
         self._codec = names[wanted] if wanted in names else CODEC_NAMES.index(wanted)
 
-    def plain(self, values: Sequence[bytes]) -> Payload:
-        return self._pack(values, NONE)
+    def plain(self, values: Plain, codec: int) -> Payload:
+        codec = codec if self._codec is None else self._codec
+        return self._layout.pack(_batch(values, self._now), codec, self._append_time)
 
-    def compressed(self, message: Message, values: Sequence[bytes]) -> Payload:
-        records = self._pack(values, message.compression)
-        last = self._pack(values[-1:], message.compression) if records.entries > 1 else records
+    def compressed(self, message: Message, values: Plain) -> Payload:
+        records = self.plain(values, message.compression)
+        last = records
+        if records.entries > 1:
+            last = self.plain(values.part(values.count - 1, values.count), message.compression)
         return MarkedBatch(records, last, message.encode()[4:])
 
-    def _pack(self, values: Sequence[bytes], codec: int) -> Payload:
-        return self._layout.pack(
-            _batch(values, self._now), codec if self._codec is None else self._codec, self._append_time
-        )
 
-
-def _batch(values: Sequence[bytes], timestamp: int) -> DecodedBatch:
+def _batch(values: Plain, timestamp: int) -> DecodedBatch:
     """Records of these values, without keys."""
-    count = len(values)
+    count = values.count
     nothing = (None, 0, b"", b"")
     keys = (bytes((count + 7) // 8), 0, bytes(4 * (count + 1)), b"")  # all of them null
-    column = (None, 0, array("i", accumulate(map(len, values), initial=0)), b"".join(values))
+    column = (None, 0, values.ends, values.values)
     no_headers = (None, 0, bytes(4 * (count + 1)))
     times = array("q", [timestamp]) * count
     (batch,) = columns_to_records(

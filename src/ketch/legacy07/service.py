@@ -16,6 +16,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Protocol
 
@@ -23,10 +24,11 @@ from ketch import metrics
 from ketch.config import Settings
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, TopicExists, UnknownTopicOrPartition
 from ketch.legacy07 import responses
-from ketch.legacy07.bytelog import ByteLogs
+from ketch.legacy07.bytelog import ByteLog, ByteLogs
 from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, WrongPartition, code_of
 from ketch.legacy07.messages import Message, take
 from ketch.legacy07.numbers import Cluster, Numbers
+from ketch.legacy07.producing import Plain
 from ketch.legacy07.requests import Fetch, Offsets, Produce, Target
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
@@ -98,6 +100,10 @@ class Service:
             WrongPartition: there is no such partition.
             KetchError: the topic can't be, or Redis is gone.
         """
+        plain = Plain.take(b"".join([part.messages for part in parts]))
+        if plain is not None:
+            with suppress(RecordTooLarge):  # nothing of it was taken; set by set then
+                return await (await self._log(parts[0], client)).append(plain) if plain.count else None
         sets: list[list[Message]] = []
         failure: InvalidMessage | None = None
         try:
@@ -124,10 +130,7 @@ class Service:
     async def _append(self, to: Target, sets: list[list[Message]], client: str) -> asyncio.Future[None] | None:
         if not sets:
             return None
-        topic = await self._topic_to_write(to.topic, client)
-        index = await self._numbers.to_write(topic, to.number)
-        await self._turn()
-        partition = await self._logs.get(topic.name, index, create=True)
+        partition = await self._log(to, client)
         try:
             return await partition.append(list(chain.from_iterable(sets)))
         except (InvalidMessage, RecordTooLarge):  # nothing of it was taken
@@ -136,6 +139,13 @@ class Service:
         for messages in sets[:-1]:
             await (await partition.append(messages))
         return await partition.append(sets[-1])
+
+    async def _log(self, to: Target, client: str) -> ByteLog:
+        """The log to append to, when Redis has taken what it was sent before."""
+        topic = await self._topic_to_write(to.topic, client)
+        index = await self._numbers.to_write(topic, to.number)
+        await self._turn()
+        return await self._logs.get(topic.name, index, create=True)
 
     async def _turn(self) -> None:
         """Waits while Redis has much to take that was sent already."""

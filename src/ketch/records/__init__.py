@@ -64,6 +64,7 @@ try:
         find_batches,
         frame_messages,
         largest_record,
+        plain_messages,
         records_to_columns,
         scan_reply,
     )
@@ -79,6 +80,7 @@ except ImportError:
         find_batches,
         frame_messages,
         largest_record,
+        plain_messages,
         records_to_columns,
         scan_reply,
     )
@@ -108,6 +110,7 @@ __all__ = [
     "largest_record",
     "patch",
     "peek_header",
+    "plain_messages",
     "read_header",
     "records_to_columns",
     "rewrite",

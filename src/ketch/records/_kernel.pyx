@@ -234,6 +234,29 @@ def find_batches(reply, int bits, bint dense, bytes field=b"batch"):
     return entries
 
 
+def plain_messages(bytes data):
+    cdef const uint8_t* start = <const uint8_t*><const char*>data
+    cdef const uint8_t* end = start + len(data)
+    cdef int64_t count
+    cdef int64_t size
+    cdef bytes ends, values
+    cdef int32_t* ends_data
+    cdef uint8_t* values_data
+    if len(data) > INT32_MAX:
+        return None
+    with nogil:
+        count = count_messages(start, end, &size)
+    if count < 0:
+        return None
+    ends = PyBytes_FromStringAndSize(NULL, 4 * (count + 1))
+    values = PyBytes_FromStringAndSize(NULL, size)
+    ends_data = <int32_t*><char*>ends
+    values_data = <uint8_t*><char*>values
+    with nogil:
+        take_messages(start, end, ends_data, values_data)
+    return ends, values
+
+
 def frame_messages(ends, values, Py_ssize_t start, Py_ssize_t stop):
     cdef View bounds = View(ends)
     cdef View data = View(values)

@@ -44,6 +44,46 @@ cdef inline uint8_t* put_big(uint8_t* p, uint32_t n) noexcept nogil:
     return p + 4
 
 
+cdef inline uint32_t take_big(const uint8_t* p) noexcept nogil:
+    return <uint32_t>p[0] << 24 | <uint32_t>p[1] << 16 | <uint32_t>p[2] << 8 | p[3]
+
+
+cdef int64_t count_messages(const uint8_t* p, const uint8_t* end, int64_t* payloads) noexcept nogil:
+    """How many messages there are, and the bytes of their payloads; -1 unless all are whole, plain and undamaged."""
+    cdef int64_t count = 0
+    cdef int64_t length
+    cdef int head
+    payloads[0] = 0
+    while p < end:
+        if end - p < 10 and (end - p < 9 or p[4] != 0):
+            return -1
+        length = <int64_t><int32_t>take_big(p)
+        head = 5 if p[4] == 0 else 6
+        if length < head or length > end - p - 4 or p[4] > 1 or (p[4] == 1 and p[5] != 0):
+            return -1
+        if take_big(p + head) != crc_of(p + 4 + head, length - head):
+            return -1
+        payloads[0] += length - head
+        p += 4 + length
+        count += 1
+    return count
+
+
+cdef void take_messages(const uint8_t* p, const uint8_t* end, int32_t* ends, uint8_t* values) noexcept nogil:
+    """Puts the payloads of messages that were counted one behind the other."""
+    cdef uint8_t* at = values
+    cdef int64_t length
+    cdef int head
+    ends[0] = 0
+    while p < end:
+        length = <int64_t><int32_t>take_big(p)
+        head = 5 if p[4] == 0 else 6
+        at = put(at, p + 4 + head, length - head)
+        ends += 1
+        ends[0] = <int32_t>(at - values)
+        p += 4 + length
+
+
 cdef int put_messages(uint8_t* out, const int32_t* ends, int64_t count, const uint8_t* values,
                       int64_t size) noexcept nogil:
     """Writes the messages (room is there for `size` bytes of values and 9 for each), unless an end cannot be."""
