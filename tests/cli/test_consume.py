@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.cli import Ketch, records, send, values
 from tests.support.ketch import KetchServer, eventually
+from tests.support.transactions import Written
 
 
 @pytest.fixture
@@ -52,6 +53,22 @@ def test_the_last_records(broker: KetchServer, ketch: Ketch, topic: str, layout:
     expected = [b"29998", b"29999", *later]
     assert values(ketch("consume", topic, "--tail", "6", *zero)) == expected
     assert len(values(ketch("consume", topic, "--tail", "100000", *zero))) == 30_004
+
+
+@pytest.mark.parametrize("kind", ["record", "batch"])
+def test_committed_records(broker: KetchServer, ketch: Ketch, topic: str, kind: str) -> None:
+    ketch("topics", "create", topic, "--config", f"storage.layout={kind}")
+    with broker.redis() as connection:
+        written = Written(connection, topic, kind)
+        written.append([b"a"], 1)
+        written.append([b"b"], 2)
+        written.finish(1, commit=True)
+        assert values(ketch("consume", topic)) == [b"a", b"b"]
+        committed = ("consume", topic, "--isolation", "read_committed")
+        assert values(ketch(*committed)) == [b"a"]
+        written.finish(2, commit=False)
+        assert values(ketch(*committed)) == [b"a"]
+        assert values(ketch("consume", topic)) == [b"a", b"b"]
 
 
 def test_one_key(ketch: Ketch, topic: str) -> None:

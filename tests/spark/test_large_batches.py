@@ -52,7 +52,7 @@ def test_questions_about_large_batches_have_small_replies(
     assert producer.flush(30) == 0
     server, name = Server(broker.redis_url), (topic, 0)
     with connected(server) as connection:
-        partition = look(connection, Keyspace("korvet"), Topics(names=(topic,)))[name]
+        partition = look(connection, Keyspace("korvet"), Topics(names=(topic,)), True)[name]
         late = first_at_or_after(connection, partition, _FIRST_MS + _BATCHES - 1)
         middle = boundary(connection, partition, partition.start, _BATCHES // 2)
         assert late is not None

@@ -219,7 +219,7 @@ def test_redis_goes_away_and_comes_back(tmp_path: Any) -> None:
 def read_while_it_goes(server: RedisServer) -> Iterator[bytes]:
     """The values of both partitions; Redis dies behind the first batch of each, and comes back in its own time."""
     known = Server(server.url)
-    found = ask(known, lambda connection: look(connection, Keyspace("korvet"), Topics(names=("t",))))
+    found = ask(known, lambda connection: look(connection, Keyspace("korvet"), Topics(names=("t",)), True))
     for partition in found.values():
         coming: threading.Thread | None = None
         for batches in read_batches(known, partition.span(partition.start, partition.end)):

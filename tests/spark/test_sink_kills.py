@@ -165,7 +165,7 @@ def consumed(broker: KetchServer, topic: str) -> list[int]:
 
     server = Server(broker.redis_url)
     with connected(server) as connection:
-        found = look(connection, Keyspace("korvet"), Topics(names=(topic,)))
+        found = look(connection, Keyspace("korvet"), Topics(names=(topic,)), True)
     spans = [partition.span(partition.start, partition.end) for partition in found.values()]
     batches = [batch for span in spans for batch in read_records(server, span, None, True, True)]
     return [int(value) for batch in batches for value in batch.column("value").to_pylist()]

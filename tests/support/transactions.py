@@ -64,13 +64,13 @@ class Written:
             if self._whole:
                 kind = {} if producer is None else {"producer_id": producer, "producer_epoch": 0, "attributes": 0x10}
                 whole = batches.batch(batches.records(values), **kind)
-                pipe.xadd(self.stream, {"batch": whole}, self._id(base + len(values) - 1))
+                pipe.xadd(self.stream, {"batch": whole}, self.id_of(base + len(values) - 1))
             else:
                 mark = {} if producer is None else {"transaction": f"{producer}:0"}
                 for n, value in enumerate(values):
-                    pipe.xadd(self.stream, {"value": value, "timestamp": 5, **mark}, self._id(base + n))
+                    pipe.xadd(self.stream, {"value": value, "timestamp": 5, **mark}, self.id_of(base + n))
             if begun:
-                pipe.hset(self.transactions, str(producer), f"0 {self._id(base)} 1")
+                pipe.hset(self.transactions, str(producer), f"0 {self.id_of(base)} 1")
             pipe.execute()
         transaction = None if producer is None else self.open[producer]
         self.rows += [_Row(base + n, value, transaction) for n, value in enumerate(values)]
@@ -80,7 +80,7 @@ class Written:
     def finish(self, producer: int, commit: bool) -> int:
         """Ends the producer's transaction; the offset of the marker."""
         transaction = self.open.pop(producer)
-        offset, at, word = self.end, self._id(self.end), "commit" if commit else "abort"
+        offset, at, word = self.end, self.id_of(self.end), "commit" if commit else "abort"
         with self._redis.pipeline(transaction=True) as pipe:
             if self._whole:
                 record = batches.record(b"\0" * 6, b"\0\0\0" + bytes([commit]))
@@ -91,7 +91,7 @@ class Written:
                 pipe.xadd(self.stream, fields, at)
             pipe.hdel(self.transactions, str(producer))
             if not commit:
-                pipe.xadd(self.aborted, {"producer": producer, "first": self._id(transaction.first)}, at)
+                pipe.xadd(self.aborted, {"producer": producer, "first": self.id_of(transaction.first)}, at)
                 self.aborts.append((producer, transaction.first, offset))
             pipe.execute()
         transaction.fate = word
@@ -99,7 +99,8 @@ class Written:
         self.end += 1
         return offset
 
-    def _id(self, offset: int) -> str:
+    def id_of(self, offset: int) -> str:
+        """The entry id that an offset stands for."""
         return "{}-{}".format(*divmod(offset + self._dense, 1 << BITS))
 
     # -- what readers must get

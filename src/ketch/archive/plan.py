@@ -112,7 +112,7 @@ class ArchivePlanner:
         return splits
 
     def _look(self, connection: Connection) -> dict[TopicPartition, PartitionView]:
-        return look(connection, self._keys, self._job.wanted)
+        return look(connection, self._keys, self._job.wanted, committed=True)
 
     def _low(self, connection: Connection, partition: PartitionView, end: int, fresh: bool = False) -> int | None:
         """The next offset to archive; None where the topic cannot be archived."""
@@ -172,8 +172,9 @@ class ArchivePlanner:
         info, through = partition.info, progress.through
         if info.added is None or info.removed is None:  # before Redis 7
             return False
-        known = self._marks.get(key, {})
-        self._marks[key] = {end: added for end, added in known.items() if end >= through} | {partition.end: info.added}
+        known = {end: added for end, added in self._marks.get(key, {}).items() if end >= through}
+        # Behind an open transaction there are entries beyond the end, which would count as added before it.
+        self._marks[key] = known | ({partition.end: info.added} if partition.end == partition.log_end else {})
         if info.first is None or partition.start <= through:
             return False
         if partition.topic.numbering.dense:

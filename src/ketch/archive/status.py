@@ -48,7 +48,7 @@ def progress(job: Job) -> list[PartitionStatus]:
     """
     keys = Keyspace(job.keyspace)
     with connected(job.server) as connection:
-        found = sorted(look(connection, keys, job.wanted).items())
+        found = sorted(look(connection, keys, job.wanted, committed=True).items())
         ids = {name: str(partition.topic.id) for (name, _), partition in found}
         announced = dict(zip(ids, connection.ask(archives.read_all(keys, list(ids.items()))), strict=True))
         return [_announced(partition, announced[topic]) for (topic, _), partition in found]
@@ -63,7 +63,7 @@ def status(job: Job) -> list[PartitionStatus]:
     """
     catalog = catalog_of(job)
     with connected(job.server) as connection:
-        found = sorted(look(connection, Keyspace(job.keyspace), job.wanted).items())
+        found = sorted(look(connection, Keyspace(job.keyspace), job.wanted, committed=True).items())
         tables = {topic: ArchiveTable.find(catalog, topic) for topic in dict.fromkeys(topic for (topic, _), _ in found)}
         held = {topic: contents(table) for topic, table in tables.items() if table is not None}
         return [_stored(connection, partition, tables[topic], held.get(topic, {})) for (topic, _), partition in found]

@@ -243,19 +243,22 @@ def describe_known(client: AdminClient, names: Iterable[str]) -> tuple[list[Topi
 _URL_SAFE = str.maketrans("+/", "-_", "=")
 
 
-def offsets(client: AdminClient, topic: str, partitions: Iterable[int], spec: str | int) -> dict[int, int]:
+def offsets(
+    client: AdminClient, topic: str, partitions: Iterable[int], spec: str | int, committed: bool = False
+) -> dict[int, int]:
     """Offsets by partition; see `partition_offsets`."""
-    found = partition_offsets(client, [(topic, partition) for partition in partitions], spec)
+    found = partition_offsets(client, [(topic, partition) for partition in partitions], spec, committed)
     return {partition: offset for (_, partition), offset in found.items()}
 
 
 def partition_offsets(
-    client: AdminClient, partitions: Iterable[TopicPartition], spec: str | int
+    client: AdminClient, partitions: Iterable[TopicPartition], spec: str | int, committed: bool = False
 ) -> dict[TopicPartition, int]:
     """Offsets of partitions of any topics.
 
     Args:
         spec: "earliest", "latest", or a timestamp in epoch ms: then the first record that late, or -1 for none.
+        committed: as a reader of committed records sees it, whose latest offset is the last stable one.
 
     Raises:
         ClientError: an unknown partition, or no answer.
@@ -267,7 +270,10 @@ def partition_offsets(
     asked = {confluent_kafka.TopicPartition(*partition): which for partition in partitions}
     if not asked:
         return {}
-    futures = client.list_offsets(asked, request_timeout=TIMEOUT)
+    level = (
+        confluent_kafka.IsolationLevel.READ_COMMITTED if committed else confluent_kafka.IsolationLevel.READ_UNCOMMITTED
+    )
+    futures = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT)
     return {
         (where.topic, where.partition): result(
             future, f"Offsets of {where.topic} partition {where.partition} cannot be listed"

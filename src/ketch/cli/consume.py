@@ -25,6 +25,13 @@ class Format(StrEnum):
     TEMPLATE = "template"
 
 
+class Isolation(StrEnum):
+    """Which records of transactions are read (Kafka's `isolation.level`)."""
+
+    COMMITTED = "read_committed"
+    UNCOMMITTED = "read_uncommitted"
+
+
 def command(
     topic: Annotated[str, typer.Argument(help="The topic to read.", autocompletion=completion.topics)],
     start: Annotated[
@@ -57,6 +64,10 @@ def command(
     ] = None,
     key_format: KeyFormat = Encoding.TEXT,
     value_format: ValueFormat = Encoding.TEXT,
+    isolation: Annotated[
+        Isolation,
+        typer.Option(help="read_committed: no records of transactions that are open or were aborted."),
+    ] = Isolation.UNCOMMITTED,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on when the end is reached.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -70,14 +81,15 @@ def command(
     position = Position(start or "beginning")
     with until_interrupted():
         admin = client.admin(bootstrap)
-        common = configuration(client.configuration(bootstrap))
+        common = configuration(client.configuration(bootstrap), isolation)
+        committed = isolation is Isolation.COMMITTED
         (found,) = client.describe(admin, [topic])
         if group is not None:
-            ends = None if follow else bound(client.offsets, admin, topic, spec="latest")
+            ends = None if follow else bound(client.offsets, admin, topic, spec="latest", committed=committed)
             GroupReader(topic, group, ends, position.at_end, common).run(printer)
             return
         wanted = _wanted(found, partition)
-        latest = client.offsets(admin, topic, wanted, "latest")
+        latest = client.offsets(admin, topic, wanted, "latest", committed)
         if last is None:
             begin = position.offsets(admin, topic, wanted)
         else:

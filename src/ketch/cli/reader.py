@@ -24,8 +24,12 @@ _WAIT = 0.1  # seconds it waits for that many: the delay of a lone record under 
 _PATIENCE = 3.0  # seconds without an assignment after which the user is told
 
 
-def configuration(common: dict[str, Any]) -> dict[str, Any]:
-    """librdkafka's properties of a consumer that assigns partitions to itself."""
+def configuration(common: dict[str, Any], isolation: str = "read_uncommitted") -> dict[str, Any]:
+    """librdkafka's properties of a consumer that assigns partitions to itself.
+
+    Args:
+        isolation: its `isolation.level`.
+    """
     return {
         **common,
         "group.id": "ketch-consume",  # the library wants one; assign() with offsets makes no use of it
@@ -33,7 +37,7 @@ def configuration(common: dict[str, Any]) -> dict[str, Any]:
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
-        "isolation.level": "read_uncommitted",
+        "isolation.level": str(isolation),
         "fetch.queue.backoff.ms": 10,  # by default a full queue stops fetching for a second
         "queued.min.messages": 200_000,
     }

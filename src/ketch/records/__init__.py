@@ -15,7 +15,7 @@ field                  value
 ``nullheader.<name>``  a header whose value is null; the field's value is empty
 ``control``            ``commit`` or ``abort``, beside ``transaction``: the entry is that transaction's marker, which
                        has no key, value or headers of its own
-``coordinator.epoch``  of a marker: the epoch of the coordinator that wrote it, decimal int32; else 0
+"coordinator.epoch"    of a marker: the epoch of the coordinator that wrote it, decimal int32; else 0
 =====================  =====================================================================================
 
 Ketch writes ``timestamp`` always. It reads fields in any order, takes the first ``key``, ``value`` and ``timestamp``

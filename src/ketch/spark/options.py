@@ -29,7 +29,7 @@ _REDIS = ("redis.url", "redis.ca", "redis.cert", "redis.key", "redis.timeout.ms"
 _READ = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
-    "includeHeaders", "tier", "archive.catalog",
+    "includeHeaders", "tier", "archive.catalog", "isolation.level",
 )  # fmt: skip
 _READ_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _READ_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -83,6 +83,7 @@ class ReadOptions:
     include_headers: bool = False
     tier: Tier = "all"
     catalog: str = "ketch"  # of the archive, in pyiceberg's configuration
+    committed: bool = True  # no records of transactions that are open or were aborted
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ def read_options(options: Mapping[str, str], streaming: bool) -> ReadOptions:
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
         catalog=given.text("archive.catalog") or "ketch",
+        committed=given.choice("isolation.level", ("read_committed", "read_uncommitted")) == "read_committed",
         tier=cast(Tier, given.choice("tier", ("all", "hot", "archive"))),
     )
 

@@ -49,7 +49,7 @@ class ReadPlanner:
 
     def view(self, connection: Connection) -> View:
         """Every partition that is read, now."""
-        view = look(connection, self._keys, self._options.topics)
+        view = look(connection, self._keys, self._options.topics, self._options.committed)
         return with_archives(connection, self._keys, view, self._options.tier, self._options.catalog)
 
     def check_topics(self, view: View) -> None:

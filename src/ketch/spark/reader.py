@@ -13,6 +13,7 @@ from ketch.errors import KetchError, StorageUnavailable
 from ketch.records import DecodedBatch
 from ketch.store import streams
 from ketch.store.blocking import Connection, Patience, Server, connected
+from ketch.store.isolation import AbortedIndex, IsolationKeys, aborted_in, readable
 from ketch.store.layout import Chunk
 from ketch.store.marked import find_marks
 from ketch.store.question import Question
@@ -36,18 +37,24 @@ class DataLoss(KetchError):
 
 @dataclass(frozen=True, slots=True)
 class StreamRange:
-    """The offsets from `start` to below `end` of one partition's stream, as planned."""
+    """The offsets from `start` to below `end` of one partition's stream, as planned.
+
+    Attributes:
+        isolation: what says which transactions were aborted, where only committed records are read. `end` is then no
+            later than the last stable offset.
+    """
 
     stream: PartitionStream
     start: int
     end: int
     info: StreamInfo  # when the range was planned: records removed since then are lost
+    isolation: IsolationKeys | None = None
 
 
 def read_batches(
     server: Server, span: StreamRange, fail_on_loss: bool = False, marks: dict[int, bytes] | None = None
 ) -> Iterator[list[DecodedBatch]]:
-    """The records of a range, some thousand at a time.
+    """The records of a range, some thousand at a time. Markers of transactions are none.
 
     Args:
         marks: gets those of the records (`store.marked`) before these are given.
@@ -82,8 +89,14 @@ class _Cursor:
         self._span, self._fail_on_loss = span, fail_on_loss
         self._sizes = EntrySizes.of(span.stream, span.info)
         self._entries = 0  # that were read
+        self._aborted: AbortedIndex | None = None
 
     def read(self, connection: Connection) -> Iterator[list[DecodedBatch]]:
+        span = self._span
+        if span.isolation is not None and self._aborted is None:
+            # Before the records: an aborted transaction is forgotten after they were removed.
+            aborted = aborted_in(span.isolation, span.stream.numbering, span.start, span.end)
+            self._aborted = AbortedIndex(connection.ask(aborted))
         asked = connection.begin(self._next())
         while True:
             chunk, size, info = asked.answer()
@@ -97,7 +110,7 @@ class _Cursor:
             more = self.offset < self._span.end
             if more:  # Redis works on the next entries while these are made into rows
                 asked = connection.begin(self._next())
-            if batches := chunk.decoded():
+            if batches := readable(chunk.decoded(), self._aborted):
                 yield batches
             if not more:
                 return

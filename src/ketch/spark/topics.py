@@ -13,9 +13,10 @@ from ketch.errors import UnknownTopicOrPartition
 from ketch.spark.options import Tier, Topics
 from ketch.spark.reader import StreamRange
 from ketch.spark.tier import PartitionArchive, announced
-from ketch.store import partitions, search, topic_hashes
+from ketch.store import isolation, partitions, search, topic_hashes
 from ketch.store.blocking import Connection
 from ketch.store.boundary import boundary as hot_boundary
+from ketch.store.isolation import IsolationKeys, Transactions
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.ranges import EntrySizes, PartitionStream
 from ketch.store.streams import StreamInfo
@@ -36,6 +37,7 @@ class PartitionView:
     end: int
     archive: PartitionArchive | None = None  # if it is to be read as well
     hot: bool = True  # whether Redis is to be read
+    isolation: IsolationKeys | None = None  # see `reader.StreamRange`
 
     @property
     def topic(self) -> Topic:
@@ -58,7 +60,12 @@ class PartitionView:
 
     def span(self, start: int, end: int) -> StreamRange:
         """A range of it, for a task to read."""
-        return StreamRange(self.stream, start, end, self.info)
+        return StreamRange(self.stream, start, end, self.info, self.isolation)
+
+    @property
+    def log_end(self) -> int:
+        """The high watermark. `end` lies below it where a transaction is open."""
+        return max(self.end, self.topic.numbering.to_offset(*self.info.last) + 1)
 
     def most(self, start: int, end: int) -> int:
         """An upper bound of the number of records in a range."""
@@ -81,7 +88,7 @@ class PartitionView:
         if self.info.first is None:
             return 0
         in_first_entry = self.topic.numbering.to_offset(*self.info.first) - self.first + 1
-        density = self.info.length * in_first_entry / max(1, self.end - self.first)
+        density = self.info.length * in_first_entry / max(1, self.log_end - self.first)
         return max(1, min(most, round(density * (end - max(start, self.first)))))
 
 
@@ -110,18 +117,35 @@ def wanted(connection: Connection, keys: Keyspace, topics: Topics) -> list[tuple
     return [(topic, range(topic.partitions)) for topic in named(connection, keys, names)]
 
 
-def look(connection: Connection, keys: Keyspace, topics: Topics) -> dict[TopicPartition, PartitionView]:
-    """Every partition a reader asks for, as it is now."""
+def look(
+    connection: Connection, keys: Keyspace, topics: Topics, committed: bool
+) -> dict[TopicPartition, PartitionView]:
+    """Every partition a reader asks for, as it is now.
+
+    Args:
+        committed: only committed records are read, so each ends at its last stable offset.
+    """
     streams = [
         PartitionStream.of(topic, index, keys)
         for topic, indexes in wanted(connection, keys, topics)
         for index in indexes
     ]
     found = connection.ask(partitions.extents(streams))
-    return {
+    view = {
         (each.stream.topic.name, each.stream.index): PartitionView(each.stream, each.info, each.start, each.end)
         for each in found
     }
+    if not committed:
+        return view
+    transactions = connection.ask(isolation.looks(streams, keys))  # after the extents: those of all these records
+    return {
+        key: _stable(partition, found, isolation.keys_of(keys, partition.stream.key))
+        for (key, partition), found in zip(view.items(), transactions, strict=True)
+    }
+
+
+def _stable(partition: PartitionView, transactions: Transactions, keys: IsolationKeys) -> PartitionView:
+    return replace(partition, end=transactions.last_stable(partition.start, partition.end), isolation=keys)
 
 
 def with_archives(

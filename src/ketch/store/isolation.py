@@ -16,11 +16,13 @@ of. This file writes nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ketch.errors import RedisError
+from ketch.records import DecodedBatch
 from ketch.store import scripts
 from ketch.store.keys import Keyspace
 from ketch.store.offsets import OffsetNumbering
@@ -129,6 +131,36 @@ def aborted_in(keys: IsolationKeys, numbering: OffsetNumbering, start: int, end:
         if len(page) < _PAGE or read[-1].stable >= end:
             return found
         first = b"(" + page[-1][0]
+
+
+class AbortedIndex:
+    """Tells the batches of aborted transactions among those of a range.
+
+    Args:
+        aborted: all aborted transactions with a record in the range, in the order of their markers.
+    """
+
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
+        self._by_producer: dict[int, list[Aborted]] = {}
+        for each in aborted:
+            self._by_producer.setdefault(each.producer, []).append(each)
+
+    def holds(self, batch: DecodedBatch) -> bool:
+        """Whether a batch is part of one. A producer's transactions follow each other."""
+        known = self._by_producer.get(batch.producer_id, []) if batch.transactional else []
+        at = bisect_right(known, batch.base_offset, key=lambda each: each.marker)
+        return at < len(known) and known[at].first <= batch.base_offset
+
+
+def readable(batches: list[DecodedBatch], aborted: AbortedIndex | None) -> list[DecodedBatch]:
+    """The batches that hold records: no markers, and for a reader of committed records no aborted ones.
+
+    Args:
+        aborted: None for a reader of all records.
+    """
+    if not any(batch.attributes for batch in batches):
+        return batches
+    return [batch for batch in batches if not (batch.control or (aborted is not None and aborted.holds(batch)))]
 
 
 def _within(aborted: Iterable[Aborted], start: int, end: int) -> list[Aborted]:

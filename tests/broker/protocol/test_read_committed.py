@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.support.batches import batch, records
+from tests.support.batches import batch, read_records, records
 from tests.support.kafka import DELETE_RECORDS, FETCH, Kafka, fetch, part
 from tests.support.ketch import KetchServer, eventually
 from tests.support.transactions import Written, read, visible
@@ -140,6 +143,28 @@ def test_appends_through_the_broker_beside_a_transaction(written: Written, clien
     found, position = read(client, topic, start)
     assert [value for _, value in found] == [b"plain", b"plain", b"later"]
     assert position == base + 1
+
+
+def test_the_recipe_for_redis_clients(written: Written, broker: KetchServer) -> None:
+    page = (Path(__file__).parents[3] / "docs/redis-layout.md").read_text()
+    (recipe,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def committed(" in each]
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+    chance = random.Random(5)
+    with redis.Redis(port=broker.redis_port) as connection:
+        assert list(names["committed"](connection, written.stream)) == []
+        for _ in range(60):
+            step(written, chance)
+            found = [fields for _, fields in names["committed"](connection, written.stream)]
+            expected = [value for _, value in written.committed()]
+            assert [value for fields in found for value in values(fields)] == expected
+
+
+def values(fields: dict[bytes, bytes]) -> list[bytes | None]:
+    """Of the records in an entry."""
+    if b"batch" not in fields:
+        return [fields[b"value"]]
+    return [record.value for record in read_records(fields[b"batch"][61:])]
 
 
 def test_list_offsets(written: Written, client: Kafka, topic: str) -> None:
