@@ -162,11 +162,16 @@ _SENT = re.compile(
 
 
 def producer_performance(
-    bootstrap: str, topic: str, size: int, count: int, throughput: int = -1, warmup: int = 0
+    bootstrap: str, topic: str, size: int, count: int, throughput: int = -1, warmup: int = 0, transaction_ms: int = 0
 ) -> dict[str, float]:
-    """rate (records/s), p50, p99, p99.9 (ms) of the `count` records that follow `warmup` uncounted ones."""
+    """rate (records/s), p50, p99, p99.9 (ms) of the `count` records that follow `warmup` uncounted ones.
+
+    Args:
+        transaction_ms: how long its transactions last; 0 for none.
+    """
     arguments = ["--topic", topic, "--num-records", count + warmup, "--record-size", size, "--throughput", throughput]
     arguments += ["--warmup-records", warmup] if warmup else []
+    arguments += ["--transaction-duration-ms", transaction_ms] if transaction_ms else []
     said = run(java_command("ProducerPerformance", "--bootstrap-server", bootstrap, *arguments))
     found = list(_SENT.finditer(said))
     if not found:

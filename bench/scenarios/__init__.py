@@ -12,12 +12,14 @@ from bench.scenarios.partitions import Partitions
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
+from bench.scenarios.transactions import Transactions
 
 SCENARIOS: tuple[Scenario, ...] = (
     Throughput(),
     Legacy(),
     Groups(),
     Latency(),
+    Transactions(),
     Fanout(),
     Idle(),
     Slow(),
