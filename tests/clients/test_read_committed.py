@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer
 
-pytestmark = pytest.mark.storage("record", "batch", "record-dense", "batch-dense")
+pytestmark = pytest.mark.storage("record", "batch-dense")
 
 
 def consumed(broker: KetchServer, topic: str, level: str) -> list[bytes | None]:

@@ -21,6 +21,7 @@ NO_KAFKA = missing_tools()
 pytestmark = [
     pytest.mark.skipif(NO_KAFKA is not None, reason=str(NO_KAFKA)),
     pytest.mark.storage("record-dense", "batch-dense"),
+    pytest.mark.long(minutes=1),
 ]
 __all__ = ["apache_kafka"]
 
