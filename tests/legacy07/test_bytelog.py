@@ -298,3 +298,21 @@ async def check_committed(broker: Broker, partition: Partition, walker: Walker, 
     broker.log.watcher.changed(written.transactions.encode())
     expected = [plain(value).encode() for _, value in written.committed()]
     await check(await broker.get(partition.name), walker, expected)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_the_index_goes_with_the_records(redis: RedisServer) -> None:
+    async def run() -> None:
+        partition, walker = Partition(redis), Walker(9)
+        async with brokers(redis) as (broker,):
+            await partition.create(broker, "record", "dense")
+            await partition.produce(broker, [(plain(b"x" * 300), 1)] * 1_000)
+            log = await broker.get(partition.name)
+            await log.offsets(LATEST, 1)
+            assert partition.redis.xlen(partition.index) > 900
+            partition.trim(10)
+            broker.log.watcher.changed(partition.stream.encode())
+            await check(log, walker, partition.expected)
+            assert partition.redis.xlen(partition.index) < 120  # whole nodes of a hundred go
+
+    asyncio.run(run())

@@ -204,7 +204,11 @@ class ByteLog:
             end = await self._ended()
             if bounds.log_start >= end.offset:
                 return end.position  # not kept: the end moves on
-            self._first = bounds.log_start, await self._position_of(bounds.log_start)
+            around = await self._link.ask(positions.around_offset(self._key, bounds.log_start))
+            block = await self._between(around.below, around.above)
+            self._first = bounds.log_start, block.position_of(bounds.log_start)
+            if around.below is not None:
+                await self._link.ask(positions.drop(self._key, around.below))
         return self._first[1]
 
     async def _position_of(self, offset: int) -> int:
