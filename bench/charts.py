@@ -24,7 +24,13 @@ from bench.scenarios.partitions import PARTITIONS, partitioned
 
 _INCHES = (8.0, 4.0)
 _GROUP_SHARE = 0.84  # of the distance between two groups, taken by the bars of one
-_COLOURS = {"valkey": "#8a8a8a", "ketch": "#1b7f79", "ketch-batch": "#e07a1f", "kafka": "#35507a"}
+_COLOURS = {
+    "valkey": "#8a8a8a",
+    "ketch": "#1b7f79",
+    "ketch-multi": "#8fc9c5",
+    "ketch-batch": "#e07a1f",
+    "kafka": "#35507a",
+}
 # Text stays text and ids do not change from run to run, so that a diff shows what changed.
 _SVG = {"svg.fonttype": "none", "svg.hashsalt": "ketch", "font.family": "sans-serif", "font.size": 10}
 

@@ -157,6 +157,16 @@ class Valkey(Ketch):
     shown = "raw Valkey"
 
 
+class KetchMulti(Ketch):
+    """The same broker on a Valkey without the append module, as on any Redis."""
+
+    name = "ketch-multi"
+    shown = "Ketch, record layout, no module"
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__("--append", "multi", *arguments)
+
+
 class KetchBatch(Ketch):
     """The same broker, with topics in the batch layout."""
 
@@ -211,5 +221,5 @@ def from_tree(made: type[Server], tree: Path) -> type[Server]:
     return type(made.__name__, (made,), {"tree": tree.resolve()})
 
 
-CONTESTANTS: tuple[type[Server], ...] = (Valkey, Ketch, KetchBatch, Kafka)
+CONTESTANTS: tuple[type[Server], ...] = (Valkey, Ketch, KetchMulti, KetchBatch, Kafka)
 SHOWN = {contestant.name: contestant.shown for contestant in CONTESTANTS}

@@ -33,28 +33,32 @@ class Load:
     client: str
     codec: str = ""
     consumers: int = 1
+    behind: int = 0  # as many records again, so often, were produced to the same topic before
 
     @property
     def shown(self) -> str:
         codec = f" {self.codec}" if self.codec else ""
-        return f"{_SHOWN[self.size]}{codec}" + (f", {self.consumers} consumers" if self.consumers > 1 else "")
+        consumers = f", {self.consumers} consumers" if self.consumers > 1 else ""
+        return f"{_SHOWN[self.size]}{codec}{consumers}" + (", third million" if self.behind else "")
 
     @property
     def labels(self) -> list[str]:
-        verbs = ("produce", "consume") if self.consumers == 1 else ("consume",)
+        verbs = ("produce",) if self.behind else ("produce", "consume") if self.consumers == 1 else ("consume",)
         return [f"{verb} {self.shown}/{self.client}" for verb in verbs]
 
 
 _PLAIN = [Load(size, client) for size in _COUNTS for client in ("kcat", "java")] + [Load(100, "confluent")]
 _MORE = [Load(size, "kcat", codec) for size in _COUNTS for codec in _CODECS]
 _MORE += [Load(size, "kcat", consumers=_CONSUMERS) for size in (100, 1000)]
+_LATER = Load(100, "kcat", behind=2)
 _SLOW = [Load(size, "java") for size in (100, 10_000)]  # a quick run has one start of a JVM, not three
 
 _LOADS = {
-    "valkey": [Load(size, "raw") for size in _COUNTS],
-    "ketch": _PLAIN,
-    "ketch-batch": _PLAIN + _MORE,
-    "kafka": _PLAIN + _MORE,
+    "valkey": [*(Load(size, "raw") for size in _COUNTS), Load(100, "raw", behind=2)],
+    "ketch": [*_PLAIN, _LATER],
+    "ketch-multi": [*_PLAIN, _LATER],
+    "ketch-batch": [*_PLAIN, *_MORE, _LATER],
+    "kafka": [*_PLAIN, *_MORE, _LATER],
 }
 
 _RAW = {"to": "valkey", "to_client": "raw"}
@@ -70,16 +74,25 @@ class Throughput(Scenario):
         "10,000 in flight, and reads with `XRANGE COUNT 5000`, page by page. kcat: `kcat -P -l FILE` and `kcat -C`, "
         "from the program's start to its exit. java: ProducerPerformance (after a warm-up) and ConsumerPerformance, "
         "by their own clocks. confluent: a Python program with confluent-kafka, from its first record to its last. "
+        "third million: behind two million others. no module: the broker runs with `--append multi`. "
         "It sets fetch.queue.backoff.ms=10, because with the default the client itself pauses for a second. 4 "
         "consumers: four kcat, each on a partition of its own. CPU and memory are those of the server's processes, "
         "broker and store. Valkey's log is in its memory; Kafka's is in the page cache, which does not count."
     )
-    contestants: ClassVar[tuple[str, ...]] = ("valkey", "ketch", "ketch-batch", "kafka")
+    contestants: ClassVar[tuple[str, ...]] = ("valkey", "ketch", "ketch-multi", "ketch-batch", "kafka")
     targets: ClassVar[tuple[Target, ...]] = (
+        Target("ketch", "rate", least=2.0, loads="produce 100 B", clients="kcat", **_RAW),
+        Target("ketch", "rate", least=2.0, loads="produce 100 B, third million", clients="kcat", **_RAW),
+        Target("ketch", "rate", least=1.0, loads="produce 1 KB", clients="kcat", **_RAW),
+        Target("ketch", "rate", least=0.8, loads="produce 100 B*", clients="kcat", to="kafka"),
         *(
-            Target("ketch", "rate", least=0.9, loads=f"produce {size}", clients=client, **_RAW)
+            Target("ketch", "rate", least=1.0, loads=f"produce {size}", clients="java", to="kafka")
             for size in ("100 B", "1 KB")
-            for client in ("kcat", "java")
+        ),
+        Target("ketch", "rate", least=1.0, loads="produce 100 B", clients="confluent", to="kafka"),
+        *(
+            Target("ketch-multi", "rate", least=0.8, loads=f"produce {load}", clients="kcat", **_RAW)
+            for load in ("100 B", "100 B, third million", "1 KB")
         ),
         *(
             Target("ketch", "rate", least=0.8, loads=f"consume {size}", clients=client, **_RAW)
@@ -100,13 +113,16 @@ class Throughput(Scenario):
                 yield from self._load(server, load, run)
 
     def _load(self, server: Server, load: Load, run: Run) -> Iterator[Sample]:
-        topic = f"t-{load.size}-{load.client}-{load.codec or 'plain'}-{load.consumers}"
+        topic = f"t-{load.size}-{load.client}-{load.codec or 'plain'}-{load.consumers}-{load.behind}"
         count = run.count(_FEWER.get(load.client, _COUNTS)[load.size] // (2 if load.consumers > 1 else 1))
         produce, consume = (_several if load.consumers > 1 else _one)(server, load, topic, count)
         if load.client != "raw":
             server.create(topic, partitions=load.consumers)
+        for _ in range(load.behind):
+            produce()
         yield from self._verb("produce", server, load, count, produce, run)
-        yield from self._verb("consume", server, load, count, consume, run)
+        if not load.behind:
+            yield from self._verb("consume", server, load, count, consume, run)
         if load.client != "raw":
             server.delete(topic)
         elif isinstance(server, Ketch):
