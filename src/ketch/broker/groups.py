@@ -134,42 +134,45 @@ class Groups(Machines[Group]):
             sure: asks Redis even where nothing is known to be pending.
         """
         mine = self._coordinates(group_id)
-        if mine and group_id in self._settled and not sure:
+        # While there are other brokers, one of them may have taken itself for the coordinator a moment ago.
+        if mine and group_id in self._settled and self._cluster.alone and not sure:
             return []
         async with self._settling[group_id]:
             pending = await self._link.ask(pending_offsets.load_all(self._keys, group_id))
             if not mine:
                 return pending
-            for each in pending:
-                if each.committed:
-                    await self._apply(group_id, each)
+            if any(each.committed for each in pending):
+                pending = await self._apply(group_id)
             left = [each for each in pending if not each.committed]
             if not left:
                 self._settled.add(group_id)
             return left
 
-    async def _apply(self, group_id: str, pending: Pending) -> None:
+    async def _apply(self, group_id: str) -> list[Pending]:
+        """What was pending; what of it is committed has been applied."""
         above, tries = 0, _COMMIT_TRIES
         while True:
             try:
-                group = await self.get(group_id)
-                term = await self.hold(group, self._cluster.lease, above)
-                await self._store_commits(group_id, pending.offsets, term)
+                term = await self.hold(await self.get(group_id), self._cluster.lease, above)
+                # Read in the term that it is applied in: what was read before, another coordinator may have applied
+                # since, and later commits with it.
+                pending = await self._link.ask(pending_offsets.load_all(self._keys, group_id))
+                committed = [each for each in pending if each.committed]
+                for each in committed:
+                    await self._store_commits(group_id, each.offsets, term)
                 break
             except Overtaken as newer:
                 tries -= 1
                 if not tries:
                     raise
                 above = max(above, newer.term)
-        await self._link.ask(pending_offsets.applied(self._keys, group_id, pending))
+        for each in committed:
+            await self._link.ask(pending_offsets.applied(self._keys, group_id, each))
+        return pending
 
     def relinquish(self) -> None:
         super().relinquish()
         self._settled.clear()
-
-    async def follow(self) -> None:
-        self._settled.clear()  # this broker may have been paused, and another one coordinated the group meanwhile
-        await super().follow()
 
     # -- which there are
 

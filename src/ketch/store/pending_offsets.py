@@ -29,7 +29,6 @@ class Pending:
 
     Attributes:
         committed: the transaction is committed, so they are to be applied.
-        names: the fields of the hash that they are in.
     """
 
     producer: int
@@ -37,7 +36,6 @@ class Pending:
     committed: bool
     transactional_id: str
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
 
 
 def pend(
@@ -84,16 +82,14 @@ def load_all(keys: Keyspace, group: str) -> Question[list[Pending]]:
         if colon and pending is not None and index.isdigit():
             offset, epoch, time, metadata = json.loads(value)
             pending.offsets[topic, int(index)] = Committed(offset, epoch, metadata, time)
-            pending.names.append(name)
     return list(found.values())
 
 
 def _head(producer: int, text: str) -> Pending:
     _, started, state, transactional_id = text.split(" ", 3)
-    return Pending(producer, int(started), state == "committed", transactional_id, names=[str(producer)])
+    return Pending(producer, int(started), state == "committed", transactional_id)
 
 
 def applied(keys: Keyspace, group: str, pending: Pending) -> Question[None]:
-    """Removes what was applied; the producer's own field goes last, so that a rest is not taken for another's."""
-    key = keys.pending_offsets(group)
-    yield from call(key, "HDEL", key, *reversed(pending.names))
+    """Removes what was applied, unless it is gone and the producer's next transaction has taken its place."""
+    yield from decide(keys, group, pending.producer, pending.started, commit=False)
