@@ -86,6 +86,24 @@ class Settings(BaseSettings):
     retention_ms: OrUnlimited = Field(604_800_000, description="retention.ms of new topics; -1 keeps forever.")
     retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
     retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")
+    log_cleaner_enable: bool = Field(True, description="Compact topics whose cleanup.policy says so.")
+    log_cleaner_backoff_ms: Positive = Field(15_000, description="Time between two looks for what to compact.")
+    log_cleaner_dedupe_buffer_size: Annotated[int, Field(ge=65_536)] = Field(
+        134_217_728, description="Memory for the keys of one compaction; more keys take several passes."
+    )
+    log_cleaner_io_max_bytes_per_second: OrUnlimited = Field(
+        -1, description="Bytes that compactions read and write in a second; -1: no limit."
+    )
+    log_cleaner_min_cleanable_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5, description="min.cleanable.dirty.ratio of new topics."
+    )
+    log_cleaner_min_compaction_lag_ms: NotNegative = Field(0, description="min.compaction.lag.ms of new topics.")
+    log_cleaner_max_compaction_lag_ms: Positive = Field(
+        9_223_372_036_854_775_807, description="max.compaction.lag.ms of new topics."
+    )
+    log_cleaner_delete_retention_ms: NotNegative = Field(
+        86_400_000, description="delete.retention.ms of new topics: how long tombstones stay."
+    )
     metadata_max_age_ms: NotNegative = Field(1000, description="How old a cached topic may be; 0: no cache.")
     broker_heartbeat_interval_ms: Positive = Field(2000, description="How often a broker tells the others it is there.")
     broker_session_timeout_ms: Positive = Field(9000, description="When a silent broker's share goes to the others.")

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ketch.errors import InvalidConfig
-from ketch.topictable import AS_TOTAL, COMPRESSION_TYPES, CONFIGS, TopicConfig
+from ketch.topictable import AS_TOTAL, COMPRESSION_TYPES, CONFIGS, LONG_MAX, TopicConfig
 
 if TYPE_CHECKING:
     from ketch.config import Settings
@@ -45,7 +45,7 @@ def validate(configs: Mapping[str, str | None], existing: Mapping[str, str] | No
 def _check_lags(checked: Mapping[str, str]) -> None:
     """LogConfig.validateValues."""
     least, most = (f"{which}.compaction.lag.ms" for which in ("min", "max"))
-    low, high = (int(checked.get(name, CONFIGS[name].constant)) for name in (least, most))
+    low, high = int(checked.get(least, 0)), int(checked.get(most, LONG_MAX))
     if low > high:
         raise InvalidConfig(f"conflict topic config setting {least} ({low}) > {most} ({high})")
 

@@ -140,7 +140,6 @@ _SYNCS = "the setting `fsync` says when Redis syncs"
 _ONE_REPLICA = "a partition has one replica, and Redis replicates it"
 _ARCHIVE_JOB = "the archive job decides"
 _FIXED_LEVEL = "each codec is used at one level"
-_NOT_COMPACTED = "nothing is compacted"
 
 _ALL = (
     TopicConfig(
@@ -227,10 +226,11 @@ _ALL = (
     TopicConfig(
         "cleanup.policy",
         "list",
-        "Old records are deleted by retention.ms and retention.bytes.",
+        "`delete`: records go by retention.ms and retention.bytes. `compact`: the newest record of each key stays.",
         "delete",
-        allowed=("delete",),
+        allowed=("compact", "delete"),
         synonym="log.cleanup.policy",
+        more="Both: `compact,delete`. See [operations.md](operations.md#compaction).",
     ),
     TopicConfig(
         "valueType",
@@ -315,38 +315,34 @@ _ALL = (
         "delete.retention.ms",
         "long",
         "How long a tombstone is kept, in ms.",
-        "86400000",
+        setting="log_cleaner_delete_retention_ms",
         low=0,
         synonym="log.cleaner.delete.retention.ms",
-        idle=_NOT_COMPACTED,
     ),
     TopicConfig(
         "min.compaction.lag.ms",
         "long",
-        "How long a record is left as it is, in ms.",
-        "0",
+        "How old a record is before a compaction may look at it, in ms.",
+        setting="log_cleaner_min_compaction_lag_ms",
         low=0,
         synonym="log.cleaner.min.compaction.lag.ms",
-        idle=_NOT_COMPACTED,
     ),
     TopicConfig(
         "max.compaction.lag.ms",
         "long",
         "After how long a record is compacted at the latest, in ms.",
-        _ENDLESS,
+        setting="log_cleaner_max_compaction_lag_ms",
         low=1,
         synonym="log.cleaner.max.compaction.lag.ms",
-        idle=_NOT_COMPACTED,
     ),
     TopicConfig(
         "min.cleanable.dirty.ratio",
         "double",
-        "What part of a log must be new before it is compacted.",
-        "0.5",
+        "What part of a partition's entries must be new before it is compacted.",
+        setting="log_cleaner_min_cleanable_ratio",
         low=0,
         high=1,
         synonym="log.cleaner.min.cleanable.ratio",
-        idle=_NOT_COMPACTED,
     ),
     TopicConfig(
         "compression.gzip.level",

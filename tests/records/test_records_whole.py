@@ -57,7 +57,7 @@ class TestFindBatches:
 class TestCheckRecords:
     @given(rows=batches)
     def test_sound(self, kernel: ModuleType, rows: list[Row]) -> None:
-        kernel.check_records(records(rows), len(rows))
+        kernel.check_records(records(rows), len(rows), len(rows) - 1)
 
     @given(rows=batches, at=st.integers(0, 10_000), byte=st.integers(0, 255))
     def test_it_knows_what_becomes_entries(self, kernel: ModuleType, rows: list[Row], at: int, byte: int) -> None:

@@ -103,6 +103,8 @@ class Broker:
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))
+        if self.settings.log_cleaner_enable:
+            self.background(loop.create_task(self._compact()))
 
     def _configure(self, settings: Settings) -> None:
         self.settings = settings
@@ -148,6 +150,16 @@ class Broker:
                 log.warning("retention: %s", error)
             except Exception:  # the next round must come all the same
                 log.exception("retention")
+
+    async def _compact(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.log_cleaner_backoff_ms / 1000)
+            try:
+                await self.log.compact(self.cluster.leads)
+            except KetchError as error:
+                log.warning("compaction: %s", error)
+            except Exception:  # the next round must come all the same
+                log.exception("compaction")
 
     async def drain(self) -> None:
         """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""

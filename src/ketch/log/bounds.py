@@ -10,6 +10,7 @@ from ketch.log.live import LiveStream
 from ketch.log.tier import Tier
 from ketch.store.archives import ArchivedRange
 from ketch.store.isolation import Transactions
+from ketch.store.offsets import EntryId
 from ketch.store.streams import StreamInfo
 from ketch.tasks import lasting
 
@@ -56,6 +57,7 @@ class PartitionBounds:
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
         # The bounds, and what they follow from.
         self._seen: tuple[StreamInfo, ArchivedRange | None, Transactions, Bounds] | None = None
+        self._compacted: tuple[EntryId | None, int | None] = None, None  # the first entry, and where the log starts
         self.log_start = stream.topic.first_offset
 
     def prefetch(self) -> None:
@@ -113,13 +115,22 @@ class PartitionBounds:
             start = start if again else self._removed[1]
         elif info.removed:
             self._removed = (info.removed, start)
+        first, compacted = self._compacted
+        if compacted is not None and first == info.first:
+            start = min(start, compacted)
         return start, end
+
+    async def _see_compaction(self, info: StreamInfo) -> None:
+        """Compaction removes first entries, too, and does not move the start; nor has a log that was never trimmed."""
+        if self._stream.topic.compacts and info.removed != 0 and self._compacted[0] != info.first:
+            self._compacted = info.first, await self._stream.start_before_compaction(info)
 
     async def _of(self, info: StreamInfo) -> Bounds:
         archived = await self._tier.archived()  # asked after `info`: what was missing there is known here
         transactions = await self._stream.transactions()  # after `info` too: those of all records below its end
         seen = self._seen
         if seen is None or seen[0] is not info or seen[1] != archived or seen[2] is not transactions:
+            await self._see_compaction(info)
             start, end = self.local(info)
             nothing = archived is None or archived.start >= archived.through
             self.log_start = start if nothing or archived is None else min(start, archived.start)

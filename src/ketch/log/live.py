@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from ketch.errors import RedisError
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
+from ketch.store import compacting
 from ketch.store.isolation import Aborted, Transactions, aborted_in, keys_of
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Chunk
 from ketch.store.link import Link
-from ketch.store.offsets import MAX_OFFSET
+from ketch.store.offsets import MAX_OFFSET, OffsetNumbering
 from ketch.store.ranges import EntrySizes, PartitionStream
 from ketch.store.streams import StreamInfo
 from ketch.store.topics import Topic
@@ -54,6 +55,7 @@ class LiveStream:
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
         self.index = index
         self.key = shared.keys.stream(topic.name, index)
+        self.compaction = shared.keys.compaction(self.key)
         self.numbering, self.layout = topic.numbering, topic.layout  # fixed at the topic's creation
         # What was read of a topic is not for the readers of a later topic of that name.
         self.incarnation = b"%b %b" % (topic.id.bytes, self.key)
@@ -62,6 +64,12 @@ class LiveStream:
         self._reads, self._watcher = shared.reads, shared.watcher
         self._info_command = self.at.info_command()
         self.isolation_keys = keys_of(shared.keys, self.key)
+
+    async def start_before_compaction(self, info: StreamInfo) -> int | None:
+        """Where the log started before compaction removed its first entries; None where it starts with an entry."""
+        if info.first is None:
+            return None
+        return await self._reads.ask(compacting.start(self.compaction, OffsetNumbering.format_id(*info.first)))
 
     def describe(self, topic: Topic) -> None:
         """Takes the current description of the topic; its configs may have changed."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ketch.config import Settings
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import reads as log_reads
 from ketch.log import retention
 from ketch.log.commits import Commits
+from ketch.log.compaction import Cleaner
 from ketch.log.live import Shared
 from ketch.log.partition import Partition
 from ketch.log.reads import PartitionRead
@@ -69,6 +70,7 @@ class Log:
             pending_max=settings.group_pending_max,
             exists=self._exists,
         )
+        self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
 
@@ -195,6 +197,10 @@ class Log:
             StorageUnavailable: the archive cannot be read.
         """
         return await self._archives.bytes_of(topic)
+
+    async def compact(self, leads: Callable[[uuid.UUID, int], bool]) -> None:
+        """Compacts what is due of the partitions that this broker leads, see `log.compaction`."""
+        await self._cleaner.sweep(self.topics, self.partition, leads)
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given before."""

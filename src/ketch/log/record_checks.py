@@ -1,8 +1,8 @@
 """Looks at each record of a produced batch, where its topic asks for it (Kafka's LogValidator).
 
 `batch.validation=full`: the format, the offset deltas and each timestamp. `value.validation=true`: values of valueType
-JSON. A topic that asks for neither costs two look-ups in a dict. A new rule for records is a function of their columns
-that gives the index and the reason of each bad one.
+JSON. `cleanup.policy=compact`: keys. A topic that asks for none of them costs three look-ups in a dict. A new rule for
+records is a function of their columns that gives the index and the reason of each bad one.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ def check_records(topic: Topic, header: BatchHeader, batch: Payload, now: int, i
 
     Raises:
         InvalidRecord, CorruptRecord, RecordTooLarge: their format is broken.
-        BadRecords: some have a timestamp or value that the topic does not take.
+        BadRecords: some have a timestamp, key or value that the topic does not take.
     """
     full = topic.configs["batch.validation"] == "full"
     values = topic.configs["value.validation"] == "true" and topic.configs["valueType"] == "JSON"
-    if not (full or values):
+    keys = topic.compacts
+    if not (full or values or keys):
         return
     records = bytes(batch.plain(inflated_max))
     if full:
-        check_format(records, header.count)
+        check_format(records, header.count, header.count - 1)
     decoded = DecodedBatch(0, header.count - 1, header.base_timestamp, header.max_timestamp, header.count, records)
     columns = records_to_columns([decoded])
     if full and batch.timestamp is None and (bad := list(_bad_timestamps(topic, columns[2], now))):
         raise BadRecords(bad, timestamps=True)
+    if keys and (bad := list(_without_key(columns[3]))):
+        raise BadRecords(bad)
     if values and (bad := list(_bad_values(columns[4]))):
         raise BadRecords(bad)
 
@@ -51,6 +54,16 @@ def _bad_timestamps(topic: Topic, column: Any, now: int) -> Iterator[tuple[int, 
     for index, timestamp in enumerate(memoryview(column).cast("B").cast("q")):
         if timestamp != -1 and not low <= timestamp <= high:
             yield index, f"Timestamp {timestamp} is out of range. It should be within [{low}, {high}]"
+
+
+def _without_key(column: BinaryColumn) -> Iterator[tuple[int, str]]:
+    validity, _, ends, _ = column
+    if validity is None:
+        return
+    present = memoryview(validity).cast("B")
+    for index in range(len(memoryview(ends).cast("B").cast("i")) - 1):
+        if not present[index >> 3] >> (index & 7) & 1:
+            yield index, "Compacted topic cannot accept message without key."
 
 
 def _bad_values(column: BinaryColumn) -> Iterator[tuple[int, str]]:

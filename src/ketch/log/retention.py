@@ -63,6 +63,8 @@ async def _forget(partition: Partition, link: Link, oldest: int) -> None:
 
 async def trim(partition: Partition, topic: Topic, link: Link) -> int:
     """Removes what the limits let go; the number of entries removed."""
+    if not topic.deletes:
+        return 0
     archived = await partition.tier.settled()
     if archived is None and topic.configs["remote.storage.enable"] == "true":
         return 0  # as in Kafka nothing goes that was not copied, however old it is

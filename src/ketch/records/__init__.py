@@ -47,6 +47,7 @@ from ketch.records.batch import (
     read_header,
     rewrite,
     split_batches,
+    thinned,
 )
 from ketch.records.compression import BytesLike, Codec, compress, decompress
 
@@ -64,9 +65,12 @@ try:
         find_batches,
         frame_messages,
         largest_record,
+        note_newest,
         plain_messages,
         records_to_columns,
         scan_reply,
+        select_records,
+        still_newest,
     )
 
     KERNEL = "cython"
@@ -84,6 +88,7 @@ except ImportError:
         records_to_columns,
         scan_reply,
     )
+    from ketch.records._pure_compact import note_newest, select_records, still_newest
 
     KERNEL = "python"
 
@@ -108,6 +113,7 @@ __all__ = [
     "find_batches",
     "frame_messages",
     "largest_record",
+    "note_newest",
     "patch",
     "peek_header",
     "plain_messages",
@@ -115,5 +121,8 @@ __all__ = [
     "records_to_columns",
     "rewrite",
     "scan_reply",
+    "select_records",
     "split_batches",
+    "still_newest",
+    "thinned",
 ]

@@ -6,7 +6,7 @@ A length is compared with the bytes that are left before anything after it is re
 in another thread cannot change it after the check. Functions without the GIL return a status.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
@@ -81,6 +81,7 @@ include "_kernel_encode.pxi"
 include "_kernel_decode.pxi"
 include "_kernel_arrow.pxi"
 include "_kernel_messages.pxi"
+include "_kernel_compact.pxi"
 
 
 def encode_appends(records, int64_t count, bytes key, int64_t ms, int64_t seq, int bits, int64_t base_timestamp,
@@ -157,19 +158,21 @@ def largest_record(records, int64_t count):
         PyBuffer_Release(&view)
 
 
-def check_records(records, int64_t count):
+def check_records(records, int64_t count, int64_t last_offset_delta):
     cdef View view = View(records)
     cdef Record record
     cdef const uint8_t* cursor = view.data
     cdef const uint8_t* end = cursor + view.size
+    cdef int64_t last_delta = -1
     cdef int64_t i = 0
     cdef int status = OK
     check_count(count, view.size)
     with nogil:
         for i in range(count):
             status = take_record(&cursor, end, 0, &record)
-            if status == OK and record.offset_delta != i:
+            if status == OK and not last_delta < record.offset_delta <= last_offset_delta:
                 status = BAD_OFFSET
+            last_delta = record.offset_delta
             if status == OK:
                 status = check_headers(&record)
             if status != OK:

@@ -150,10 +150,12 @@ def _entries(
         yield list(chain.from_iterable(fields))
 
 
-def check_records(records: BytesLike, count: int) -> None:
+def check_records(records: BytesLike, count: int, last_offset_delta: int) -> None:
+    last_delta = -1
     for index, (_, offset_delta, *_) in enumerate(_read_records(records, count)):
-        if offset_delta != index:
+        if not last_delta < offset_delta <= last_offset_delta:
             raise InvalidRecord(f"record {index} of the batch has another offset delta")
+        last_delta = offset_delta
 
 
 def _wrap(n: int) -> int:

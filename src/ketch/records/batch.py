@@ -27,8 +27,10 @@ _OUTER = struct.Struct(">qiibI")
 _PATCH = struct.Struct(">qii")
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
+_COUNT = struct.Struct(">i")
 _MAGIC_AT = 16
 _MAX_TIMESTAMP_AT = 35
+_COUNT_AT = 57
 
 HEADER_SIZE = _HEADER.size
 
@@ -143,9 +145,13 @@ def read_header(buf: BytesLike) -> BatchHeader:
 
 
 def peek_header(buf: BytesLike) -> BatchHeader:
-    """As :func:`read_header`, for a batch whose checksum was looked at when it was stored."""
+    """As :func:`read_header`, for a batch whose checksum was looked at when it was stored.
+
+    Compaction may have removed records of it; its offsets stay.
+    """
     header = _unpack(buf)
-    _check_count(header)
+    if not 1 <= header.count <= header.last_offset_delta + 1:
+        raise CorruptRecord(_wrong_count(header))
     return header
 
 
@@ -159,7 +165,11 @@ def _unpack(buf: BytesLike) -> BatchHeader:
 
 def _check_count(header: BatchHeader) -> None:
     if header.count < 1 or header.last_offset_delta != header.count - 1:
-        raise CorruptRecord(f"the batch has {header.count} records and the last offset {header.last_offset_delta}")
+        raise CorruptRecord(_wrong_count(header))
+
+
+def _wrong_count(header: BatchHeader) -> str:
+    return f"the batch has {header.count} records and the last offset {header.last_offset_delta}"
 
 
 def rewrite(buf: BytesLike, header: BatchHeader, codec: int, records: BytesLike, append_time: int | None) -> bytes:
@@ -178,6 +188,21 @@ def rewrite(buf: BytesLike, header: BatchHeader, codec: int, records: BytesLike,
     crc = crc32c(records, crc32c(checked))
     length = HEADER_SIZE + len(records) - _PREFIX.size
     return b"".join((_OUTER.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc), checked, records))
+
+
+def thinned(buf: BytesLike, header: BatchHeader, records: BytesLike, count: int, max_timestamp: int) -> bytes:
+    """The batch with some of its records only, compressed as it was: its offsets and its producer stay (LogCleaner).
+
+    Args:
+        records: `count` of them, uncompressed; the latest has `max_timestamp`.
+    """
+    payload = compress(header.codec, records) if header.codec else records
+    checked = bytearray(buf[_OUTER.size : HEADER_SIZE])
+    _TIMESTAMP.pack_into(checked, _MAX_TIMESTAMP_AT - _OUTER.size, max_timestamp)
+    _COUNT.pack_into(checked, _COUNT_AT - _OUTER.size, count)
+    crc = crc32c(payload, crc32c(checked))
+    length = HEADER_SIZE + len(payload) - _PREFIX.size
+    return b"".join((_OUTER.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc), checked, payload))
 
 
 def patch(base_offset: int, length: int, leader_epoch: int = 0) -> bytes:

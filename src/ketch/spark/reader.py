@@ -143,7 +143,11 @@ class _Cursor:
         log.warning("%s.", message)
 
     def _only_read_ones_gone(self, info: StreamInfo) -> bool:
-        """Whether no more entries were removed than this range has read, so that only those were removed."""
+        """Whether no more entries were trimmed than this range has read, so that only those were.
+
+        Compaction trims none: what it has removed there are newer records for.
+        """
         if info.removed is None or self._span.info.removed is None:  # before Redis 7
-            return False
-        return 0 < info.removed - self._span.info.removed <= self._entries
+            return self._span.stream.topic.compacts
+        compacted = self._span.stream.topic.compacts and info.removed == self._span.info.removed
+        return compacted or 0 < info.removed - self._span.info.removed <= self._entries

@@ -30,11 +30,13 @@ from ketch.records import (
     patch,
     peek_header,
     rewrite,
+    select_records,
+    thinned,
 )
-from ketch.records.columns import restamped
+from ketch.records.columns import restamped, row_timestamps
 from ketch.records.control import Marker, control_batch
 from ketch.store import scripts
-from ketch.store.layout import Chunk, Layout, Operands, Payload
+from ketch.store.layout import Chunk, EntryBytes, Layout, Operands, Payload, Retain, Thinned
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Word
 from ketch.store.resp import checked, pack, parse
@@ -122,7 +124,7 @@ class _Stored:
 
     def decoded(self) -> DecodedBatch:
         header, records = self.header, bytes(self.records())
-        check_records(records, header.count)
+        check_records(records, header.count, header.last_offset_delta)
         batch = DecodedBatch(
             self.base,
             header.last_offset_delta,
@@ -144,7 +146,7 @@ class BatchChunk(Chunk):
         self._batches = batches
         if batches:
             self.base = batches[0].base
-            self.end = batches[-1].base + batches[-1].header.count
+            self.end = batches[-1].base + batches[-1].header.last_offset_delta + 1
             self.records = sum(batch.header.count for batch in batches)
             self.entries = len(batches)
             self.size = self.wire_size = sum(batch.header.length for batch in batches)
@@ -214,6 +216,16 @@ class BatchLayout(Layout):
             raise RedisError(f"entries that cannot be served: {error}") from None
         return BatchChunk(batches)
 
+    def thin(self, reply: bytes, numbering: OffsetNumbering, to: bytes, below: int, retain: Retain) -> Thinned:
+        left, view = Thinned(), memoryview(reply)
+        for offset, start, stop, value, value_end in find_batches(reply, numbering.bits, numbering.dense):
+            entry = EntryBytes(reply, start, stop)
+            stored = _stored(offset, view[value:value_end])
+            whole = stored or _foreign(offset, view[start:stop], numbering, False)
+            count, kept, batch = whole.header.count, *_thinned(whole, retain)
+            left.add(offset, entry, to, below, count, kept, batch if stored else None)
+        return left
+
     def payload(
         self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int
     ) -> Payload:
@@ -249,6 +261,23 @@ def _stored(offset: int, data: memoryview) -> _Stored | None:
         return None
     base = offset - header.last_offset_delta
     return _Stored(base, header, data) if base >= 0 else None
+
+
+def _thinned(stored: _Stored, retain: Retain) -> tuple[int, bytes | None]:
+    """How many of a batch's records stay, and the batch that holds these where it is another one."""
+    header = stored.header
+    try:
+        batch = stored.decoded()
+        mask = retain(batch)
+    except KetchError:  # as it is, no consumer can read it, and nothing is known of its keys
+        return header.count, None
+    kept = sum(mask)
+    if kept in (0, header.count):
+        return kept, None
+    # Of a batch with LogAppendTime the header alone has the time.
+    latest = max(time for (_, time), keep in zip(row_timestamps(batch), mask, strict=True) if keep)
+    records = select_records(stored.records(), mask)
+    return kept, thinned(stored.data, header, records, kept, latest)
 
 
 def _foreign(offset: int, entry: memoryview, numbering: OffsetNumbering, log_append_time: bool) -> _Stored:

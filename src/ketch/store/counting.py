@@ -106,6 +106,8 @@ def entry_heads(
 ) -> Question[list[tuple[int, int]]]:
     """The last offset and the number of records of each entry from `offset` on, or of those below, backwards.
 
+    In a batch that compaction has taken records from, they count as if they were its last ones.
+
     Args:
         most: how many entries to look at; by default, and no more than, `Layout.count_step`.
     """
@@ -114,4 +116,4 @@ def entry_heads(
     at = _at(stream, offset)
     words = ("XREVRANGE", b"(" + at, b"-") if back else ("XRANGE", at, b"+")
     found = yield from ask(scripts.heads(stream.key, *words, count))
-    return [(numbering.to_offset(*numbering.parse_id(entry_id)), delta + 1) for entry_id, delta in found]
+    return [(numbering.to_offset(*numbering.parse_id(entry_id)), records) for entry_id, records in found]

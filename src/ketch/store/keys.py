@@ -83,6 +83,14 @@ class Keyspace:
         """Hash: idempotent producer id -> state, in the stream's own slot."""
         return self._beside(b"producers", stream)
 
+    def compaction(self, stream: bytes) -> bytes:
+        """Hash: how far the partition was compacted, and which broker compacts it, in the stream's own slot."""
+        return self._beside(b"compaction", stream)
+
+    def compacting(self, stream: bytes, term: int) -> bytes:
+        """Stream: what a compaction that goes on has kept so far, in the stream's own slot."""
+        return self._beside(b"compacting", stream) + b":%d" % term
+
     def transactions(self, stream: bytes) -> bytes:
         """Hash: the transactions that are open on a partition, by producer id; in the stream's own slot."""
         return self._beside(b"transactions", stream)

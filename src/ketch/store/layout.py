@@ -7,7 +7,8 @@ own XADDs; what Redis answers to a range becomes a `Chunk`. Pure bytes, no I/O; 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ketch.records import HEADER_SIZE, BatchHeader, Codec, DecodedBatch
@@ -201,6 +202,98 @@ class DecodedChunk(Chunk):
         return DecodedChunk(kept, self._log_append_time)
 
 
+Retain = Callable[[DecodedBatch], bytearray]
+"""Says of each record of a batch whether compaction keeps it: a byte, 1 or 0."""
+
+
+@dataclass(slots=True)
+class Thinned:
+    """What compaction leaves of the entries in a reply to `range_command`.
+
+    Attributes:
+        commands: XADDs of what is kept.
+        seen, kept: entries.
+        clean: those that are kept and lie below the end of what is compacted.
+        records_seen, records_kept: their records.
+        first, last: ids of the first entry that is kept, and of the last one that was seen.
+        first_gone, last_gone: ids of entries that are left out.
+        end: the offset after the last one that was seen.
+    """
+
+    commands: list[BytesLike] = field(default_factory=list)
+    seen: int = 0
+    kept: int = 0
+    clean: int = 0
+    records_seen: int = 0
+    records_kept: int = 0
+    first: bytes = b""
+    last: bytes = b""
+    first_gone: bytes = b""
+    last_gone: bytes = b""
+    end: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is left out."""
+        return self.records_kept < self.records_seen
+
+    def add_up(self, more: Thinned) -> None:
+        """Takes what follows these entries into account, all but its commands."""
+        self.seen += more.seen
+        self.kept += more.kept
+        self.clean += more.clean
+        self.records_seen += more.records_seen
+        self.records_kept += more.records_kept
+        self.first = self.first or more.first
+        self.first_gone = self.first_gone or more.first_gone
+        self.last, self.last_gone, self.end = more.last or self.last, more.last_gone or self.last_gone, more.end
+
+    def add(
+        self, offset: int, entry: EntryBytes, to: bytes, below: int, records: int, kept: int, batch: bytes | None = None
+    ) -> None:
+        """Takes one entry into account.
+
+        Args:
+            offset: of its last record.
+            to: the stream that it is copied to.
+            below: the offset below which compaction looks at records.
+            kept: how many of its `records` stay.
+            batch: the batch that stands for it, where only some of them do.
+        """
+        entry_id = self.last = entry.id
+        self.end = offset + 1
+        self.seen += 1
+        self.records_seen += records
+        self.records_kept += kept
+        if not kept:
+            self.first_gone, self.last_gone = self.first_gone or entry_id, entry_id
+            return
+        self.kept += 1
+        self.clean += offset < below
+        self.first = self.first or entry_id
+        self.commands.append(entry.copied(to) if batch is None else pack("XADD", to, entry_id, "batch", batch))
+
+
+class EntryBytes:
+    """One entry as it lies in a reply."""
+
+    __slots__ = ("_fields", "_reply", "_stop", "id")
+
+    def __init__(self, reply: bytes, start: int, stop: int) -> None:
+        at = reply.index(b"\r\n", start + len(b"*2\r\n")) + 2
+        end = reply.index(b"\r\n", at)
+        self._reply, self._fields, self._stop = reply, end + 2, stop
+        self.id = reply[at:end]
+
+    def copied(self, to: bytes) -> bytes:
+        """XADD of the same fields under the same id."""
+        at = self._reply.index(b"\r\n", self._fields)
+        words = int(self._reply[self._fields + 1 : at]) + 3
+        return b"*%d\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$%d\r\n%b%b" % (
+            words, len(to), to, len(self.id), self.id, self._reply[at : self._stop],
+        )  # fmt: skip
+
+
 class Layout(ABC):
     """How batches lie in a stream. The offset of every record follows from the ids.
 
@@ -240,6 +333,14 @@ class Layout(ABC):
 
         Raises:
             RedisError: Redis answered with an error, or with an entry whose id is beyond any offset.
+        """
+
+    @abstractmethod
+    def thin(self, reply: bytes, numbering: OffsetNumbering, to: bytes, below: int, retain: Retain) -> Thinned:
+        """Copies what compaction keeps of the entries in a reply; raises as `read`.
+
+        Args:
+            to, below: see `Thinned.add`.
         """
 
     @abstractmethod

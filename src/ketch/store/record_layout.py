@@ -15,17 +15,19 @@ from ketch.records import (
     decompress,
     encode_appends,
     encode_arguments,
+    find_batches,
     largest_record,
 )
 from ketch.records.columns import restamped
 from ketch.records.control import Marker
-from ketch.store.layout import Chunk, DecodedChunk, Layout, Operands, Payload, fitting
+from ketch.store.layout import Chunk, DecodedChunk, EntryBytes, Layout, Operands, Payload, Retain, Thinned, fitting
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Word
 from ketch.store.resp import checked, parse
 from ketch.store.streams import StreamInfo
 
 _COMMAND_SIZE = 128  # bytes of an XADD around its record, about
+_EVERYTHING = 1 << 62  # bytes
 _RECORD_MIN = 7  # bytes of the smallest record
 
 
@@ -111,6 +113,15 @@ class RecordLayout(Layout):
         except ValueError as error:
             raise RedisError(f"entries that cannot be served: {error}") from None
         return DecodedChunk(fitting(batches, max_bytes), log_append_time)
+
+    def thin(self, reply: bytes, numbering: OffsetNumbering, to: bytes, below: int, retain: Retain) -> Thinned:
+        thinned = Thinned()
+        batches = self.read(reply, numbering, _EVERYTHING, False).decoded()
+        mask = b"".join([retain(batch) for batch in batches])
+        found = find_batches(reply, numbering.bits, numbering.dense)
+        for (offset, start, stop, _, _), keep in zip(found, mask, strict=True):
+            thinned.add(offset, EntryBytes(reply, start, stop), to, below, 1, keep)
+        return thinned
 
     def payload(
         self, data: bytes, header: BatchHeader, codec: int | None, append_time: int | None, inflated_max: int

@@ -46,6 +46,9 @@ _REMOVE_COMMIT = load("remove_commit")
 _ANNOUNCE_ARCHIVE = load("announce_archive")
 _RAISE_ARCHIVE_START = load("raise_archive_start")
 _EXTEND_POSITIONS = load("extend_positions")
+_BEGIN_COMPACTION = load("begin_compaction")
+_HOLD_COMPACTION = load("hold_compaction")
+_SWAP_COMPACTED = load("swap_compacted", WIDEST=WIDEST)
 
 
 _TRANSACTIONAL = {"producer": "transactional_producer"}
@@ -363,3 +366,21 @@ def raise_archive_start(key: bytes, field: str, offset: int) -> Command:
 def extend_positions(positions: bytes, known: bytes, to: bytes, kept: Sequence[tuple[bytes, int]]) -> Command:
     """See extend_positions.lua."""
     return _eval(_EXTEND_POSITIONS, positions, known, to, *(word for pair in kept for word in pair))
+
+
+# -- compaction
+
+
+def begin_compaction(compaction: bytes, session: str, lease_ms: int) -> Command:
+    """See begin_compaction.lua."""
+    return _eval(_BEGIN_COMPACTION, compaction, session, lease_ms)
+
+
+def hold_compaction(compaction: bytes, term: int, lease_ms: int, *fields: Word) -> Command:
+    """See hold_compaction.lua."""
+    return _eval(_HOLD_COMPACTION, compaction, term, lease_ms, *fields)
+
+
+def swap_compacted(compaction: bytes, stream: bytes, kept: bytes, replaced: bytes, *words: Word) -> Command:
+    """See swap_compacted.lua."""
+    return _eval(_SWAP_COMPACTED, compaction, stream, kept, replaced, *words, keys=4)

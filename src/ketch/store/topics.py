@@ -64,6 +64,16 @@ class Topic:
         return self.configs["message.timestamp.type"] == "LogAppendTime"
 
     @property
+    def compacts(self) -> bool:
+        """Whether the newest record of each key is what stays (`cleanup.policy`)."""
+        return "compact" in self.configs["cleanup.policy"]
+
+    @property
+    def deletes(self) -> bool:
+        """Whether records go by age and size (`cleanup.policy`)."""
+        return "delete" in self.configs["cleanup.policy"]
+
+    @property
     def first_offset(self) -> int:
         """Where an untrimmed partition of it begins."""
         return 0 if self.numbering.dense else self.created << self.numbering.bits

@@ -1,6 +1,7 @@
 """DeleteRecords (21), versions 0 to 2: the records of a partition below an offset, -1 for all that there are (KIP-107).
 
-They are gone from the stream when the answer comes; the request's timeout is for followers, and there are none.
+They are gone from the stream when the answer comes; the request's timeout is for followers, and there are none. A topic
+that is only compacted refuses it (POLICY_VIOLATION 44).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.errors import Refused
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -32,6 +34,8 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
     index = asked.partition_index
     try:
         topic = await request.broker.log.topic(name)
+        if not topic.deletes:
+            raise Refused(ErrorCode.policy_violation, f"cleanup.policy of topic {name} is compact, without delete")
         low_watermark = await request.broker.log.partition(topic, index).delete_before(asked.offset)
     except KetchError as error:
         return _body(index, request.refuse(f"{name}-{index}", error), _NO_WATERMARK)
