@@ -29,11 +29,11 @@ _POSTPONED = "a kill of Redis while its disk is slow loses up to 2 s of acknowle
 
 COMMANDS = (
     *("XADD", "XRANGE", "XREVRANGE", "XLEN", "XINFO", "XTRIM", "XSETID"),
-    *("XGROUP", "XREADGROUP", "XACK", "XPENDING"),
+    *("XGROUP", "XREADGROUP", "XACK", "XPENDING", "XCLAIM"),
     *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY", "INFO"),
-    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HVALS", "HEXISTS", "HDEL", "HSCAN"),
+    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HVALS", "HEXISTS", "HDEL", "HSCAN", "HINCRBY"),
     *("SADD", "SREM", "SMEMBERS", "SISMEMBER"),
-    *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK"),
+    *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK", "RENAME", "PEXPIRE", "PERSIST"),
 )
 
 
