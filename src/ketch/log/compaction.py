@@ -41,7 +41,7 @@ from ketch.log.partition import Partition
 from ketch.log.topic_cache import TopicCache
 from ketch.records import DecodedBatch, select_records
 from ketch.records.columns import row_timestamps
-from ketch.store import compacting, ranges
+from ketch.store import compacting, ranges, transactions
 from ketch.store.compacting import Copy, State
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Thinned
@@ -207,8 +207,8 @@ class _Pass:
             end = min(end, archived)
         elif self._topic.configs["remote.storage.enable"] == "true":
             return 0
-        stable = await self._link.ask(compacting.last_stable(self._keys.transactions(self._at.key), self._at.numbering))
-        end = end if stable is None else min(end, stable)
+        for opened in await self._link.ask(transactions.all_open(self._keys.transactions(self._at.key))):
+            end = min(end, self._at.numbering.to_offset(*opened.first))
         lag = int(self._topic.configs["min.compaction.lag.ms"])
         if lag and not self._at.numbering.dense:
             end = min(end, max(0, self._now - lag) << self._at.numbering.bits)

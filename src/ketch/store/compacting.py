@@ -18,7 +18,6 @@ from itertools import pairwise
 
 from ketch.store import ranges, scripts
 from ketch.store.layout import Thinned
-from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Command, Question, Word, ask, call, calls, keyed
 from ketch.store.ranges import PartitionStream
 from ketch.store.resp import pack
@@ -150,9 +149,3 @@ def swap(copy: Copy, total: Thinned, most: int, found: State) -> Question[str]:
 def drop(*copies: bytes) -> Question[None]:
     """Deletes copies that nobody goes on with."""
     yield from calls([keyed("UNLINK", copy) for copy in copies])
-
-
-def last_stable(transactions: bytes, numbering: OffsetNumbering) -> Question[int | None]:
-    """The first offset of the open transactions of a partition; None where there are none."""
-    held = yield from call(transactions, "HVALS", transactions)
-    return min((numbering.to_offset(*numbering.parse_id(text.split()[1])) for text in held), default=None)
