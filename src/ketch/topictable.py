@@ -226,11 +226,11 @@ _ALL = (
     TopicConfig(
         "cleanup.policy",
         "list",
-        "`delete`: records go by retention.ms and retention.bytes. `compact`: the newest record of each key stays.",
+        "Delete by age and size, compact by key, or both.",
         "delete",
         allowed=("compact", "delete"),
         synonym="log.cleanup.policy",
-        more="Both: `compact,delete`. See [operations.md](operations.md#compaction).",
+        more="See [operations.md](operations.md#compaction).",
     ),
     TopicConfig(
         "valueType",

@@ -102,9 +102,9 @@ class Stored:
             _, _, low, high, _, count = words
             return resp([[self._id(at), fields] for at, fields, _ in self._between(low, high)[: int(count)]])
         assert words[0] == b"EVAL"
-        *_, name, first, last, count = words
+        *_, name, first, last, most = words
         found = self._between(last, first)[::-1] if name == b"XREVRANGE" else self._between(first, last)
-        return resp([[self._id(at), delta] for at, _, delta in found[: int(count)]])
+        return resp([[self._id(at), count] for at, _, count in found[: int(most)]])
 
     def _between(self, low: bytes, high: bytes) -> list[tuple[int, list[bytes], int]]:
         start = 0 if low == b"-" else self._offset(low)
@@ -124,16 +124,16 @@ def _offset_of(entry: tuple[int, list[bytes], int]) -> int:
 
 
 def _records(batch: Batch) -> list[tuple[int, list[bytes], int]]:
-    """Of an entry for each record: its offset, its fields, its last offset delta."""
+    """Of an entry for each record: its offset, its fields, how many records it holds."""
     fields = ([b"value", b"v", b"timestamp", b"%d" % timestamp] for timestamp in batch.timestamps)
-    return [(batch.base + n, each, 0) for n, each in enumerate(fields)]
+    return [(batch.base + n, each, 1) for n, each in enumerate(fields)]
 
 
 def _whole(batch: Batch) -> tuple[int, list[bytes], int]:
-    first, delta = batch.timestamps[0], len(batch.timestamps) - 1
+    first = batch.timestamps[0]
     encoded = [
         batches.record(b"v", offset_delta=n, timestamp_delta=timestamp - first)
         for n, timestamp in enumerate(batch.timestamps)
     ]
     data = batches.batch(encoded, base_timestamp=first, max_timestamp=max(batch.timestamps))
-    return batch.last, [b"batch", data], delta
+    return batch.last, [b"batch", data], len(encoded)
