@@ -55,7 +55,7 @@ from ketch.store.topics import Topic
 log = logging.getLogger(__name__)
 
 _STEP_BYTES = 256 << 10  # of entries that one command reads: a millisecond of Redis
-_STEP = 1_000  # entries of these
+_STEP = 500  # entries of these
 _SWAP_BYTES = 128 << 10  # of entries that the swap may take over itself
 _SWAP = 100  # entries of these
 _SWAPS = 100  # attempts to get to the end of a stream that grows
@@ -243,7 +243,7 @@ class _Pass:
     def _note_batch(self, batch: DecodedBatch, end: int, latest: int | None) -> int | None:
         """The offset up to which keys were noted, where that is not the batch's end."""
         count, until = _stop(batch, end, latest) or (batch.record_count, None)
-        full_at = self._table.note(batch, count)
+        full_at = self._table.note(batch, count) if count else None
         self._full = full_at is not None
         return until if full_at is None else full_at
 
