@@ -16,7 +16,8 @@ The cases:
 - This broker or Redis dies, at any point. The stream is as it was, or swapped. The copy is left behind and expires.
 - Another broker compacts the same partition. The first one holds a lease (`compacting.begin`); a swap in an older term
   than the current one is refused.
-- A record's transaction is open: the pass ends before it.
+- A record's transaction is open: the pass ends before it. Records of aborted transactions go. Markers go like
+  tombstones: who has read the records had `delete.retention.ms` to read the marker, too.
 - The topic has an archive: the pass ends at what has been archived, so that the archive holds every record.
 
 The newest record of a partition is never looked at. A tombstone goes when a pass that has seen it ended
@@ -28,7 +29,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -41,8 +43,9 @@ from ketch.log.partition import Partition
 from ketch.log.topic_cache import TopicCache
 from ketch.records import DecodedBatch, select_records
 from ketch.records.columns import row_timestamps
-from ketch.store import compacting, ranges, transactions
+from ketch.store import compacting, isolation, ranges, transactions
 from ketch.store.compacting import Copy, State
+from ketch.store.isolation import Aborted
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Thinned
 from ketch.store.link import Link
@@ -61,6 +64,24 @@ _SWAP = 100  # entries of these
 _SWAPS = 100  # attempts to get to the end of a stream that grows
 _HOLD_S = 10.0  # how often the lease is renewed
 _EVERYTHING = 1 << 62  # bytes
+
+
+class _Aborted:
+    """The transactions that were aborted below where a pass ends: their records go, and stand for no key."""
+
+    def __init__(self, aborted: Sequence[Aborted]) -> None:
+        self._of: dict[int, list[Aborted]] = {}
+        for each in aborted:
+            self._of.setdefault(each.producer, []).append(each)
+
+    def holds(self, batch: DecodedBatch) -> bool:
+        """Whether a batch is part of one of them."""
+        if not batch.transactional:
+            return False
+        # A producer has one transaction at a time, so that the first whose marker comes later is the batch's, if any.
+        of = self._of.get(batch.producer_id, ())
+        at = bisect_left(of, batch.base_offset, key=lambda aborted: aborted.marker)
+        return at < len(of) and of[at].first <= batch.base_offset
 
 
 @dataclass(slots=True)
@@ -178,6 +199,8 @@ class _Pass:
         if end <= self._state.cleaned:
             return False
         self._table = KeyTable(self._table_size(info))
+        isolation_keys = isolation.keys_of(self._keys, self._at.key)
+        self._aborted = _Aborted(await self._link.ask(isolation.aborted_in(isolation_keys, self._at.numbering, 0, end)))
         self._until = await self._note(self._state.cleaned, end)
         if not (self._overdue or self._full or self._noted > self._least):
             return False
@@ -188,6 +211,9 @@ class _Pass:
         self._found = State(self._until, removed=info.removed or 0, start=bounds.local_start, horizons=horizons)
         total = await self._scan()
         if total.changed:
+            # Before its markers: a reader that is told of an aborted transaction waits for the marker.
+            least = self._at.numbering.to_id(self._tombstones)
+            await self._link.ask(transactions.trim_aborted(isolation_keys.aborted, least))
             return await self._replace()
         await self._store(total)
         return True
@@ -230,10 +256,12 @@ class _Pass:
         while cursor < end:
             reply = await self._range(cursor, end)
             chunk = self._at.layout.read(reply, self._at.numbering, _EVERYTHING, False)
-            if not chunk:
+            if not chunk or chunk.base >= end:
                 break
             self._noted += chunk.entries
             for batch in chunk.decoded():
+                if batch.control or self._aborted.holds(batch):
+                    continue
                 until = self._note_batch(_from(batch, begin), end, latest)
                 if until is not None:
                     return until
@@ -298,6 +326,10 @@ class _Pass:
         return self._at.layout.thin(reply, self._at.numbering, self._copy.key, self._until, self._retain)
 
     def _retain(self, batch: DecodedBatch) -> bytearray:
+        if batch.control:  # a marker; what it has ended may still be read
+            return bytearray([batch.base_offset >= self._tombstones]) * batch.record_count
+        if self._aborted.holds(batch):
+            return bytearray(batch.record_count)
         return self._table.retained(batch, self._until, self._tombstones)
 
     async def _range(self, cursor: int, end: int | None = None) -> bytes:
@@ -328,10 +360,10 @@ def _from(batch: DecodedBatch, begin: int) -> DecodedBatch:
 
 
 def _stop(batch: DecodedBatch, end: int, latest: int | None) -> tuple[int, int] | None:
-    """The index and offset of the first record at `end` or above, or later than `latest` (ms); None for none."""
+    """The index of the first record at `end` or above, or later than `latest` (ms), and the end of those before."""
     if batch.last_offset < end and (latest is None or batch.max_timestamp <= latest):
         return None
     for index, (offset, timestamp) in enumerate(row_timestamps(batch)):
         if offset >= end or (latest is not None and timestamp > latest):
-            return index, offset
+            return index, min(offset, end)
     return None
