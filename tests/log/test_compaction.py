@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support import batches
 from tests.support.entries import offset_of
 from tests.support.kafka import DELETE_RECORDS, Kafka
 from tests.support.ketch import KetchServer, eventually
@@ -390,7 +392,7 @@ def test_open_transactions_are_not_passed(server: KetchServer, topic: str) -> No
     assert [entry for entry, _ in redis.xrange(stream)] == entries[59:]
     redis.delete(opened)
     settled(server, stream, offset_of(entries[99]))
-    assert redis.xlen(stream) == 1
+    assert redis.xlen(stream) == 2
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
@@ -456,3 +458,73 @@ def test_a_deleted_topic_leaves_nothing(server: KetchServer, topic: str) -> None
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     admin.delete_topics([topic])[topic].result(10)
     eventually(lambda: not server.redis().keys(f"*{topic}:*"))
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_aborted_records_stand_for_no_key(server: KetchServer, topic: str, layout: str) -> None:
+    """They go; markers stay as long as tombstones, and the index of aborted transactions as long as the markers."""
+    stream = create(server, topic, **{"storage.layout": layout, "offset.ids": "dense", "min.compaction.lag.ms": "1000"})
+    redis = server.redis()
+    log: list[tuple[bytes, bytes, int | None]] = [
+        (b"a", b"1", None), (b"a", b"2", 7), (b"abort", b"", 7), (b"b", b"1", 8), (b"c", b"1", 8), (b"commit", b"", 8),
+        (b"b", b"2", None), (b"d", b"1", None),
+    ]  # fmt: skip
+    with redis.pipeline(transaction=True) as pipe:
+        for number, (key, value, producer) in enumerate(log, 1):
+            pipe.xadd(stream, _entry(layout, key, value, producer), f"0-{number}")
+        pipe.xadd(f"korvet:aborted:{{{stream}}}", {"producer": 7, "first": "0-2"}, "0-3")
+        pipe.execute()
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    alter(admin, topic, "min.compaction.lag.ms", "0")
+    settled(server, stream, 7)
+    assert [entry for entry, _ in redis.xrange(stream)] == [b"0-%d" % n for n in (1, 3, 5, 6, 7, 8)]
+    assert redis.xlen(f"korvet:aborted:{{{stream}}}") == 1
+    assert [(m.offset(), m.key()) for m in read(server, topic)] == [(0, b"a"), (4, b"c"), (6, b"b"), (7, b"d")]
+    alter(admin, topic, "delete.retention.ms", "1")
+    redis.xadd(stream, _entry(layout, b"d", b"2", None), "0-9")
+    redis.xadd(stream, _entry(layout, b"e", b"1", None), "0-10")
+    settled(server, stream, 9)
+    assert [entry for entry, _ in redis.xrange(stream)] == [b"0-%d" % n for n in (1, 5, 7, 9, 10)]
+    assert redis.xlen(f"korvet:aborted:{{{stream}}}") == 0
+
+
+def _entry(layout: str, key: bytes, value: bytes, producer: int | None) -> dict[Any, Any]:
+    control = key in (b"abort", b"commit")
+    if layout == "record":
+        mark = {} if producer is None else {"transaction": f"{producer}:0"}
+        plain = {"control": key, "coordinator.epoch": 0} if control else {"key": key, "value": value}
+        return {**plain, "timestamp": 5, **mark}
+    kind = (
+        {}
+        if producer is None
+        else {"producer_id": producer, "producer_epoch": 0, "attributes": 0x30 if control else 0x10}
+    )
+    if not control:
+        return {"batch": batches.batch([batches.record(value, key)], **kind)}
+    marker = batches.record(b"\0" * 6, b"\0\0\0" + bytes([key == b"commit"]))
+    return {"batch": batches.batch([marker], **kind), "control": key}
+
+
+@pytest.mark.only_storage("record")
+def test_who_waits_in_redis_keeps_waiting(server: KetchServer, topic: str) -> None:
+    stream = create(server, topic, **{"min.compaction.lag.ms": "3600000"})
+    to, redis = producer(server), server.redis()
+    for n in range(100):
+        to.produce(topic, b"%d" % n, b"k")
+    assert to.flush(10) == 0
+    last = redis.xinfo_stream(stream)["last-generated-id"]
+    redis.xgroup_create(stream, "native", "$")
+    waits = {
+        "XREAD": lambda: server.redis().xread({stream: last}, block=60_000),
+        "XREADGROUP": lambda: server.redis().xreadgroup("native", "one", {stream: ">"}, block=60_000),
+    }
+    with ThreadPoolExecutor() as threads:
+        waiting = {name: threads.submit(wait) for name, wait in waits.items()}
+        eventually(lambda: redis.info("clients")["blocked_clients"] == 2)
+        alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
+        settled(server, stream, offset_of(last))
+        assert redis.info("clients")["blocked_clients"] == 2
+        redis.xadd(stream, {"key": "k", "value": "new"})
+        for answer in waiting.values():
+            ((_, entries),) = answer.result(30)
+            assert [fields[b"value"] for _, fields in entries] == [b"new"]

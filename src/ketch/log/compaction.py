@@ -62,7 +62,7 @@ _STEP = 500  # entries of these
 _SWAP_BYTES = 128 << 10  # of entries that the swap may take over itself
 _SWAP = 100  # entries of these
 _SWAPS = 100  # attempts to get to the end of a stream that grows
-_HOLD_S = 10.0  # how often the lease is renewed
+_HOLD_S = 3.0  # how often the lease is renewed
 _EVERYTHING = 1 << 62  # bytes
 
 

@@ -23,7 +23,7 @@ from ketch.store.ranges import PartitionStream
 from ketch.store.resp import pack
 from ketch.store.streams import StreamInfo
 
-LEASE_MS = 60_000  # how long a broker that is silent keeps others from compacting the partition
+LEASE_MS = 10_000  # how long a broker that is silent keeps others from compacting the partition
 _COPY_MS = 600_000  # how long a copy that nobody goes on with stays
 _HORIZONS = 100  # times that are kept of when compactions passed an offset first
 
