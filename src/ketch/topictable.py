@@ -338,7 +338,7 @@ _ALL = (
     TopicConfig(
         "min.cleanable.dirty.ratio",
         "double",
-        "What part of a partition's entries must be new before it is compacted.",
+        "Part of the entries that is new before a compaction begins.",
         setting="log_cleaner_min_cleanable_ratio",
         low=0,
         high=1,
