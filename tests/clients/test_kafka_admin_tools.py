@@ -207,6 +207,22 @@ def test_offsets_and_deleted_records(tool: Tool, server: KetchServer, plan: Call
     assert tool("GetOffsetShell", "--topic-partitions", f"{topic}:0", "--time", "earliest") == [f"{topic}:0:4"]
 
 
+def test_client_metrics(tool: Tool) -> None:
+    where = ["--name", "producers"]
+    wanted = ["--metrics", "org.apache.kafka.producer.", "--interval", "1000", "--match", "client_id=a.*"]
+    said = tool("ClientMetricsCommand", "--alter", *where, *wanted)
+    assert said == ["Altered client metrics config for producers."]
+    assert tool("ClientMetricsCommand", "--list") == ["producers"]
+    shown = tool("ClientMetricsCommand", "--describe", *where)
+    assert {line.strip() for line in shown[1:]} == {
+        "interval.ms=1000",
+        "match=client_id=a.*",
+        "metrics=org.apache.kafka.producer.",
+    }
+    tool("ClientMetricsCommand", "--delete", *where)
+    assert tool("ClientMetricsCommand", "--list") == []
+
+
 def test_what_there_is_not(tool: Tool) -> None:
     said = tool("FeatureCommand", "upgrade", "--feature", "x=1", code=1)
     assert said[0].endswith("Invalid update version 1 for feature x. No feature can be updated.")

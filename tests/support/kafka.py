@@ -28,6 +28,7 @@ DESCRIBE_CLIENT_QUOTAS, DESCRIBE_QUORUM, UPDATE_FEATURES, DESCRIBE_CLUSTER = 48,
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 FIND_COORDINATOR = 10
+GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
 SERVED = {
     PRODUCE: range(3, 14),
     FETCH: range(4, 17),
@@ -51,6 +52,8 @@ SERVED = {
     DESCRIBE_QUORUM: range(3),
     UPDATE_FEATURES: range(3),
     DESCRIBE_CLUSTER: range(3),
+    GET_TELEMETRY_SUBSCRIPTIONS: range(1),
+    PUSH_TELEMETRY: range(1),
     LIST_CONFIG_RESOURCES: range(2),
     DESCRIBE_TOPIC_PARTITIONS: range(1),
     ADD_PARTITIONS_TO_TXN: range(6),
@@ -112,7 +115,7 @@ def _convert(kind: str | None, inner: tuple[bool, Any], value: Any) -> Any:
 
 
 def _zero(kind: str | None) -> Any:
-    return {"string": "", "bool": False, "timedelta_i32": timedelta(), "uuid": None}.get(kind or "", 0)
+    return {"string": "", "bool": False, "timedelta_i32": timedelta(), "uuid": None, "bytes": b""}.get(kind or "", 0)
 
 
 def ms(moment: datetime | None) -> int:

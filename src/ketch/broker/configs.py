@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import ketch
+from ketch.broker import telemetry
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
 from ketch.broker.services import Services
+from ketch.broker.telemetry import Telemetry
 from ketch.brokertable import BROKER_CONFIGS
 from ketch.config import Settings
 from ketch.store.broker_configs import ALL_BROKERS
@@ -16,7 +18,7 @@ from ketch.topicconfig import CONFIGS, TopicConfig
 from ketch.wire.responses import Body
 
 # DescribeConfigsResponse.ConfigSource and ConfigType
-_TOPIC = 1
+_TOPIC, _CLIENT_METRICS = 1, 7
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 
 _LISTENERS = {
@@ -73,6 +75,18 @@ def cluster_configs(dynamic: DynamicConfigs, names: Iterable[str] | None = None)
     changed: Mapping[str, str] = dynamic.stored(ALL_BROKERS)
     chosen = changed if names is None else {name for name in names if name in changed}
     return [_broker_config(name, [(changed[name], OF_ALL_BROKERS)]) for name in sorted(chosen)]
+
+
+def subscription_configs(clients: Telemetry, name: str, names: Iterable[str] | None = None) -> list[Body]:
+    """The configs of a subscription of client metrics."""
+    held = clients.subscriptions.get(name, {})
+    chosen = telemetry.CONFIGS if names is None else {each for each in names if each in telemetry.CONFIGS}
+    shown = []
+    for each in sorted(chosen):
+        config = telemetry.CONFIGS[each]
+        value, source = (held[each], _CLIENT_METRICS) if each in held else (config.constant, DEFAULT)
+        shown.append(_body(each, value, source, config.type, config.documentation, read_only=False))
+    return shown
 
 
 def _broker_config(name: str, levels: list[Level]) -> Body:

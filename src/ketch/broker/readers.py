@@ -45,6 +45,7 @@ class Reader:
         group: that of the last member it was known for.
         fits: the members that it may be of, as long as it is not known.
         spoken: members whose heartbeats and SyncGroups it brought.
+        software: name and version of the client's, as its ApiVersions said (KIP-511).
     """
 
     began: float = math.inf
@@ -54,6 +55,7 @@ class Reader:
     fits: set[Identity] = field(default_factory=set)
     spoken: set[Identity] = field(default_factory=set)
     closed: bool = False
+    software: tuple[str, str] = ("", "")
 
     def ask(self, now: float) -> None:
         """A fetch has been received."""

@@ -21,6 +21,7 @@ from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.groups import Groups
 from ketch.broker.native_groups import NativeGroups
 from ketch.broker.sessions import Sessions
+from ketch.broker.telemetry import Telemetry
 from ketch.broker.transactions import Transactions
 from ketch.config import Settings
 from ketch.errors import KetchError, reason
@@ -61,6 +62,7 @@ class Broker:
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
+        self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
@@ -100,6 +102,7 @@ class Broker:
         await self.cluster.join(self.port, alone=self.settings.redis is None)
         self.background(loop.create_task(self.cluster.stay()))
         self.background(loop.create_task(self.dynamic.stay()))
+        self.background(loop.create_task(self.telemetry.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))

@@ -17,6 +17,7 @@ from ketch.broker.cluster import Cluster
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
+from ketch.broker.telemetry import Telemetry
 from ketch.broker.transactions import Transactions
 from ketch.config import Settings
 from ketch.log.log import Log
@@ -34,6 +35,7 @@ class Services(Protocol):
         adoption: finds commits that another Redis client has set.
         topic_notes: keeps what the log learns of a topic from its batches.
         assignments: which member of a group reads which partition.
+        telemetry: what clients are to push of their metrics, and have pushed.
         writes_alert: says that Redis takes no writes.
         inflated: bounds the records that lie decompressed.
         fetching, fetching_cold: bound how many fetches read at a time, from Redis and from the archive.
@@ -54,6 +56,7 @@ class Services(Protocol):
     transactions: Transactions
     adoption: Adoption
     dynamic: DynamicConfigs
+    telemetry: Telemetry
     writes_alert: WritesAlert
     inflated: Gate
     fetching: asyncio.Semaphore

@@ -15,7 +15,7 @@ class Keyspace:
 
     __slots__ = (
         "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
-        "transactional_ids", "transaction_changes", "broker_configs",
+        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -28,6 +28,7 @@ class Keyspace:
         self.transaction_changes = f"{name}:transaction-changes".encode()
         self.brokers = f"{name}:brokers".encode()
         self.broker_configs = f"{name}:broker-configs".encode()
+        self.client_metrics = f"{name}:client-metrics".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import cramjam
 import crc32c
@@ -18,24 +19,34 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import load_response_schema
 
+from ketch.broker.telemetry import Wanted
 from tests.support.batches import batch, record, records
 from tests.support.kafka import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    ALTER_REASSIGNMENTS,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
+    ELECT_LEADERS,
     END_TXN,
     FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     LIST_TRANSACTIONS,
     METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    PUSH_TELEMETRY,
     SERVED,
     TXN_OFFSET_COMMIT,
+    UPDATE_FEATURES,
     WRITE_TXN_MARKERS,
     Kafka,
     fetch,
@@ -44,6 +55,7 @@ from tests.support.kafka import (
     split,
 )
 from tests.support.ketch import KetchServer
+from tests.support.otlp import metric, metrics_data, point
 
 MB = 1 << 20
 THREE = records([b"a", b"b", b"c"])
@@ -249,6 +261,44 @@ VALID: dict[int, dict[str, Any]] = {
     DESCRIBE_TRANSACTIONS: {"transactional_ids": ["fuzz"]},
     LIST_TRANSACTIONS: {"state_filters": ["Ongoing"], "producer_id_filters": [1], "duration_filter": 5},
     DESCRIBE_CONFIGS: {"resources": [{"resource_type": 2, "resource_name": "target", "configuration_keys": ["x"]}]},
+    INCREMENTAL_ALTER_CONFIGS: {
+        "resources": [
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "configs": [{"name": config, "config_operation": operation, "value": value}],
+            }
+            for kind, name, config, operation, value in (
+                (4, "", "log.cleanup.policy", 2, "delete"),
+                (2, "target", "segment.bytes", 0, "2000000"),
+                (16, "m", "match", 0, "client_id=a"),
+            )
+        ],
+        "validate_only": True,
+    },
+    OFFSET_FOR_LEADER_EPOCH: {
+        "replica_id": -1,
+        "topics": [{"topic": "target", "partitions": [{"partition": 0, "current_leader_epoch": 0, "leader_epoch": 0}]}],
+    },
+    DESCRIBE_LOG_DIRS: {"topics": [{"topic": "target", "partitions": [0, 1]}]},
+    ELECT_LEADERS: {"election_type": 0, "topic_partitions": [{"topic": "target", "partitions": [0]}], "timeout": 1000},
+    ALTER_REASSIGNMENTS: {
+        "timeout": 1000,
+        "topics": [{"name": "target", "partitions": [{"partition_index": 0, "replicas": [1]}]}],
+    },
+    DESCRIBE_CLIENT_QUOTAS: {"components": [{"entity_type": "user", "match_type": 0, "match": "x"}], "strict": True},
+    UPDATE_FEATURES: {
+        "feature_updates": [{"feature": "x", "max_version_level": 1, "upgrade_type": 1}],
+        "timeout": 1000,
+    },
+    DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True, "endpoint_type": 1},
+    PUSH_TELEMETRY: {
+        "client_instance_id": UUID(int=1),
+        "subscription_id": Wanted((), 300_000).id,
+        "terminating": False,
+        "compression_type": 4,
+        "metrics": bytes(cramjam.zstd.compress(metrics_data(metric("m", point(1, a="b"), point(2.5))))),
+    },
 }
 
 

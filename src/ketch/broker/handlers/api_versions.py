@@ -36,6 +36,8 @@ async def handle(request: Request) -> Answer:
     answer = _answer(request.broker.apis, ErrorCode.none)
     if request.version >= 3 and not _named_well(request):
         return _answer(request.broker.apis, ErrorCode.invalid_request) | {"api_keys": ()}
+    if request.version >= 3:
+        request.reader.software = (request.body.client_software_name, request.body.client_software_version)
     return {**answer, **_FEATURES}
 
 

@@ -1,5 +1,5 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics (resource type 2), of this broker (4), and those
-that were changed for all brokers (4, with an empty name).
+that were changed for all brokers (4, with an empty name), and subscriptions of client metrics (16).
 
 Deviation: resources beyond 5,000 in a request get INVALID_REQUEST (42): the answer is some hundred times the request.
 """
@@ -16,7 +16,7 @@ from ketch.errors import KetchError
 from ketch.store.topics import legal_name
 from ketch.wire.responses import Body
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _CLIENT_METRICS = 2, 4, 16
 _RESOURCES_MAX = 5_000  # in one request: four bytes ask for some kilobytes
 
 
@@ -33,6 +33,11 @@ async def _describe(request: Request, asked: Any) -> Body:
         return await _topic(request, asked, names)
     if asked.resource_type == _BROKER:
         return _broker(request, asked, names)
+    if asked.resource_type == _CLIENT_METRICS:
+        if not asked.resource_name:
+            return _result(asked, ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
+        entries = configs.subscription_configs(request.broker.telemetry, asked.resource_name, names)
+        return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
     return _result(asked, ErrorCode.invalid_request, f"Unexpected resource type {asked.resource_type}.")
 
 

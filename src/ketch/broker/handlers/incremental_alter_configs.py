@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs (44), versions 0 and 1: configs of topics and of brokers, one by one (KIP-339, KIP-226).
+"""IncrementalAlterConfigs (44), versions 0 and 1: configs of topics, brokers and client metrics, one by one
+(KIP-339, KIP-226, KIP-714).
 
 As in Kafka all that is asked of a resource is done, or nothing. A broker's configs are this one's, or with an empty
 name those of all brokers.
@@ -19,6 +20,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ketch.broker import telemetry
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
@@ -31,7 +33,7 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
-_TOPIC, BROKER = 2, 4  # ConfigResource.Type
+_TOPIC, BROKER, _CLIENT_METRICS = 2, 4, 16  # ConfigResource.Type
 
 
 class Operation(IntEnum):
@@ -72,6 +74,8 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
         _check_form(asked)
         if asked.resource_type == BROKER:
             await _alter_broker(request, name, changes(request, asked))
+        elif asked.resource_type == _CLIENT_METRICS:
+            await _alter_subscription(request, name, changes(request, asked))
         else:
             await _alter_topic(request, asked, changes)
     except KetchError as error:
@@ -122,6 +126,25 @@ def _broker_value(name: str, operation: int, value: str | None, held: Mapping[st
         word = Operation(operation).name.lower()
         raise Refused(ErrorCode.invalid_config, f"Config value {word} is not allowed for config key: {name}")
     return _result_of(name, operation, value, held[name])
+
+
+async def _alter_subscription(request: Request, name: str, changes: list[Change]) -> None:
+    """A subscription of client metrics (KIP-714)."""
+    if not name:
+        raise Refused(ErrorCode.invalid_request, "Subscription name can't be empty")
+    await request.broker.telemetry.refresh()  # another broker may have changed it
+    configs = dict(request.broker.telemetry.subscriptions.get(name, {}))
+    for config, operation, given in changes:
+        if config not in telemetry.CONFIGS:
+            raise Refused(ErrorCode.invalid_request, f"Unknown client metrics configuration: {config}")
+        value = _result_of(config, operation, given, configs.pop(config, ""))
+        try:
+            configs |= {} if value is None else {config: telemetry.check(config, value)}
+        except telemetry.IntervalOutOfRange as error:
+            raise Refused(ErrorCode.invalid_request, str(error)) from None
+    if changes and not request.body.validate_only:
+        await request.broker.telemetry.alter(name, configs)
+        log.info("%s: altered client metrics %s: %s", request.client, name, _shown(configs) or "none")
 
 
 def _shown(altered: Mapping[str, str | None]) -> str:

@@ -1,7 +1,8 @@
-"""ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked for, topics (2) and this broker (4).
+"""ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked for: topics (2), the live brokers
+(4), and subscriptions of client metrics (16).
 
 Version 0 is about client metrics (KIP-1000), version 1 about the types asked for, or all of them (KIP-1142). There are
-no client metrics (16), groups with configs (32) or loggers (8); any other type gets UNSUPPORTED_VERSION (35).
+no groups with configs (32) or loggers (8); any other type gets UNSUPPORTED_VERSION (35).
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ async def _resources(request: Request, types: set[int]) -> list[Body]:
         topics = await request.broker.log.topics.all()
         found += [{"resource_name": topic.name, "resource_type": _TOPIC} for topic in topics]
     if _BROKER in types:
-        found.append({"resource_name": str(request.broker.settings.node_id), "resource_type": _BROKER})
+        nodes = request.broker.cluster.nodes
+        found += [{"resource_name": str(node.id), "resource_type": _BROKER} for node in nodes]
+    if _CLIENT_METRICS in types:
+        await request.broker.telemetry.refresh()
+        names = sorted(request.broker.telemetry.subscriptions)
+        found += [{"resource_name": name, "resource_type": _CLIENT_METRICS} for name in names]
     return found
 
 
