@@ -103,14 +103,14 @@ def state(server: KetchServer, stream: str) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in found.items()}
 
 
-def settled(server: KetchServer, stream: str, end: int) -> dict[str, str]:
+def settled(server: KetchServer, stream: str, end: int, timeout: float = 20.0) -> dict[str, str]:
     """Waits until all below `end` was compacted and nobody compacts."""
 
     def done() -> dict[str, str] | None:
         now = state(server, stream)
         return now if int(now.get("cleaned", -1)) >= end and now["until"] == "0" else None
 
-    return eventually(done, what=f"compaction up to {end}: {state(server, stream)}")
+    return eventually(done, timeout, f"compaction up to {end}: {state(server, stream)}")
 
 
 @pytest.mark.parametrize(("layout", "ids"), KINDS)
