@@ -91,6 +91,7 @@ class TallyKind:
     """How Redis keeps a tally."""
 
     name = "tally"
+    shared = False
 
     def __init__(self, keyspace: str) -> None:
         self._keyspace = keyspace
