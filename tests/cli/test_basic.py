@@ -23,7 +23,7 @@ from ketch.config import Settings
 LIMIT = 30
 READY = re.compile(
     r"ketch ready: kafka 127\.0\.0\.1:(?P<port>\d+), redis unix:(?P<socket>.*) and 127\.0\.0\.1:(?P<redis>\d+), "
-    r"data (?P<data>.*), kernel (cython|python), \d+\.\d s\n"
+    r"data (?P<data>.*), kernel (cython|python)(, append module)?, \d+\.\d s\n"
 )
 
 

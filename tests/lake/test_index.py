@@ -84,7 +84,7 @@ def test_max_bytes_and_at_least_one(archive: Archive, max_bytes: int) -> None:
 def test_log_append_time_splits_by_timestamp(archive: Archive) -> None:
     archive.append(0, [Row(n, T0 + n // 3) for n in range(9)])
     batches = Cold(archive.location, {}).read(0, 0, 1 << 20, 100, split_timestamps=True)
-    assert all(first == last for _, _, first, last, _, _ in batches)
+    assert all(batch.base_timestamp == batch.max_timestamp for batch in batches)
     assert offsets(batches) == list(range(9))
 
 

@@ -59,6 +59,7 @@ PRIMITIVES: dict[str, Callable[[Random], Any]] = {
     "bool": lambda random: random.random() < 0.5,
     "int8": lambda random: integer(random, 8),
     "int16": lambda random: integer(random, 16),
+    "uint16": lambda random: random.choice((0, 1, 2**16 - 1, random.randrange(2**16))),
     "int32": lambda random: integer(random, 32),
     "int64": lambda random: integer(random, 64),
     "float64": lambda random: random.random(),
