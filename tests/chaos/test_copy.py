@@ -21,7 +21,7 @@ from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.redis_servers import RedisServer
 
-pytestmark = pytest.mark.long(minutes=4)
+pytestmark = pytest.mark.long(minutes=0.5)
 
 KILLS = int(os.environ.get("KETCH_COPY_KILLS", "10"))
 PARTITIONS = 2
