@@ -225,7 +225,7 @@ def test_serve_refuses_a_taken_port():
         assert message == f"Cannot listen on {taken}: Address already in use; --port and --host choose another."
         message = refusal(1, "serve", "--port", 0, "--redis-port", port)
         assert message == f"Valkey cannot listen on {taken}: Address already in use; --redis-port chooses another."
-        message = refusal(1, "serve", "--port", 0, "--http-port", port)
+        message = refusal(1, "serve", "--port", 0, "--http-port", port, "--log-level", "warning")
         assert message == f"Cannot listen on {taken} for HTTP: Address already in use; --http-port chooses another."
 
 
