@@ -1,4 +1,4 @@
-"""How often the log says what goes wrong on one connection. Knows texts and times; whoever asks writes the log."""
+"""How often the log says what goes wrong on one connection. Knows texts and times; the caller writes the log."""
 
 from __future__ import annotations
 

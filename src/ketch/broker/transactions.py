@@ -4,9 +4,9 @@
 (`store.transactional_ids`), and carries out what is decided: the markers on every partition, and what becomes of the
 offsets that the transaction commits for groups. It owns the tasks that do that.
 
-What differs from groups: the broker that leads a partition adds it to a transaction itself, whoever coordinates the id
-(`visit`), so that brokers need to reach nothing but Redis. Each write takes a term, so the coordinator's next write is
-refused, and it loads the machine and decides again. What can happen when a broker dies:
+What differs from groups: the broker that leads a partition adds it to a transaction itself, also where another broker
+coordinates the id (`visit`), so that brokers need to reach nothing but Redis. Each write takes a term, so
+the coordinator's next write is refused, and it loads the machine and decides again. What can happen when a broker dies:
 
 - before the decision is stored: the next coordinator finds the transaction open and aborts it at its timeout.
 - after that: the next coordinator finds it decided, and writes the markers. Those that are written do nothing.

@@ -13,7 +13,7 @@ from ketch.cli import ask, client, completion, groupstate
 from ketch.cli.ask import Store
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
 from ketch.cli.figures import Keyspace, RedisUrl
-from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows
+from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
 from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
 from ketch.store.keys import TopicPartition
@@ -42,7 +42,7 @@ def list_(
 ) -> None:
     """List groups: their states, and with --stats the number of members and the lag in records."""
     admin = client.admin(bootstrap)
-    with_stats = not as_json and sys.stdout.isatty() if stats is None else stats
+    with_stats = wants_stats(stats, as_json)
 
     def fetch() -> list[dict[str, Any]]:
         if with_stats:

@@ -22,6 +22,11 @@ Stats = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+def wants_stats(stats: bool | None, as_json: bool) -> bool:
+    """Whether figures are asked for: as the option `Stats` says, or by default for a table on a terminal alone."""
+    return not as_json and sys.stdout.isatty() if stats is None else stats
+
+
 def show_json(data: Any) -> None:
     """One line; what is not UTF-8 has been turned into something else before."""
     typer.echo(json.dumps(data, ensure_ascii=False))

@@ -11,7 +11,7 @@ from ketch.cli import client, completion, configs
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.configs import Config
 from ketch.cli.figures import Keyspace, RedisUrl, of_topics
-from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows
+from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
 from ketch.cli.units import amount, config_shown
 from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
@@ -85,7 +85,7 @@ def list_(
 ) -> None:
     """List topics: partitions, and with --stats the records and bytes in Redis, and whether all is archived."""
     admin = client.admin(bootstrap)
-    with_stats = not as_json and sys.stdout.isatty() if stats is None else stats
+    with_stats = wants_stats(stats, as_json)
 
     def fetch() -> list[dict[str, Any]]:
         found = client.topics(admin)

@@ -5,8 +5,8 @@ the transaction, and its timeout. It writes no marker and stores nothing: `broke
 
     Empty, Complete* --AddPartitions, AddGroup--> Ongoing --End--> Prepare* --Finished--> Complete*
 
-Prepare* is the decision: once it is stored, whoever coordinates the id writes the markers (`Finish`), as often as need
-be. An End is answered when they are written, or when that takes long (`Delayed`).
+Prepare* is the decision: once it is stored, the coordinator of that time writes the markers (`Finish`), as often as
+need be. An End is answered when they are written, or when that takes long (`Delayed`).
 
 Versions of the protocol: since version 2 (KIP-890) the epoch rises with each transaction, and a partition is added by
 the broker that leads it. The epoch of a marker is always the one that the producer has afterwards.

@@ -1,7 +1,7 @@
 """The virtual byte log of a partition: what a client of Kafka 0.7 takes for a log file.
 
 A 0.7 offset is a byte position: a client computes the next one as position + LENGTH + 4. `ByteLog` gives every message
-a position that stays its own for ever, whoever wrote it and whichever broker is asked. Theory of operation:
+a position that stays its own for ever, whichever client wrote it and whichever broker is asked. Theory of operation:
 
 - Nothing is written for positions when records are appended. They are counted when a 0.7 client first reads so far.
 - Positions begin with 0 at the first record that was there when the first 0.7 client asked.
@@ -256,7 +256,7 @@ class ByteLog:
         """Counts about `size` bytes of records beyond the end; the new end, None where there are none, or others did.
 
         Args:
-            keep: somebody is about to read them.
+            keep: a client is about to read them.
         """
         async with self._counting:
             if self._end != end:

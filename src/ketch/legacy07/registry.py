@@ -60,7 +60,7 @@ class Registry:
         changed: called on the event loop when it is worth publishing again.
 
     Attributes:
-        registered: the brokers in ZooKeeper, as last seen, whoever they are.
+        registered: the brokers in ZooKeeper, as last seen, Ketch's or others.
 
     Raises:
         ConfigError: `hosts` is none.

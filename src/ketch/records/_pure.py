@@ -613,8 +613,8 @@ def frame_messages(ends: Buffer, values: Buffer, start: int, stop: int) -> bytes
 def plain_messages(data: bytes) -> tuple[bytes, bytes] | None:
     """The payloads of a set of messages, as the int32 offsets and the data of a column of binary.
 
-    None unless all of them are whole, plain (magic 0, or 1 without compression) and have the right checksum: then
-    somebody else says what is wrong.
+    None unless all of them are whole, plain (magic 0, or 1 without compression) and have the right checksum. Where it
+    is None, `legacy07.messages` takes the set apart and says what is wrong.
     """
     pos, payloads = 0, list[bytes]()
     while pos < len(data):

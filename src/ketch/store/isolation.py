@@ -10,8 +10,8 @@ Two keys in the stream's slot say it, and neither is there where it would be emp
   entry has a smaller `first`.
 
 The script that appends a transaction's first batch, or its marker, writes them in the same step (`store.transactions`).
-So whoever reads the stream first and these keys after it knows enough of every transaction that it has seen a record
-of. This file writes nothing.
+So a client that reads the stream first and these keys after it knows enough of every transaction that it has seen a
+record of. This file writes nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """InitProducerId (22), versions 0 to 5: an id and epoch for an idempotent or transactional producer (KIP-98).
 
 Without a transactional id it is a fresh id, never given twice, also where the producer names the one that it has. With
-one it is the id's producer with its next epoch, which fences whoever had the one before. A transaction that is open is
-aborted first; until that is done the client gets CONCURRENT_TRANSACTIONS. A producer that names its id and epoch
-(version 3 on, KIP-360) is fenced where another one has come since. PRODUCER_FENCED (90) is known since version 4, older
-ones get INVALID_PRODUCER_EPOCH (47).
+one it is the id's producer with its next epoch, which fences a producer with the epoch before. A transaction that is
+open is aborted first; until that is done the client gets CONCURRENT_TRANSACTIONS. A producer that names its id and
+epoch (version 3 on, KIP-360) is fenced where another one has come since. PRODUCER_FENCED (90) is known since version
+4, older ones get INVALID_PRODUCER_EPOCH (47).
 """
 
 from __future__ import annotations
