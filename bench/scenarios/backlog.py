@@ -8,7 +8,7 @@ from typing import ClassVar
 from confluent_kafka import Consumer, TopicPartition
 
 from bench import tools
-from bench.contestants import Ketch, Server
+from bench.contestants import Server
 from bench.model import BenchError, Run, Sample, Target
 from bench.processes import await_quiet
 from bench.scenarios.base import Scenario
@@ -68,11 +68,7 @@ def fill(server: Server, topic: str, count: int, run: Run) -> None:
     """Puts `count` records of 100 bytes into partition 0, or the part of them that a quick run takes."""
     chunk = run.count(_CHUNK)
     for _ in range(count // chunk):
-        if isinstance(server, Ketch) and not server.topic_configs:
-            # The same entries as a broker would write, in less time.
-            tools.raw(server, "produce", f"korvet:stream:{topic}:0", chunk, 100)
-        else:
-            tools.kcat_produce(server.kafka, topic, 100, chunk)
+        tools.kcat_produce(server.kafka, topic, 100, chunk)
 
 
 def _once(server: Server, topic: str, count: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Time to start with many topics, with a large append-only file, and with a long log beside a plain Valkey."""
+"""Time to start with many topics, with a large append-only file, and with a long log beside Valkey alone."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bench.processes import await_quiet
 from bench.scenarios.backlog import fill
 from bench.scenarios.base import Scenario
 from bench.scenarios.throughput import timed
+from ketch.embedded.module import loadable
 from ketch.embedded.valkey import server_binary
 
 _TOPICS = 1000
@@ -40,9 +41,9 @@ class Startup(Scenario):
     title: ClassVar[str] = "Start"
     note: ClassVar[str] = (
         "From the start of the process until a client has the metadata of every topic. Restarts with a log of 100-byte "
-        "records also start a plain valkey-server (client valkey-server) on the same files, until it answers PING. "
-        '"Rewritten as usual": most of the log is in the base file, which Valkey writes whenever the rest has grown as '
-        'large. "Never rewritten": Valkey runs every XADD again.'
+        "records, which kcat sent, also start a valkey-server alone (client valkey-server), with the append module, on "
+        'the same files, until it answers PING. "Rewritten as usual": most of the log is in the base file, which Valkey'
+        ' writes whenever the rest has grown as large. "Never rewritten": Valkey runs every append again.'
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
     targets: ClassVar[tuple[Target, ...]] = (
@@ -86,23 +87,25 @@ class Startup(Scenario):
 
 
 def _restart_with_log(server: Ketch, records: int, percentage: int, run: Run) -> tuple[float, float]:
-    """Seconds of a restart of Ketch, and of a plain Valkey on its files."""
+    """Seconds of a restart of Ketch, and of a Valkey alone on its files."""
     with type(server)() as own:
         own.create("log")
         own.store().config_set("auto-aof-rewrite-percentage", percentage)
         fill(own, "log", records, run)
         await_quiet(own.pid, _REWRITE_SECONDS)
         own.halt()
-        # The plain Valkey goes first: the one under Ketch may begin to rewrite the file when it has loaded it.
+        # The Valkey alone goes first: the one under Ketch may begin to rewrite the file when it has loaded it.
         valkey = timed(lambda: _load(own))
         return _again(own, 1), valkey
 
 
 def _load(own: Ketch) -> None:
-    """Runs a plain Valkey on a stopped Ketch's append-only file until it answers."""
+    """Runs a Valkey alone on a stopped Ketch's append-only file until it answers."""
     path = own.data / "plain.sock"
     options = {"dir": own.data, "port": 0, "unixsocket": path, "save": "", "appendonly": "yes"}
     options["auto-aof-rewrite-percentage"] = 0
+    if (module := loadable()) is not None:
+        options["loadmodule"] = module
     command = [server_binary(), *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ketch.lake.catalog import open_catalog
 from ketch.lake.table import ArchiveTable
 from tests.support.ketch import KetchServer, eventually
+from tests.support.processes import processes
 
 KILLS = 4  # one for each moment
 RECORDS = 200_000
@@ -40,11 +41,15 @@ class Job:
         self.command = [sys.executable, "-m", "ketch", "archive", "run", "--redis", broker.redis_url]
         self.command += ["--data-dir", str(directory), "--master", "local[2,4]", "--interval", "0", *named]
         self.process: subprocess.Popen[bytes] | None = None
+        self.sessions: list[int] = []
         self.log = directory / log
 
     def start(self, *arguments: str) -> None:
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen([*self.command, *arguments], stdout=output, stderr=output)
+            self.process = subprocess.Popen(
+                [*self.command, *arguments], stdout=output, stderr=output, start_new_session=True
+            )
+        self.sessions.append(self.process.pid)
 
     def alive(self) -> bool:
         assert self.process is not None
@@ -55,6 +60,10 @@ class Job:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def gone(self) -> bool:
+        """Whether the Java processes of all that were killed have ended, too: until then they write to checkpoints."""
+        return not any(map(processes, self.sessions))
 
     def wait(self) -> None:
         assert self.process is not None
@@ -98,7 +107,7 @@ def producing(broker: KetchServer, topic: str) -> Iterator[tuple[list[str], Call
                 producer.flush(20)
                 if stop.wait(0 if hurry.is_set() else PAUSE_S):
                     return
-        producer.flush(30)
+        producer.flush(START_S)
 
     thread = threading.Thread(target=produce)
     thread.start()
@@ -135,6 +144,7 @@ def test_killed_at_any_point(
         eventually(lambda p=pattern, b=before: job.alive() and job.seen(p) - b, START_S, pattern)
         time.sleep(0.03 * (number // 4))  # a little later each time round
         job.kill()
+    eventually(job.gone, START_S)
     shutil.rmtree(tmp_path / "lake" / "checkpoints")
     produced()
     job.start("--once")

@@ -129,6 +129,8 @@ def test_a_file_written_with_the_module_loads_without_it(server: RedisServer, wr
     writer.append_some(chance, 40)
     wide = [record(b"w", headers=[(b"h%d" % n, b"") for n in range(4_000)]), record(b"n", offset_delta=1)]
     writer.append(of_records(wide), idempotent=True)
+    many = [record(b"%d" % n, key=b"k" if n > 5_000 else None, offset_delta=n) for n in range(9_000)]
+    writer.append(of_records(many), idempotent=True)
     client = server.client()
     client.xadd(writer.keys.stream, {"value": "foreign"})
     writer.append_some(chance, 5)
@@ -146,6 +148,31 @@ def test_a_file_written_with_the_module_loads_without_it(server: RedisServer, wr
             assert content(loaded, writer.keys) == before
         without.stop()
     server.start()
+
+
+def test_it_is_loaded_by_the_module_where_there_is_one(server: RedisServer, writer: Writer) -> None:
+    """As told by a file in which the other way is broken."""
+    writer.append_some(random.Random(6), 40)
+    many = [record(b"%d" % n, key=b"k" if n > 5_000 else None, offset_delta=n) for n in range(9_000)]
+    writer.append(of_records(many), idempotent=True)
+    with closing(server.client()) as client:
+        before = content(client, writer.keys)
+    server.kill()
+    file = aof_of(server.directory)
+    written = file.read_bytes()
+    assert written.count(b"redis.call('XADD'") > 20
+    file.write_bytes(written.replace(b"redis.call('XADD'", b"redis.call('NONE'"))
+    server.start()
+    with closing(server.client()) as client:
+        assert content(client, writer.keys) == before
+
+
+def test_the_command_that_loads_is_for_that_alone(server: RedisServer, writer: Writer) -> None:
+    writer.append(three())
+    with closing(server.client()) as client:
+        with pytest.raises(redis.ResponseError, match="for a server that loads its append-only file"):
+            client.execute_command("KETCH.LOAD", writer.keys.stream, "9999999999999-0", 1024, 1, 1, "value", "v")
+        assert client.xlen(writer.keys.stream) == 3
 
 
 def test_no_command_of_the_module_is_in_the_file(server: RedisServer, writer: Writer) -> None:

@@ -21,6 +21,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer, eventually
+from tests.support.processes import processes
 from tests.support.sink_job import STARTED
 
 pytestmark = pytest.mark.long(minutes=3)
@@ -78,18 +79,6 @@ class Job:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
-
-
-def processes(session: int) -> dict[int, tuple[int, bytes]]:
-    """Parent and command of each process of a session."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session:
-                    found[int(entry.name)] = int(fields[1]), (entry / "cmdline").read_bytes()
-    return found
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ enum { API_OK = 0, API_ERR = 1, API_VERSION = 1 };
 enum { READ = 1 << 0, WRITE = 1 << 1 };
 enum { KEY_EMPTY = 0, KEY_HASH = 3, KEY_STREAM = 7 };
 enum { ITERATE_REVERSE = 1 << 1 };
+enum { LOADING = 1 << 13 };
 enum { NOTIFY_HASH = 1 << 6, NOTIFY_STREAM = 1 << 10 };
 enum { REPLY_ARRAY = 3 };
 
@@ -35,6 +36,7 @@ enum { REPLY_ARRAY = 3 };
     F(void, SetModuleAttribs, (Context *, const char *name, int version, int api_version)) \
     F(int, CreateCommand, (Context *, const char *name, CommandFunction, const char *flags, int first, int last, int step)) \
     F(int, WrongArity, (Context *)) \
+    F(int, GetContextFlags, (Context *)) \
     F(void *, Alloc, (size_t)) \
     F(void *, Realloc, (void *, size_t)) \
     F(void, Free, (void *)) \

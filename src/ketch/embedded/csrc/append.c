@@ -36,6 +36,12 @@
  * entry goes there as HSET and XADD. So do entries too wide for Lua. The server puts MULTI and EXEC around several
  * commands, and a transaction whose end is missing from the file is dropped when the file is loaded.
  *
+ *     KETCH.LOAD stream first 2^bits entries fields name... value...
+ *
+ * adds such a run of entries. It is for REPLAY alone, and an error but while the server loads its file: there it takes a
+ * third of the time that XADD takes from Lua. Where it is missing, as on a server without the module, or an error, as on
+ * a replica, REPLAY adds the same entries by XADD.
+ *
  * The last-generated-id: no function of the module API tells it, and XINFO, which does, copies the first and the last
  * entry, which may have a megabyte each. The cases:
  *
@@ -57,22 +63,30 @@ enum { ARGUMENTS_MAX = 1000000 }; /* Redis 6.2 takes 1,048,576 from the server i
 enum { ENTRY_MAX = 1 << 29 };     /* bytes; a stream's node takes 2^30 */
 
 static const char REPLAY[] =
-    "local ms, seq, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])\n"
+    "local stream, limit, at, load = KEYS[1], tonumber(ARGV[3]), 6, redis.pcall\n"
+    "local ms, seq = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
     "if ARGV[4] ~= '' then redis.call('HSET', KEYS[2], ARGV[4], ARGV[5]) end\n"
-    "local at = 6\n"
     "while at <= #ARGV do\n"
     " local entries, fields, words = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), {}\n"
-    " at = at + 1\n"
-    " for i = 1, fields do words[2 * i - 1] = ARGV[at + i] end\n"
-    " at = at + fields\n"
-    " for _ = 1, entries do\n"
-    "  for i = 1, fields do words[2 * i] = ARGV[at + i] end\n"
-    "  at = at + fields\n"
-    "  redis.call('XADD', KEYS[1], string.format('%.0f-%.0f', ms, seq), unpack(words))\n"
-    "  seq = seq + 1\n"
-    "  if seq == limit then ms, seq = ms + 1, 0 end\n"
+    " local next = at + 2 + fields * (entries + 1)\n"
+    " local prefix = string.format('%.0f-', ms)\n"
+    " local first = prefix .. seq\n"
+    " if load and type(load('KETCH.LOAD', stream, first, limit, unpack(ARGV, at, next - 1))) ~= 'number' then\n"
+    "  load = nil\n"
     " end\n"
-    " at = at + 1\n"
+    " if load then\n"
+    "  seq = seq + entries\n"
+    "  ms, seq = ms + math.floor(seq / limit), seq % limit\n"
+    " else\n"
+    "  for i = 1, fields do words[2 * i - 1] = ARGV[at + 1 + i] end\n"
+    "  for value = at + 1 + fields, next - 2, fields do\n"
+    "   for i = 1, fields do words[2 * i] = ARGV[value + i] end\n"
+    "   redis.call('XADD', stream, prefix .. seq, unpack(words))\n"
+    "   seq = seq + 1\n"
+    "   if seq == limit then ms, seq, prefix = ms + 1, 0, string.format('%.0f-', ms + 1) end\n"
+    "  end\n"
+    " end\n"
+    " at = next\n"
     "end";
 
 /* The arguments of KETCH.APPEND. */
@@ -406,6 +420,40 @@ static int append_command(Context *context, String **argv, int argc) {
     return ReplyWithError(context, "ERR the entries are neither records nor entry");
 }
 
+/* -- KETCH.LOAD */
+
+enum { LOAD_FIRST = 2, LOAD_LIMIT, LOAD_ENTRIES, LOAD_FIELDS, LOAD_NAMES };
+
+static bool load(Key *key, EntryId id, uint64_t limit, long long entries, long long fields, String **names) {
+    String **words = Alloc(2 * (size_t)fields * sizeof *words), **value = names + fields;
+    bool added = true;
+    for (long long i = 0; i < fields; i++) words[2 * i] = names[i];
+    for (long long n = 0; added && n < entries; n++) {
+        for (long long i = 0; i < fields; i++) words[2 * i + 1] = *value++;
+        added = StreamAdd(key, 0, &id, words, (long)fields) == API_OK;
+        if (++id.seq >= limit) id.ms++, id.seq = 0;
+    }
+    Free(words);
+    return added;
+}
+
+static int load_command(Context *context, String **argv, int argc) {
+    EntryId first;
+    long long limit, entries, fields;
+    if (argc <= LOAD_NAMES) return WrongArity(context);
+    if ((GetContextFlags(context) & LOADING) == 0)
+        return ReplyWithError(context, "ERR this command is for a server that loads its append-only file");
+    if (StringToStreamID(argv[LOAD_FIRST], &first) != API_OK || !parse_number(argv[LOAD_LIMIT], 1, INT64_MAX, &limit) ||
+        !parse_number(argv[LOAD_ENTRIES], 1, argc, &entries) || !parse_number(argv[LOAD_FIELDS], 1, argc, &fields) ||
+        argc - LOAD_NAMES != fields * (entries + 1))
+        return ReplyWithError(context, "ERR these are no entries");
+    Key *key = open_key(context, argv[STREAM], KEY_STREAM);
+    if (key == NULL) return ReplyWithError(context, WRONG_TYPE);
+    bool added = load(key, first, (uint64_t)limit, entries, fields, argv + LOAD_NAMES);
+    CloseKey(key);
+    return added ? ReplyWithLongLong(context, entries) : ReplyWithError(context, "ERR the entries cannot be added");
+}
+
 static int version_command(Context *context, String **argv, int argc) {
     (void)argv;
     if (argc != 1) return WrongArity(context);
@@ -437,6 +485,8 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc) {
     name_key = CreateString(NULL, "key", 3), name_value = CreateString(NULL, "value", 5);
     name_timestamp = CreateString(NULL, "timestamp", 9);
     if (create(context, "ketch.append", append_command, "write deny-oom", FENCE, "write stream slow") != API_OK)
+        return API_ERR;
+    if (create(context, "ketch.load", load_command, "write deny-oom", STREAM, "write stream slow") != API_OK)
         return API_ERR;
     return create(context, "ketch.version", version_command, "readonly fast", 0, "read fast");
 }

@@ -5,7 +5,8 @@
  *
  *     script 2 stream producers ms seq 2^bits producer state | run | run | ...
  *     |-------------------- HEAD words ---------------------|
- *     run    number of entries, number of fields, the names, then the values of each entry in the order of the names
+ *     run    number of entries, number of fields, the names, then the values of each entry in the order of the names; of
+ *            RUN_MAX words or a single entry
  *
  * The fields of a record's entry are those of docs/redis-layout.md, in this order:
  *
@@ -19,6 +20,7 @@
 #include "text.h"
 
 enum { WORDS_MAX = 1 << 21 }; /* of one batch: 100 MB in strings of the server */
+enum { RUN_MAX = 7000 };      /* words: what Lua's stack takes, see UNPACK_MAX */
 enum { HEAD = 9, HEAD_ID = 4, HEAD_PRODUCER = 7, HEAD_STATE = 8 };
 
 /* Strings that every batch has. */
@@ -111,7 +113,8 @@ static void push_values(Batch *batch, const Record *record) {
 
 static void push_record(Batch *batch, const Record *record) {
     size_t fields = field_count(record);
-    if (batch->run_entries == 0 || !same_names(&batch->last, record)) open_run(batch, record);
+    bool full = batch->count - batch->run + fields > RUN_MAX;
+    if (batch->run_entries == 0 || full || !same_names(&batch->last, record)) open_run(batch, record);
     push_values(batch, record);
     batch->run_entries++;
     batch->entries++;
