@@ -43,7 +43,7 @@ def test_the_newest_of_each_key_stays(
     table = bytearray(SLOT * 97)
     starts = (10, 100)
     for of, base in zip((first, second), starts, strict=True):
-        assert compact.note_newest(table, SECRET, 96, records(of), len(of), base)[0] == len(of)
+        assert compact.add_newest(table, SECRET, 96, records(of), len(of), base)[0] == len(of)
     known = newest(first, 10) | newest(second, 100)
     for of, base in zip((first, second), starts, strict=True):
         mask = compact.still_newest(table, SECRET, records(of), len(of), base, below, tombstones)
@@ -58,7 +58,7 @@ def test_the_newest_of_each_key_stays(
 @given(of=rows, room=st.integers(0, 10))
 def test_a_full_table_takes_no_further_key(compact: ModuleType, of: list[Row], room: int) -> None:
     table = bytearray(SLOT * 11)
-    noted, added = compact.note_newest(table, SECRET, room, records(of), len(of), 0)
+    noted, added = compact.add_newest(table, SECRET, room, records(of), len(of), 0)
     assert added == len(newest(of[:noted], 0)) <= room
     if noted < len(of):
         assert added == room
@@ -68,7 +68,7 @@ def test_a_full_table_takes_no_further_key(compact: ModuleType, of: list[Row], r
 def test_what_is_no_record(compact: ModuleType) -> None:
     data = records([Row(key=b"k", value=b"v")])
     for look in (
-        lambda broken: compact.note_newest(bytearray(SLOT * 3), SECRET, 2, broken, 1, 0),
+        lambda broken: compact.add_newest(bytearray(SLOT * 3), SECRET, 2, broken, 1, 0),
         lambda broken: compact.still_newest(bytearray(SLOT * 3), SECRET, broken, 1, 0, 9, 0),
         lambda broken: compact.select_records(broken, bytearray(b"\1")),
     ):

@@ -2,10 +2,10 @@
 
 OffsetFetch of named partitions reads the commit keys themselves. ListGroups, DescribeGroups, DeleteGroups, OffsetFetch
 of all topics and the expiry of commits go by `{ks}:groups` and `{ks}:offsets:{group}`, which a client that writes only
-commits does not keep. So before one of these is answered, SCAN looks through the commit keys and those that are missing
-there are noted, once for all. With 100,000 commits of 10,000 groups a look takes a few seconds. So a look comes at most
-every `_EVERY_S` seconds and takes at most one part in `_SHARE` of the time. A question waits for it `_PATIENCE_S` at
-most; what is found later is in the next answer. Without such questions the expiry alone looks.
+commits does not keep. So before one of these is answered, SCAN looks through the commit keys, and those that are
+missing there are listed, once for all. With 100,000 commits of 10,000 groups a look takes a few seconds. So a look
+comes at most every `_EVERY_S` seconds and takes at most one part in `_SHARE` of the time. A question waits for it
+`_PATIENCE_S` at most; what is found later is in the next answer. Without such questions the expiry alone looks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE_S = 2.0
 
 
 class Adoption:
-    """Looks for commits that are not noted.
+    """Looks for commits that are not listed beside their group.
 
     Args:
         keep: keeps a task alive until it is done or the broker stops.
@@ -39,7 +39,7 @@ class Adoption:
         self._looking: asyncio.Task[None] | None = None
 
     async def look(self) -> None:
-        """Looks for commits that are not noted, unless the last look was a short while ago."""
+        """Looks for commits that are not listed beside their group, unless the last look was a short while ago."""
         if self._looking is None or (self._looking.done() and time.monotonic() >= self._next):
             self._looking = asyncio.get_running_loop().create_task(self._look())
             self._keep(self._looking)

@@ -18,7 +18,7 @@ from ketch.errors import KetchError, WritesRefused
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
 
-_NOTES_MAX = 3  # of one request: a line in the log must not grow with what a client asks for
+_COMPLAINTS_MAX = 3  # of one request: a line in the log must not grow with what a client asks for
 _TEXT_MAX = 200
 
 
@@ -44,8 +44,8 @@ class Request:
         host: the client's, as Kafka names it: "/127.0.0.1".
         reader: what is known of the connection's fetches.
         received: when its last byte came, seconds of the monotonic clock.
-        notes: what did not go well, for the request's line in the log.
-        failures: those of the notes that are no mistake of the client.
+        complaints: what did not go well, for the request's line in the log.
+        failures: those of the complaints that are no mistake of the client.
     """
 
     broker: Services
@@ -56,23 +56,23 @@ class Request:
     host: str
     reader: Reader
     received: float
-    notes: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     @property
     def version(self) -> int:
         return self.header.api_version
 
-    def note(self, text: str, error: BaseException | ErrorCode = ErrorCode.none) -> None:
+    def complain(self, text: str, error: BaseException | ErrorCode = ErrorCode.none) -> None:
         """What did not go well, for the request's line in the log: a warning if `error` is a failure of this side."""
         text = printable(text)
-        if len(self.notes) <= _NOTES_MAX and text not in self.notes:
-            self.notes.append(text)
+        if len(self.complaints) <= _COMPLAINTS_MAX and text not in self.complaints:
+            self.complaints.append(text)
             if is_failure(error):
                 self.failures.append(text)
 
     def refuse(self, what: str, error: KetchError, code: ErrorCode | None = None) -> ErrorCode:
-        """Notes that something of the request failed; the code that the client gets for it.
+        """Complains that something of the request failed; the code that the client gets for it.
 
         Args:
             what: the name of what failed: a topic, a partition, a group; "" for the request as a whole.
@@ -83,14 +83,14 @@ class Request:
             self.broker.writes_alert.tell(error, time.monotonic())
             return code
         of = f" of {what}" if what else ""
-        self.note(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
+        self.complain(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
         return code
 
     @property
     def summary(self) -> str:
-        """Its notes as one line, empty where all went well."""
-        more = ["..."] if len(self.notes) > _NOTES_MAX else []
-        return "; ".join([*self.notes[:_NOTES_MAX], *more])
+        """Its complaints as one line, empty where all went well."""
+        more = ["..."] if len(self.complaints) > _COMPLAINTS_MAX else []
+        return "; ".join([*self.complaints[:_COMPLAINTS_MAX], *more])
 
 
 # A body; None for no response (acks=0); or a future of either. A handler that returns a future lets the next request of

@@ -1,7 +1,7 @@
 """One client connection: frames in, requests to the handlers one after the other, responses out in the same order.
 
-It owns the queue of requests, the line of responses, and the pauses in reading that bound both. It knows no API: traits
-of an API that it must know are in the API's row of the dispatch table.
+It owns the line of responses; the queue of requests and the pauses in reading are `connections.metered`'s. It knows no
+API: traits of an API that it must know are in the API's row of the dispatch table.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import logging
 import time
 from collections import deque
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
 from ketch import metrics
 from ketch.broker.api import Answer, Api, CloseConnection, Request, Unanswered, printable
-from ketch.broker.budget import Budget
 from ketch.broker.readers import Reader
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
+from ketch.connections.budget import Budget
+from ketch.connections.metered import Incoming, MeteredConnection
 from ketch.errors import KetchError
 from ketch.wire.bounds import MalformedRequest
-from ketch.wire.framing import FrameError, FrameReader
+from ketch.wire.framing import FrameError
 from ketch.wire.pieces import BytesLike
 from ketch.wire.requests import api_label, decode_request, peek_api
 from ketch.wire.responses import encode_response
@@ -30,7 +31,6 @@ log = logging.getLogger(__name__)
 
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
-_WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
 
 # Pieces of it, None for no response, or the reason for closing the connection when it is this one's turn.
@@ -53,32 +53,17 @@ class Host(Services, Protocol):
         """The connection is gone."""
 
 
-class Connection(asyncio.Protocol):
-    """The asyncio shell. A task lives only while there are requests, so an idle connection costs little."""
+class Connection(MeteredConnection):
+    """A client of Kafka's protocol."""
 
     def __init__(self, broker: Host) -> None:
-        # for good
+        super().__init__(broker)
         self._broker = broker
-        self.peer = "?"
-        self._transport: asyncio.Transport | None = None
-        # reading
-        self._frames = FrameReader(broker.settings.socket_request_max_bytes)
-        self._requests: deque[tuple[float, bytes | FrameError]] = deque()  # with when it came; an error is the last
-        self._held = 0  # bytes of requests not yet answered, a half received one included
-        self._paused = False
-        self._ending = False  # nothing more is read
-        self.last_active = time.monotonic()
-        # working
-        self._worker: asyncio.Task[None] | None = None
         self._carrying = 0  # bytes of the Produce request at hand
         self._client_id: str | None = None
         self._reader = Reader()
-        # writing
         self._responses: deque[tuple[int, _Response]] = deque()  # (request's bytes, response)
         self._unanswered = set[asyncio.Future[Answer]]()  # requests that get no response and are not stored yet
-        self._progress = asyncio.Event()  # a response went out, or the peer reads again
-        self._writable = True
-        self._unsent = 0  # response bytes that the peer does not take, as far as they count
         self._complaints = Complaints()
 
     @property
@@ -88,44 +73,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        unsent = self._transport is not None and self._transport.get_write_buffer_size()
-        return bool(self._requests or self._responses or self._unanswered or self._worker or unsent)
-
-    @property
-    def halfway(self) -> bool:
-        """A request has begun to come in and nothing else is going on."""
-        return bool(self._frames.buffered) and not (self._paused or self.busy)
+        return bool(self._responses or self._unanswered) or super().busy
 
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
-        address = transport.get_extra_info("peername")
-        self.peer = f"{address[0]}:{address[1]}" if address else "?"
-        self._transport.set_write_buffer_limits(_WRITE_AHEAD)
+        super().connection_made(transport)
         if not self._broker.admit(self):
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        now = self.last_active = time.monotonic()
-        self._held += len(data)
-        allowed = self._broker.budget.take(self, len(data), self._held)
-        try:
-            for frame in self._frames.feed(data):
-                self._requests.append((now, frame))
-        except FrameError as error:
-            self._requests.append((now, error))
-            self.drain()
-        if self._requests and self._worker is None:
-            self._worker = asyncio.get_running_loop().create_task(self._work())
-        if not allowed or self._full:
-            self._pause()
-
-    @property
-    def _full(self) -> bool:
-        # A request on its way in may always come to its end, however large.
-        whole = self._held - self._frames.buffered
-        return whole > self._broker.settings.queued_max_bytes_per_connection
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -140,47 +95,8 @@ class Connection(asyncio.Protocol):
             response.cancel()
         self._responses.clear()
         self._unanswered.clear()
-        self._count_unsent(0)
         self._broker.forget(self)
-        self._broker.budget.leave(self, self._held - kept)
-        self._held = kept
-        self._writable = True
-        self._progress.set()
-        if self._requests and self._worker is None:
-            self._worker = asyncio.get_running_loop().create_task(self._work())
-
-    def pause_writing(self) -> None:
-        self._writable = False
-        if self._transport is not None:
-            self._count_unsent(self._transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        self.last_active = time.monotonic()
-        self._writable = True
-        self._count_unsent(0)
-        self._progress.set()
-
-    # -- backpressure
-
-    def _count_unsent(self, size: int) -> None:
-        self._broker.unsent += size - self._unsent
-        self._unsent = size
-
-    def _pause(self) -> None:
-        if self._transport is not None and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        if self._transport is not None and self._paused and not (self._full or self._ending):
-            self._paused = False
-            self._transport.resume_reading()
-
-    def _release(self, size: int) -> None:
-        self._held -= size
-        self._broker.budget.give(self, size, self._held)
-        if self._paused and self._broker.budget.open_for(self):
-            self.resume()
+        self._lose(kept)
 
     # -- requests
 
@@ -208,7 +124,7 @@ class Connection(asyncio.Protocol):
             self._progress.clear()
             await self._progress.wait()
 
-    async def _serve(self, received: float, frame: bytes | FrameError) -> None:
+    async def _serve(self, received: float, frame: Incoming) -> None:
         if isinstance(frame, FrameError):
             raise frame
         key, version, correlation_id = peek_api(frame)
@@ -249,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._respond(size + 4).set_result(encode_response(api.key, 0, correlation_id, body))
         self._flush()
 
-    def _carries_records(self, frame: bytes | FrameError) -> bool:
+    def _carries_records(self, frame: Incoming) -> bool:
         if not isinstance(frame, bytes) or len(frame) < 8:
             return False
         api = self._broker.apis.get(peek_api(frame)[0])
@@ -326,12 +242,3 @@ class Connection(asyncio.Protocol):
         self._requests.clear()
         if self._transport is not None:
             self._transport.close()
-
-    def drain(self) -> None:
-        """Reads nothing more; what has come in is answered."""
-        self._ending = True
-        self._pause()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()

@@ -77,7 +77,7 @@ async def _ask(request: Request, producer: tuple[int, int], partitions: list[Par
             id, lambda token: Add(token, *producer, frozenset(names.values()), verify=verify), lease
         )
     except KetchError as error:
-        request.note(f"Produce: transactional id {id}: {error}", error)
+        request.complain(f"Produce: transactional id {id}: {error}", error)
         return dict.fromkeys(partitions, Consent(error=ErrorCode.not_enough_replicas))
     return {each: _consent(request, added, names[each]) for each in partitions}
 

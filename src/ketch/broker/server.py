@@ -13,7 +13,6 @@ from ketch.broker import expiry
 from ketch.broker.adoption import Adoption
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.assignments import Assignments
-from ketch.broker.budget import Budget, Gate
 from ketch.broker.cluster import Cluster
 from ketch.broker.connection import Connection
 from ketch.broker.dispatch import TABLE
@@ -24,6 +23,7 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.broker.transactions import Transactions
 from ketch.config import Settings
+from ketch.connections.budget import Budget, Gate
 from ketch.errors import KetchError, reason
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from ketch.broker.adoption import Adoption
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.assignments import Assignments
-from ketch.broker.budget import Gate
 from ketch.broker.cluster import Cluster
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.groups import Groups
@@ -20,6 +19,7 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.broker.transactions import Transactions
 from ketch.config import Settings
+from ketch.connections.budget import Gate
 from ketch.log.log import Log
 from ketch.log.notes import TopicNotes
 from ketch.store.url import RedisAddress

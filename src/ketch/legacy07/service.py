@@ -22,6 +22,7 @@ from typing import Protocol
 
 from ketch import metrics
 from ketch.config import Settings
+from ketch.connections.budget import Gate
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, TopicExists, UnknownTopicOrPartition
 from ketch.legacy07 import responses
 from ketch.legacy07.bytelog import ByteLog, ByteLogs
@@ -39,13 +40,6 @@ log = logging.getLogger(__name__)
 LATEST, EARLIEST = -1, -2
 _MESSAGE_OVERHEAD = 10  # bytes around the largest payload
 _STORE_TIMEOUT_S = 30.0  # for Redis to take what it was sent before, as today's producers wait by default
-
-
-class Gate(Protocol):
-    """Bounds records that lie decompressed."""
-
-    async def passed(self) -> None:
-        """Waits until there is room."""
 
 
 class Host(Protocol):

@@ -2,7 +2,7 @@
 
 A pass over one partition has two halves:
 
-1. It reads what has come since the last pass and notes the newest offset of each key in a `KeyTable`, whose size is
+1. It reads what has come since the last pass and keeps the newest offset of each key in a `KeyTable`, whose size is
    fixed (`log.cleaner.dedupe.buffer.size`). Where the table is full, the pass ends there, and the next one goes on.
 2. It reads the stream from its start and copies what stays into another stream, with the same ids: the newest record of
    each key, and everything from the end of the first half on. Then the copy takes the stream's place, in one step of
@@ -168,7 +168,7 @@ class _Pass:
         self._at, self._name = partition.stream, f"{topic.name}-{partition.stream.index}"
         self._began = self._held = time.monotonic()
         self._now = now_ms()
-        self._noted = 0  # entries whose keys were noted
+        self._read = 0  # entries whose keys are in the table
         self._full = False  # the table is: another pass has to follow
 
     async def run(self) -> bool:
@@ -201,8 +201,8 @@ class _Pass:
         self._table = KeyTable(self._table_size(info))
         isolation_keys = isolation.keys_of(self._keys, self._at.key)
         self._aborted = _Aborted(await self._link.ask(isolation.aborted_in(isolation_keys, self._at.numbering, 0, end)))
-        self._until = await self._note(self._state.cleaned, end)
-        if not (self._overdue or self._full or self._noted > self._least):
+        self._until = await self._fill(self._state.cleaned, end)
+        if not (self._overdue or self._full or self._read > self._least):
             return False
         retention = int(self._topic.configs["delete.retention.ms"])
         # Below 0 it is what stands for a number that nobody can read.
@@ -220,9 +220,9 @@ class _Pass:
 
     @property
     def _least(self) -> float:
-        """How many entries must have been noted: too young ones do not count (LogToClean.cleanableRatio)."""
+        """How many entries must have been read: too young ones do not count (LogToClean.cleanableRatio)."""
         ratio = float(self._topic.configs["min.cleanable.dirty.ratio"])
-        return ratio * (self._noted + self._state.entries)
+        return ratio * (self._read + self._state.entries)
 
     # -- what may be compacted
 
@@ -248,7 +248,7 @@ class _Pass:
 
     # -- first half: the newest offset of each key
 
-    async def _note(self, begin: int, end: int) -> int:
+    async def _fill(self, begin: int, end: int) -> int:
         """Notes the keys of the records from `begin` to below `end`; the offset up to which that was possible."""
         lag = int(self._topic.configs["min.compaction.lag.ms"]) if self._at.numbering.dense else 0
         latest = self._now - lag if lag else None
@@ -258,7 +258,7 @@ class _Pass:
             chunk = self._at.layout.read(reply, self._at.numbering, _EVERYTHING, False)
             if not chunk or chunk.base >= end:
                 break
-            self._noted += chunk.entries
+            self._read += chunk.entries
             for batch in chunk.decoded():
                 if batch.control or self._aborted.holds(batch):
                     continue
@@ -269,9 +269,9 @@ class _Pass:
         return end
 
     def _note_batch(self, batch: DecodedBatch, end: int, latest: int | None) -> int | None:
-        """The offset up to which keys were noted, where that is not the batch's end."""
+        """The offset up to which keys are in the table, where that is not the batch's end."""
         count, until = _stop(batch, end, latest) or (batch.record_count, None)
-        full_at = self._table.note(batch, count) if count else None
+        full_at = self._table.add(batch, count) if count else None
         self._full = full_at is not None
         return until if full_at is None else full_at
 

@@ -1,14 +1,14 @@
 """The newest offset of each key, in memory that does not grow: what a compaction knows of the records that it compares.
 
 A key takes 24 bytes, 16 of them a hash that nobody can foresee, as in Kafka's SkimpyOffsetMap. The kernel walks the
-records (`records.note_newest`, `records.still_newest`).
+records (`records.add_newest`, `records.still_newest`).
 """
 
 from __future__ import annotations
 
 import secrets
 
-from ketch.records import DecodedBatch, note_newest, still_newest
+from ketch.records import DecodedBatch, add_newest, still_newest
 from ketch.records.columns import row_timestamps
 
 SLOT = 24  # bytes of a key
@@ -16,7 +16,7 @@ LOAD = 0.9  # how full the table may be (log.cleaner.io.buffer.load.factor)
 
 
 class KeyTable:
-    """The keys that were noted.
+    """The keys of the records that were added.
 
     Args:
         size: bytes.
@@ -34,14 +34,14 @@ class KeyTable:
         """Which part of it is used."""
         return self.keys / self._most
 
-    def note(self, batch: DecodedBatch, count: int) -> int | None:
+    def add(self, batch: DecodedBatch, count: int) -> int | None:
         """Takes the first `count` records of a batch into account; the offset of the first without room, or None."""
         room = self._most - self.keys
-        noted, added = note_newest(self._table, self._secret, room, batch.records, count, batch.base_offset)
+        taken, added = add_newest(self._table, self._secret, room, batch.records, count, batch.base_offset)
         self.keys += added
-        if noted == count:
+        if taken == count:
             return None
-        return next(offset for index, (offset, _) in enumerate(row_timestamps(batch)) if index == noted)
+        return next(offset for index, (offset, _) in enumerate(row_timestamps(batch)) if index == taken)
 
     def retained(self, batch: DecodedBatch, below: int, tombstones_below: int) -> bytearray:
         """Of each record whether it stays: it lies at `below` or above, or it has a key and is the newest of that.

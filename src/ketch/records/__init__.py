@@ -57,6 +57,7 @@ try:
     if os.environ.get("KETCH_KERNEL") == "python":
         raise ImportError
     from ketch.records._kernel import (
+        add_newest,
         check_records,
         columns_to_records,
         decode_entries,
@@ -65,7 +66,6 @@ try:
         find_batches,
         frame_messages,
         largest_record,
-        note_newest,
         plain_messages,
         records_to_columns,
         scan_reply,
@@ -88,7 +88,7 @@ except ImportError:
         records_to_columns,
         scan_reply,
     )
-    from ketch.records._pure_compact import note_newest, select_records, still_newest
+    from ketch.records._pure_compact import add_newest, select_records, still_newest
 
     KERNEL = "python"
 
@@ -101,6 +101,7 @@ __all__ = [
     "BytesLike",
     "Codec",
     "DecodedBatch",
+    "add_newest",
     "assemble",
     "check_records",
     "columns_to_records",
@@ -113,7 +114,6 @@ __all__ = [
     "find_batches",
     "frame_messages",
     "largest_record",
-    "note_newest",
     "patch",
     "peek_header",
     "plain_messages",

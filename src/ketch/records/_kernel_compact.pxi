@@ -102,7 +102,7 @@ cdef class Table:
             PyBuffer_Release(&self.view)
 
 
-def note_newest(table, bytes secret, int64_t room, records, int64_t count, int64_t base_offset):
+def add_newest(table, bytes secret, int64_t room, records, int64_t count, int64_t base_offset):
     cdef Table at = Table(table, secret)
     cdef View view = View(records)
     cdef Record record

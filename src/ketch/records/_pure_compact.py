@@ -12,7 +12,7 @@ _SLOT = struct.Struct("<16sq")  # hash, newest offset + 1
 _FREE = 0
 
 
-def note_newest(
+def add_newest(
     table: bytearray, secret: bytes, room: int, records: BytesLike, count: int, base_offset: int
 ) -> tuple[int, int]:
     added = 0

@@ -144,20 +144,20 @@ def by_group(
 
 
 def adopt(keys: Keyspace, groups: Mapping[str, list[TopicPartition]], now: int) -> Question[dict[str, int]]:
-    """Notes those of the groups' commits that are not noted yet; how many of each group.
+    """Lists those of the groups' commits that are not listed beside their group yet; how many of each group.
 
     Args:
         now: ms since the epoch. Nobody knows how old such a commit is; its retention begins now.
     """
-    noted: dict[str, int] = {}
+    adopted: dict[str, int] = {}
     for some in _batches(groups.items()):
-        missing = yield from _not_noted(keys, dict(some))
+        missing = yield from _unlisted(keys, dict(some))
         for group, partitions in missing.items():
-            noted[group] = yield from _note(keys, group, partitions, now)
-    return {group: count for group, count in noted.items() if count}
+            adopted[group] = yield from _list(keys, group, partitions, now)
+    return {group: count for group, count in adopted.items() if count}
 
 
-def _not_noted(keys: Keyspace, groups: Mapping[str, list[TopicPartition]]) -> Question[dict[str, list[TopicPartition]]]:
+def _unlisted(keys: Keyspace, groups: Mapping[str, list[TopicPartition]]) -> Question[dict[str, list[TopicPartition]]]:
     named = [(keys.offsets(group), partitions) for group, partitions in groups.items()]
     found = yield from calls([keyed("HMGET", key, *map(_field, partitions)) for key, partitions in named])
     missing = {}
@@ -167,7 +167,7 @@ def _not_noted(keys: Keyspace, groups: Mapping[str, list[TopicPartition]]) -> Qu
     return missing
 
 
-def _note(keys: Keyspace, group: str, partitions: list[TopicPartition], now: int) -> Question[int]:
+def _list(keys: Keyspace, group: str, partitions: list[TopicPartition], now: int) -> Question[int]:
     commits = yield from committed(keys, group, partitions)
     if commits:
         commands = [keyed("SADD", keys.groups, group)]

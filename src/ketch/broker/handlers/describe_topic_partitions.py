@@ -24,7 +24,7 @@ async def handle(request: Request) -> Answer:
     names = sorted({topic.name for topic in asked})
     refusal = _refusal(names, cursor)
     if refusal:
-        request.note(f"DescribeTopicPartitions: {refusal}")
+        request.complain(f"DescribeTopicPartitions: {refusal}")
         return _answer([_error(name, ErrorCode.invalid_request) for name in names], None)
     if not names:  # without Redis this raises, see metadata
         names = [topic.name for topic in await request.broker.log.topics.all()]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.broker.budget import Budget, Gate
+from ketch.connections.budget import Budget, Gate
 
 SMALL = 16 << 10  # bytes that a connection may always hold
 READ = 64 << 10  # bytes that one read of a socket brings at most

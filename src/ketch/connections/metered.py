@@ -1,0 +1,176 @@
+"""A client connection that pauses reading: bytes in, frames to a worker task, one after the other.
+
+This class owns the queue of frames, the count of what the connection holds, and the pauses in reading and writing that
+bound both. A protocol's own class serves the frames (`_work`) and writes. The cases in which a connection pauses:
+
+- The budget says so, which counts the requests of all connections (`budget.Budget`).
+- Its own whole requests, received and not answered, have more than `queued_max_bytes_per_connection`. A request on its
+  way in may always come to its end, however large.
+- It is ending (`drain`): what has come in is served, and nothing more is read.
+
+A response that the peer does not take holds up the next request: `_writable` is False until it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol, cast
+
+from ketch.config import Settings
+from ketch.connections.budget import Budget
+from ketch.wire.framing import FrameError, FrameReader
+
+_WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
+
+# A frame, or what is wrong with the bytes: nothing comes after that.
+Incoming = bytes | FrameError
+
+
+class Host(Protocol):
+    """What a connection uses of the broker.
+
+    Attributes:
+        budget: bounds the bytes of requests over all connections.
+        unsent: bytes of responses being made, or that peers do not take.
+    """
+
+    settings: Settings
+    unsent: int
+
+    @property
+    def budget(self) -> Budget: ...
+
+
+class MeteredConnection(asyncio.Protocol):
+    """The asyncio shell. A task lives only while there are requests, so an idle connection costs little.
+
+    Attributes:
+        peer: the client's address, "host:port".
+        last_active: when the peer last sent something or took a response, by the monotonic clock.
+    """
+
+    def __init__(self, host: Host) -> None:
+        # for good
+        self._host = host
+        self.peer = "?"
+        self._transport: asyncio.Transport | None = None
+        # reading
+        self._frames = FrameReader(host.settings.socket_request_max_bytes)
+        self._requests: deque[tuple[float, Incoming]] = deque()  # with when it came
+        self._held = 0  # bytes of requests not yet answered, a half received one included
+        self._paused = False
+        self._ending = False  # nothing more is read
+        self.last_active = time.monotonic()
+        # working
+        self._worker: asyncio.Task[None] | None = None
+        # writing
+        self._progress = asyncio.Event()  # a request is done with, or the peer reads again
+        self._writable = True
+        self._unsent = 0  # response bytes that the peer does not take, as far as they count
+
+    async def _work(self) -> None:
+        """Serves what has come in, one request after the other, until there is nothing left."""
+        raise NotImplementedError
+
+    @property
+    def _sending(self) -> bool:
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
+    @property
+    def busy(self) -> bool:
+        """A request is being served, or a response is on its way."""
+        return bool(self._requests or self._worker or self._sending)
+
+    @property
+    def halfway(self) -> bool:
+        """A request has begun to come in and nothing else is going on."""
+        return bool(self._frames.buffered) and not (self._paused or self.busy)
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "?"
+        self._transport.set_write_buffer_limits(_WRITE_AHEAD)
+
+    def data_received(self, data: bytes) -> None:
+        now = self.last_active = time.monotonic()
+        self._held += len(data)
+        allowed = self._host.budget.take(self, len(data), self._held)
+        try:
+            for frame in self._frames.feed(data):
+                self._requests.append((now, frame))
+        except FrameError as error:
+            self._requests.append((now, error))
+            self.drain()
+        self._start_work()
+        if not allowed or self._full:
+            self._pause()
+
+    def _start_work(self) -> None:
+        if self._requests and self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    @property
+    def _full(self) -> bool:
+        whole = self._held - self._frames.buffered
+        return whole > self._host.settings.queued_max_bytes_per_connection
+
+    def _lose(self, kept: int) -> None:
+        """The peer is gone; requests of `kept` bytes are served all the same."""
+        self._count_unsent(0)
+        self._host.budget.leave(self, self._held - kept)
+        self._held = kept
+        self._writable = True
+        self._progress.set()
+        self._start_work()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self.last_active = time.monotonic()
+        self._writable = True
+        self._count_unsent(0)
+        self._progress.set()
+
+    # -- backpressure
+
+    def _count_unsent(self, size: int) -> None:
+        self._host.unsent += size - self._unsent
+        self._unsent = size
+
+    def _pause(self) -> None:
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Reads again, unless it must not for a reason of its own."""
+        if self._transport is not None and self._paused and not (self._full or self._ending):
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _release(self, size: int) -> None:
+        """A request of so many bytes is done with."""
+        self._held -= size
+        self._host.budget.give(self, size, self._held)
+        if self._paused and self._host.budget.open_for(self):
+            self.resume()
+
+    # -- the end
+
+    def drain(self) -> None:
+        """Reads nothing more; what has come in is served."""
+        self._ending = True
+        self._pause()
+
+    def abort(self) -> None:
+        """Closes at once, whatever is on its way."""
+        if self._transport is not None:
+            self._transport.abort()
