@@ -93,7 +93,7 @@ class Groups(Machines[Group]):
         await self._log.commits.store(group_id, commits, term)
         for topic, count in Counter(topic for topic, _ in commits).items():
             metrics.committed(group_id, topic, count)
-        await self._native_groups.committed(group_id, commits)
+        self._native_groups.committed(group_id, commits)
 
     # -- offsets of transactions (store.pending_offsets)
 

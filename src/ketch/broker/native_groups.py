@@ -2,6 +2,9 @@
 
 A commit acknowledges what lies below it; a partition that a member has lost drops the member's pending deliveries. What
 a native group has to do on one partition is `log.delivery`'s. A native group that cannot follow is a line in the log.
+
+No client waits for it: a commit is answered when it is stored. Of commits that come faster than every `_PAUSE_S` a native
+group follows the newest.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from collections.abc import Callable, Mapping
 from ketch.broker.assignments import Assignments
 from ketch.broker.cluster import Cluster
 from ketch.coordinator.group import Group
-from ketch.errors import KetchError, RedisError, UnknownTopicOrPartition
+from ketch.errors import KetchError, UnknownTopicOrPartition
 from ketch.log.log import Log
 from ketch.store.commits import Committed
 from ketch.store.keys import TopicPartition
 
 log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.01
 
 
 class NativeGroups:
@@ -33,16 +38,30 @@ class NativeGroups:
         self, log_: Log, cluster: Cluster, assignments: Assignments, keep: Callable[[asyncio.Task[None]], None]
     ) -> None:
         self._log, self._cluster, self._assignments, self._keep = log_, cluster, assignments, keep
+        self._due: dict[tuple[str, TopicPartition], int] = {}  # the newest commit, while it is followed
 
-    async def committed(self, group: str, commits: Mapping[TopicPartition, Committed]) -> None:
-        """Commits have been stored: what lies below them is acknowledged.
+    def committed(self, group: str, commits: Mapping[TopicPartition, Committed]) -> None:
+        """Commits have been stored: what lies below them is acknowledged."""
+        for partition, commit in commits.items():
+            follows = (group, partition) in self._due
+            self._due[group, partition] = commit.offset
+            if not follows:
+                self._keep(asyncio.get_running_loop().create_task(self._follow(group, partition)))
 
-        Raises:
-            StorageUnavailable: Redis is gone.
-        """
-        await asyncio.gather(
-            *(self._acknowledge(group, *partition, commit.offset) for partition, commit in commits.items())
-        )
+    @property
+    def busy(self) -> bool:
+        """Whether a native group has still to follow a commit."""
+        return bool(self._due)
+
+    async def _follow(self, group: str, partition: TopicPartition) -> None:
+        followed = None
+        try:
+            while (offset := self._due[group, partition]) != followed:
+                await self._acknowledge(group, *partition, offset)
+                followed = offset
+                await asyncio.sleep(_PAUSE_S)
+        finally:
+            del self._due[group, partition]
 
     async def _acknowledge(self, group: str, topic: str, index: int, offset: int) -> None:
         try:
@@ -51,7 +70,7 @@ class NativeGroups:
             tracked = self._assignments.tracked(group, (topic, index), leads)
             positions = self._log.partition(known, index).group_positions
             await positions.committed(group, offset, tracked, elsewhere=tracked and not leads)
-        except (RedisError, UnknownTopicOrPartition) as error:
+        except KetchError as error:
             log.warning("group %s: its native group on %s-%d: %s", group, topic, index, error)
 
     def reassigned(self, group: Group) -> None:

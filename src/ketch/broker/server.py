@@ -57,8 +57,8 @@ class Broker:
         self.topic_notes = TopicNotes(self.log.topics)
         self.assignments = Assignments()
         self.cluster = Cluster(settings, self.log)
-        native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)
-        self.groups = Groups(settings, self.log, self.cluster, native_groups)
+        self._native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)
+        self.groups = Groups(settings, self.log, self.cluster, self._native_groups)
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
@@ -176,7 +176,7 @@ class Broker:
         self.transactions.stop()
         try:
             async with asyncio.timeout(self.settings.drain_timeout_ms / 1000):
-                while any(connection.busy for connection in self._connections):
+                while self._native_groups.busy or any(connection.busy for connection in self._connections):
                     await asyncio.sleep(0.01)
         except TimeoutError:
             log.warning("%d connections had requests in flight and were cut off", len(self._connections))

@@ -3,7 +3,8 @@
 A committed offset is the plain string `{ks}:commit:{stream}:{group}` and nothing else decides where a consumer goes on;
 what Kafka keeps beside it (leader epoch, time, metadata) is in the hash `{ks}:offsets:{group}`, field
 `topic:partition`, and counts only while it names the same offset. What a coordinator writes names its term and raises
-Overtaken where a commit has a higher one, see `store.terms`.
+Overtaken where a commit has a higher one, see `store.terms`. The hash has no term: it is written in the same round trip
+as the commits, and again, as it was before, where one of them is refused.
 """
 
 from __future__ import annotations
@@ -87,14 +88,20 @@ def store(keys: Keyspace, group: str, commits: Mapping[TopicPartition, Committed
     Raises:
         Overtaken: a commit has a higher term; the others are stored.
     """
+    key, fields = keys.offsets(group), [_field(partition) for partition in commits]
+    details = [
+        word for field, commit in zip(fields, commits.values(), strict=True) for word in (field, _beside(commit))
+    ]
     scripts = [
         store_commit(*_commit_keys(keys, group, partition), term, commit.offset)
         for partition, commit in commits.items()
     ]
-    replies = yield from calls(scripts)
-    stored = [item for item, newer in zip(commits.items(), replies, strict=True) if newer is None]
-    yield from describe(keys, group, dict(stored))
-    _check(group, replies)
+    *newer, before, _ = yield from calls([*scripts, keyed("HMGET", key, *fields), keyed("HSET", key, *details)])
+    refused = [field for field, later in zip(fields, newer, strict=True) if later is not None]
+    if refused:  # the details of later commits have been overwritten
+        known = dict(zip(fields, before, strict=True))
+        yield from calls([keyed("HSET", key, field, known[field]) for field in refused if known[field] is not None])
+    _check(group, newer)
 
 
 def describe(keys: Keyspace, group: str, commits: Mapping[TopicPartition, Committed]) -> Question[None]:

@@ -43,7 +43,8 @@ def hold(keys: Keyspace, group: str, holder: Holder, above: int = 0) -> Question
     Raises:
         Overtaken: another coordinator has written the group since it was loaded.
     """
-    return (yield from _held(keys, group, hold_state(keys.group(group), holder, above)))
+    # A group that has a term was listed when it got it.
+    return (yield from _held(keys, group, hold_state(keys.group(group), holder, above), listed=holder.loaded != "0"))
 
 
 def save(keys: Keyspace, group: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
@@ -51,8 +52,9 @@ def save(keys: Keyspace, group: str, holder: Holder, fields: Mapping[str, str]) 
     return (yield from _held(keys, group, save_state(keys.group(group), holder, fields)))
 
 
-def _held(keys: Keyspace, group: str, script: Command) -> Question[str]:
-    _, reply = yield from calls([keyed("SADD", keys.groups, group), script])
+def _held(keys: Keyspace, group: str, script: Command, listed: bool = False) -> Question[str]:
+    listing = [] if listed else [keyed("SADD", keys.groups, group)]
+    *_, reply = yield from calls([*listing, script])
     return terms.granted(f"group {group}", reply)
 
 

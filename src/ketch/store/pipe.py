@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
@@ -138,7 +138,7 @@ class Pipe(asyncio.BufferedProtocol):
             commands = next(question)
             while True:
                 try:
-                    replies = await asyncio.gather(*map(self.send, commands))
+                    replies = await self._replies(commands)
                 except StorageUnavailable as error:
                     commands = question.throw(error)
                 else:
@@ -147,6 +147,18 @@ class Pipe(asyncio.BufferedProtocol):
             return cast(T, answer.value)
         finally:
             question.close()  # where the caller was cancelled
+
+    async def _replies(self, commands: Sequence[Command]) -> list[bytes]:
+        futures = [self.send(command) for command in commands]
+        try:
+            if futures:
+                await futures[-1]  # replies come in order
+        except BaseException:
+            for future in futures:
+                if not (future.cancel() or future.cancelled()):
+                    future.exception()  # counts as seen
+            raise
+        return [future.result() for future in futures]
 
     @property
     def behind(self) -> bool:
