@@ -3,8 +3,8 @@
 A commit acknowledges what lies below it; a partition that a member has lost drops the member's pending deliveries. What
 a native group has to do on one partition is `log.delivery`'s. A native group that cannot follow is a line in the log.
 
-No client waits for it: a commit is answered when it is stored. Of commits that come faster than every `_PAUSE_S` a native
-group follows the newest.
+No client waits for it: a commit is answered when it is stored. Of commits that come faster than every `_PAUSE_S` a
+native group follows the newest.
 """
 
 from __future__ import annotations

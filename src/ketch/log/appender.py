@@ -148,9 +148,9 @@ class Appender:
         at that very moment leaves it open.
         """
         entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
-        in_transaction = producer is not None and producer.transactional
-        by_module = self._watcher.module and appends.module_takes(batch, in_transaction)
-        entry.wide = appends.too_long(batch) and not by_module
+        if appends.too_long(batch):
+            in_transaction = producer is not None and producer.transactional
+            entry.wide = not (self._watcher.module and appends.operands(batch, in_transaction))
         if self._closed:
             entry.fail(UnknownTopicOrPartition("the topic was deleted"))
             return entry.future

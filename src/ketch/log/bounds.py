@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from ketch.errors import OffsetOutOfRange
 from ketch.log.live import LiveStream
@@ -45,6 +46,20 @@ class Bounds:
             raise OffsetOutOfRange(f"offset {offset} is not in {self.log_start} to {self.high_watermark}")
 
 
+class _Extent(NamedTuple):
+    """Where the log lies, and what says so.
+
+    Attributes:
+        start: of what is in the stream.
+    """
+
+    info: StreamInfo
+    archived: ArchivedRange | None
+    log_start: int
+    start: int
+    end: int
+
+
 class PartitionBounds:
     """The bounds of one partition.
 
@@ -55,8 +70,9 @@ class PartitionBounds:
     def __init__(self, stream: LiveStream, tier: Tier) -> None:
         self._stream, self._tier = stream, tier
         self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
-        # The bounds, and what they follow from.
-        self._seen: tuple[StreamInfo, ArchivedRange | None, Transactions, Bounds] | None = None
+        # What is known, and what it follows from.
+        self._extent: _Extent | None = None
+        self._seen: tuple[_Extent, Transactions, Bounds] | None = None
         self._compacted: tuple[EntryId | None, int | None] = None, None  # the first entry, and where the log starts
         self.log_start = stream.topic.first_offset
 
@@ -79,17 +95,18 @@ class PartitionBounds:
             return bounds
         return await self._of(await self._stream.fresh_info())
 
-    def refresh_start(self) -> asyncio.Task[Bounds] | None:
-        """Asks for the bounds where `log_start` may have moved without this broker; None where it has not.
+    def refresh_start(self) -> asyncio.Task[Any] | None:
+        """Looks for `log_start` where it may have moved without this broker; None where it has not.
 
         Our own appends do not move it. Any other change of the stream is pushed, and the archive moves it unseen.
         """
-        known = self._stream.known()
-        if known is not None and self._seen is not None:
-            info, archived, *_ = self._seen
-            if archived is None and info.lineage is known.lineage:
-                return None
-        return lasting(self.get())
+        known, extent = self._stream.known(), self._extent
+        if known is None or extent is None or extent.archived is not None or extent.info.lineage is not known.lineage:
+            return lasting(self._find_start())
+        return None
+
+    async def _find_start(self) -> None:
+        await self._extent_of(await self._stream.info())
 
     async def after_removal(self, offset: int) -> Bounds:
         """The bounds after the records below `offset` were removed: the log starts there, wherever the next one lies.
@@ -101,7 +118,7 @@ class PartitionBounds:
         if info.removed is not None:
             known = self._removed[1] if self._removed and self._removed[0] == info.removed else 0
             self._removed = (info.removed, max(offset, known))
-            self._seen = None
+            self._extent = None
         return await self._of(info)
 
     def local(self, info: StreamInfo) -> tuple[int, int]:
@@ -125,15 +142,23 @@ class PartitionBounds:
         if self._stream.topic.compacts and info.removed != 0 and self._compacted[0] != info.first:
             self._compacted = info.first, await self._stream.start_before_compaction(info)
 
-    async def _of(self, info: StreamInfo) -> Bounds:
+    async def _extent_of(self, info: StreamInfo) -> _Extent:
         archived = await self._tier.archived()  # asked after `info`: what was missing there is known here
-        transactions = await self._stream.transactions()  # after `info` too: those of all records below its end
-        seen = self._seen
-        if seen is None or seen[0] is not info or seen[1] != archived or seen[2] is not transactions:
+        known = self._extent
+        if known is None or known.info is not info or known.archived != archived:
             await self._see_compaction(info)
             start, end = self.local(info)
             nothing = archived is None or archived.start >= archived.through
             self.log_start = start if nothing or archived is None else min(start, archived.start)
-            stable = transactions.last_stable(self.log_start, end)
-            seen = self._seen = info, archived, transactions, Bounds(self.log_start, end, start, stable)
-        return seen[3]
+            known = self._extent = _Extent(info, archived, self.log_start, start, end)
+        return known
+
+    async def _of(self, info: StreamInfo) -> Bounds:
+        extent = await self._extent_of(info)
+        transactions = await self._stream.transactions()  # after `info` too: those of all records below its end
+        seen = self._seen
+        if seen is None or seen[0] is not extent or seen[1] is not transactions:
+            stable = transactions.last_stable(extent.log_start, extent.end)
+            bounds = Bounds(extent.log_start, extent.end, extent.start, stable)
+            seen = self._seen = extent, transactions, bounds
+        return seen[2]

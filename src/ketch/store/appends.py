@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from ketch.errors import RedisError
 from ketch.store import module, scripts
-from ketch.store.layout import Payload
+from ketch.store.layout import Operands, Payload
 from ketch.store.offsets import LAST_OFFSET, ZERO, EntryId, OffsetNumbering
 from ketch.store.producers import StoredProducer
 from ketch.store.question import Command, Question, call, keyed
@@ -74,9 +74,9 @@ def too_long(batch: Payload) -> bool:
     return batch.entries > MAX_SCRIPT_ENTRIES
 
 
-def module_takes(batch: Payload, in_transaction: bool) -> bool:
-    """Whether the module can append this batch; version 1 knows nothing of Kafka's transactions."""
-    return not in_transaction and batch.operands() is not None
+def operands(batch: Payload, in_transaction: bool) -> Operands | None:
+    """What the module appends this batch by; None where it cannot: version 1 knows nothing of Kafka's transactions."""
+    return None if in_transaction else batch.operands()
 
 
 def chosen_here(
@@ -101,9 +101,10 @@ def chosen_here(
     last = base + batch.count - 1
     if last > LAST_OFFSET:  # no response could hold it: another client has written an entry id that large
         raise RedisError(f"{scripts.BEYOND} ({keys.stream.decode()})")
-    if by_module and expected is not None and module_takes(batch, _in_transaction(producer)):
+    by = operands(batch, _in_transaction(producer)) if by_module and expected is not None else None
+    if by is not None:
         must_exist = expected != ZERO
-        command = module.append(keys, numbering, expected, base, must_exist, batch, producer, tracked=True)
+        command = module.append(keys, numbering, expected, base, must_exist, batch.count, by, producer, tracked=True)
         return Append(command, partial(_read_module, numbering, base))
     first, end = numbering.format_id(*numbering.to_id(base)), numbering.to_id(last)
     if batch.entries == 1 and expected is not None:
@@ -135,8 +136,9 @@ def chosen_by_redis(
         by_module: as in `chosen_here`.
         must_exist: nothing is stored where there is no stream.
     """
-    if by_module and module_takes(batch, _in_transaction(producer)):
-        command = module.append(keys, numbering, None, floor, must_exist, batch, producer, tracked=False)
+    by = operands(batch, _in_transaction(producer)) if by_module else None
+    if by is not None:
+        command = module.append(keys, numbering, None, floor, must_exist, batch.count, by, producer, tracked=False)
         return Append(command, partial(_read_module, numbering, None))
     arguments, count = batch.arguments()
     per_entry = batch.count // batch.entries

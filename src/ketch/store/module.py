@@ -8,7 +8,7 @@ from __future__ import annotations
 import hiredis
 
 from ketch.errors import InvalidRecord, RedisError
-from ketch.store.layout import Payload
+from ketch.store.layout import Operands
 from ketch.store.offsets import LAST_OFFSET, EntryId, OffsetNumbering
 from ketch.store.question import Command, Word
 from ketch.store.resp import checked, pack, parse
@@ -38,14 +38,15 @@ def append(
     expected: EntryId | None,
     floor: int,
     must_exist: bool,
-    batch: Payload,
+    count: int,
+    operands: Operands,
     producer: Producer | None,
     tracked: bool,
 ) -> Command:
     """KETCH.APPEND.
 
     Args:
-        batch: one that has `operands`.
+        count, operands: of the batch, see `Payload.operands`.
         expected: last-generated-id that offset `floor` was chosen to follow; None where the ids are chosen there.
         floor: the first offset, or the least that it may be.
         tracked: the key is read in the same transaction: a write ends its tracking (CLIENT TRACKING), a read begins it
@@ -54,13 +55,11 @@ def append(
     state: tuple[Word, ...] = _NO_PRODUCER
     if producer is not None:
         state = (producer.id, producer.expected, producer.head, producer.now, producer.batch)
-    operands = batch.operands()
-    assert operands is not None
     shape, data = operands
     head = pack(
         "KETCH.APPEND", *keys, b"" if expected is None else numbering.format_id(*expected),
         numbering.format_id(*numbering.to_id(floor)), numbering.format_id(*numbering.to_id(LAST_OFFSET)),
-        numbering.bits, batch.count, int(must_exist), *state, *shape, "",
+        numbering.bits, count, int(must_exist), *state, *shape, "",
     )[:-6] + b"$%d\r\n" % len(data)  # fmt: skip
     tail = b"\r\n"
     if tracked:
