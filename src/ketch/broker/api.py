@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +125,7 @@ class Api:
         codes: the code that a client gets for an error. One that asks a coordinator looks for it, again or elsewhere.
         unknown_version: makes the version 0 body that answers a version which is not served; without it the connection
             is closed.
+        offered: whether ApiVersions names it now; without it always.
     """
 
     key: int
@@ -135,7 +136,8 @@ class Api:
     oldest_answered: int = 0
     carries_records: bool = False
     codes: Callable[[KetchError], ErrorCode] = code_of
-    unknown_version: Callable[[Mapping[int, Api]], Body] | None = None
+    unknown_version: Callable[[Services], Body] | None = None
+    offered: Callable[[Services], bool] | None = None
     metric: str = field(init=False)  # its name in metrics: `list_offsets`
 
     def __post_init__(self) -> None:

@@ -161,7 +161,7 @@ class Connection(MeteredConnection):
         if api.unknown_version is None:
             served = f"served are {api.oldest_answered or api.oldest} to {api.newest}"
             raise MalformedRequest(f"version {version} of API key {api_label(api.key)}, {served}")
-        body = api.unknown_version(self._broker.apis)
+        body = api.unknown_version(self._broker)
         self._respond(size + 4).set_result(encode_response(api.key, 0, correlation_id, body))
         self._flush()
 

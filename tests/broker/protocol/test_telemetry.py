@@ -84,6 +84,18 @@ def test_without_a_subscription_nothing_is_asked_for(kafka: Kafka, server: Ketch
     assert shown(server) == []
 
 
+def test_it_is_offered_while_there_is_a_subscription(kafka: Kafka) -> None:
+    """librdkafka logs a line for each client that it is offered to."""
+
+    def offered() -> bool:
+        answer = kafka.ask(API_VERSIONS, 0)
+        return {GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY} <= {api.api_key for api in answer.api_keys}
+
+    assert not offered()
+    subscribe(kafka, "offered")
+    assert offered()
+
+
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_what_is_pushed_is_shown(kafka: Kafka, server: KetchServer, codec: int) -> None:
     packed = [bytes, cramjam.gzip.compress, cramjam.snappy.compress_raw, cramjam.lz4.compress, cramjam.zstd.compress]

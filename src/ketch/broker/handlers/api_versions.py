@@ -1,19 +1,21 @@
 """ApiVersions (18), versions 0 to 4: what the dispatch table serves.
 
 A version too new is answered with a version 0 body, UNSUPPORTED_VERSION (35) and the ranges, so that the client can ask
-again (KIP-511): `unsupported`, since such a request cannot be parsed. The one feature that is published is
+again (KIP-511): `unsupported`, since such a request cannot be parsed. Client telemetry is named while a subscription to
+it is there: librdkafka logs a line for each client that it is offered to. The one feature that is published is
 `transaction.version`, finalized at 2 (KIP-890): clients go by it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Api, Request
+from ketch.broker.services import Services
 from ketch.wire.responses import Body
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
@@ -33,9 +35,9 @@ _FEATURES: Mapping[str, Any] = {
 
 
 async def handle(request: Request) -> Answer:
-    answer = _answer(request.broker.apis, ErrorCode.none)
+    answer = _answer(request.broker, ErrorCode.none)
     if request.version >= 3 and not _named_well(request):
-        return _answer(request.broker.apis, ErrorCode.invalid_request) | {"api_keys": ()}
+        return _answer(request.broker, ErrorCode.invalid_request) | {"api_keys": ()}
     if request.version >= 3:
         request.reader.software = (request.body.client_software_name, request.body.client_software_version)
     return {**answer, **_FEATURES}
@@ -46,14 +48,16 @@ def _named_well(request: Request) -> bool:
     return all(_SOFTWARE.fullmatch(name) for name in names)
 
 
-def unsupported(apis: Mapping[int, Api]) -> Body:
+def unsupported(broker: Services) -> Body:
     """The version 0 body that answers a version which is not served."""
-    return _answer(apis, ErrorCode.unsupported_version)
+    return _answer(broker, ErrorCode.unsupported_version)
 
 
-def _answer(apis: Mapping[int, Api], error: ErrorCode) -> dict[str, Any]:
+def _answer(broker: Services, error: ErrorCode) -> dict[str, Any]:
+    apis: Iterable[Api] = broker.apis.values()
+    offered = [api for api in apis if api.offered is None or api.offered(broker)]
     return {
         "error_code": error,
-        "api_keys": [{"api_key": a.key, "min_version": a.oldest, "max_version": a.newest} for a in apis.values()],
+        "api_keys": [{"api_key": a.key, "min_version": a.oldest, "max_version": a.newest} for a in offered],
         "throttle_time": 0,
     }

@@ -11,6 +11,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.services import Services
 from ketch.broker.telemetry import Client, new_instance
 from ketch.records import Codec
 
@@ -32,6 +33,11 @@ async def handle(request: Request) -> Answer:
         "delta_temporality": False,
         "requested_metrics": wanted.metrics,
     }
+
+
+def subscribed(broker: Services) -> bool:
+    """Whether any subscription is known here."""
+    return bool(broker.telemetry.subscriptions)
 
 
 def client_of(request: Request, instance: UUID) -> Client:
