@@ -301,7 +301,7 @@ def test_a_commit_acknowledges_the_batches_below_it(broker: KetchServer, log: Lo
         assert reader.pending == 3
         for offset, left in ((bases[0] + 4, 3), (bases[0] + 5, 2), (bases[1] + 3, 2), (bases[2], 1), (end, 0)):
             assert reader.commit(log.topic, offset) == 0
-            assert reader.pending == left
+            eventually(lambda left=left: reader.pending == left)
         (row,) = reader.redis.xinfo_groups(reader.stream)
         assert row["last-delivered-id"].decode() == log.entry(end - 1)
         assert row.get("lag", 0) == 0

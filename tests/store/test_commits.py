@@ -41,19 +41,23 @@ def test_what_is_no_offset_is_no_commit(value: bytes) -> None:
     assert told(commits.committed(KEYS, "g", [FIRST]), stored) == {}
 
 
-def test_commits_that_are_not_overtaken_are_described() -> None:
+def test_details_of_a_commit_that_is_refused_are_put_back() -> None:
     described: list[list[bytes]] = []
 
     def reply(command: list[bytes]) -> bytes:
+        if command[0] == b"HMGET":
+            return resp([b"later", None])
         if command[0] == b"HSET":
-            described.append(command[2::2])
+            described.append(command[2:])
             return resp(1)
         return resp(b"9" if command[3].endswith(b":0:g") else None)
 
     with pytest.raises(Overtaken, match="group g") as refused:
         answered(commits.store(KEYS, "g", {FIRST: Committed(5), SECOND: Committed(6)}, "4"), reply)
     assert refused.value.term == 9
-    assert described == [[b"t:1"]]
+    (first, second) = described
+    assert first[::2] == [b"t:0", b"t:1"]
+    assert second == [b"t:0", b"later"]
 
 
 def test_the_groups_that_commit_keys_name() -> None:

@@ -11,10 +11,12 @@ from tests.support.kafka import (
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     FETCH,
+    GET_TELEMETRY_SUBSCRIPTIONS,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
     PRODUCE,
+    PUSH_TELEMETRY,
     SERVED,
     Kafka,
     fetch,
@@ -25,7 +27,8 @@ from tests.support.kafka import (
 from tests.support.ketch import KetchServer
 
 CLIENT = {"client_software_name": "raw", "client_software_version": "1.0"}
-TABLE = {key: (least[0], least[-1]) for key, least in SERVED.items()} | {PRODUCE: (0, 13)}
+ON_DEMAND = (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
+TABLE = {key: (least[0], least[-1]) for key, least in SERVED.items() if key not in ON_DEMAND} | {PRODUCE: (0, 13)}
 
 
 def ranges(answer: object) -> dict[int, tuple[int, int]]:
