@@ -222,8 +222,10 @@ class Transactions(Machines[Transaction]):
                 log.warning("transactions: %s", error)
             except Exception:
                 log.exception("transactions")
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await self._moved.wait()
 
     async def _look(self) -> None:
         for id, (state, _) in (await self._states()).items():
