@@ -17,7 +17,7 @@ from bench.scenarios import SCENARIOS
 from bench.scenarios.latency import ALONE, STEADY
 from bench.wording import bound, number, rounds
 
-_COLUMNS = ("ketch", "ketch-batch", "kafka", "valkey")
+_COLUMNS = ("ketch", "ketch-multi", "ketch-batch", "kafka", "valkey")
 
 
 class Headline(NamedTuple):
@@ -37,6 +37,7 @@ _HEADLINES = (
         for verb in ("produce", "consume")
         for size in ("100 B", "1 KB", "10 KB")
     ),
+    Headline("produce 100 B, third million, kcat", "throughput", "produce 100 B, third million", _KCAT, "rate"),
     Headline("produce 100 B, Java", "throughput", "produce 100 B", ("java",), "rate"),
     Headline("consume 100 B, Java", "throughput", "consume 100 B", ("java",), "rate"),
     Headline("produce to 1,000 partitions", "partitions", "produce, 1,000 partitions", ("confluent",), "rate"),
