@@ -11,12 +11,11 @@ from tests.support.kafka import (
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     FETCH,
-    GET_TELEMETRY_SUBSCRIPTIONS,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
+    ON_DEMAND,
     PRODUCE,
-    PUSH_TELEMETRY,
     SERVED,
     Kafka,
     fetch,
@@ -27,7 +26,6 @@ from tests.support.kafka import (
 from tests.support.ketch import KetchServer
 
 CLIENT = {"client_software_name": "raw", "client_software_version": "1.0"}
-ON_DEMAND = (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
 TABLE = {key: (least[0], least[-1]) for key, least in SERVED.items() if key not in ON_DEMAND} | {PRODUCE: (0, 13)}
 
 
