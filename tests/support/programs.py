@@ -1,4 +1,4 @@
-"""The group members that are not Python, built once and cached by their content, outside the repository."""
+"""The clients that are processes and not Python, built once and cached by their content, outside the repository."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ CLIENTS = Path(__file__).parents[1] / "clients"
 
 
 def java_member() -> list[str]:
+    return _java("ketch.Member")
+
+
+def java_sender() -> list[str]:
+    """A producer in the middle of a transaction."""
+    return _java("ketch.Sender")
+
+
+def _java(main: str) -> list[str]:
     target = java.compiled() / "target"
     options = ["-Xmx96M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    return ["java", *options, "-cp", f"{target / 'classes'}:{target / 'libs'}/*", "ketch.Member"]
+    return ["java", *options, "-cp", f"{target / 'classes'}:{target / 'libs'}/*", main]
 
 
 def go_member() -> list[str]:

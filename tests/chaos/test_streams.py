@@ -1,0 +1,191 @@
+"""Kafka Streams with exactly_once_v2: a word count and a join, while its instances, brokers and Valkey are killed.
+
+Two instances run chaos/streams. Whichever is killed is started again, on the state it had. In the end readers of
+committed records get the true counts: of each word 1, 2, 3, ... in this order, once each. And they get each pair of the
+two joined topics once. `KETCH_STREAMS_KILLS=50` makes more kills than six; the seed is printed with a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ketch.embedded.valkey import server_binary
+from tests.support.cache import kept, maven, missing
+from tests.support.kafka import Kafka
+from tests.support.ketch import KetchServer, eventually
+from tests.support.redis_servers import RedisServer
+
+MISSING = missing("java", "javac", "mvn", why="Kafka Streams comes through Maven")
+pytestmark = [pytest.mark.long(minutes=3), pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+
+KILLS = int(os.environ.get("KETCH_STREAMS_KILLS", "6"))
+TOPICS = {"lines": 2, "left": 2, "right": 2, "counts": 1, "pairs": 1}
+ROUND = 300  # lines that are written before each kill, and pairs
+WORDS = 20
+WAIT = 180.0
+SOURCE = Path(__file__).parent / "streams"
+
+
+def program() -> list[str]:
+    """The command of an instance, without its arguments; compiled once, cached by content."""
+
+    def build(home: Path) -> None:
+        shutil.copytree(SOURCE, home, dirs_exist_ok=True)
+        maven(home, "compile", "dependency:copy-dependencies", f"-DoutputDirectory={home / 'target' / 'libs'}")
+
+    files = sorted(path for path in SOURCE.rglob("*") if path.is_file())
+    target = kept("chaos-streams", build, *(path.read_bytes() for path in files)) / "target"
+    options = ["-Xmx192M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    return ["java", *options, "-cp", f"{target / 'classes'}:{target / 'libs'}/*", "Instance"]
+
+
+class Instance(threading.Thread):
+    """The program, started again whenever it ends."""
+
+    def __init__(self, command: list[str], directory: Path) -> None:
+        super().__init__(daemon=True)
+        directory.mkdir()
+        self._command, self._log, self._stopping = [*command, str(directory)], directory / "log", False
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        while not self._stopping:
+            with self._log.open("ab") as log:
+                self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self.process.wait()
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self) -> None:
+        self._stopping = True
+        while self.is_alive():
+            self.kill()
+            self.join(0.1)
+
+
+class World:
+    """A Valkey that syncs each write, brokers on it, the topics, and two instances."""
+
+    def __init__(self, directory: Path, brokers: int, layout: str, ids: str) -> None:
+        self.redis = RedisServer(str(server_binary()), directory / "valkey", "--appendfsync", "always")
+        common = ["--redis", self.redis.url, "--default-storage-layout", layout, "--default-offset-ids", ids]
+        common += ["--broker-session-timeout-ms", "3000", "--broker-heartbeat-interval-ms", "500"]
+        self.brokers = [
+            KetchServer(directory / f"broker-{n}", "--node-id", str(n), *common).start() for n in range(1, brokers + 1)
+        ]
+        with Kafka(self.brokers[0].port) as client:
+            for name, partitions in TOPICS.items():
+                client.create(name, partitions)
+        command = [*program(), self.bootstrap, "application"]
+        self.instances = [Instance(command, directory / f"instance-{n}") for n in range(2)]
+        for instance in self.instances:
+            instance.start()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    def kill(self, what: str, chosen: random.Random) -> None:
+        if what == "instance":
+            chosen.choice(self.instances).kill()
+        elif what == "valkey":
+            self.redis.kill()
+            self.redis.start()
+        else:
+            broker = chosen.choice(self.brokers)
+            broker.kill()
+            broker.start()
+
+    def results(self) -> int:
+        return sum(int(self.redis.client().xlen(f"korvet:stream:{name}:0")) for name in ("counts", "pairs"))
+
+    def stop(self) -> None:
+        for instance in self.instances:
+            instance.stop()
+        for broker in self.brokers:
+            broker.stop()
+        self.redis.stop()
+
+
+@pytest.fixture(params=[(1, "record", "time"), (2, "batch", "dense")], ids=str)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, *request.param)
+    yield made
+    made.stop()
+
+
+class Truth:
+    """What has been written, and what must come of it."""
+
+    def __init__(self, bootstrap: str, chosen: random.Random) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self._chosen, self._next = chosen, 0
+        self.counts: Counter[str] = Counter()
+        self.pairs: Counter[tuple[str, str]] = Counter()
+
+    def write_on(self) -> None:
+        """Each key of the joined topics comes in one round, with one to two records on each side."""
+        for n in range(self._next, self._next + ROUND):
+            words = [f"w{self._chosen.randrange(WORDS)}" for _ in range(self._chosen.randint(1, 3))]
+            self._producer.produce("lines", " ".join(words), partition=n % TOPICS["lines"])
+            self.counts.update(words)
+            sides = {side: [f"{side}{n}-{i}" for i in range(self._chosen.randint(1, 2))] for side in ("left", "right")}
+            for side, values in sides.items():
+                for value in values:
+                    self._producer.produce(side, value, key=f"k{n}")
+            self.pairs.update((f"k{n}", f"{one}|{other}") for one in sides["left"] for other in sides["right"])
+        assert self._producer.flush(60) == 0
+        self._next += ROUND
+
+
+def committed(bootstrap: str, topic: str, count: int, seed: object) -> list[tuple[str, str]]:
+    """The committed records, once there are so many and nothing more comes."""
+    config = {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({**config, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[str, str]] = []
+
+    def enough() -> bool:
+        messages = consumer.consume(500, 2.0)
+        found.extend((m.key().decode(), m.value().decode()) for m in messages if not m.error())
+        return not messages and len(found) >= count
+
+    try:
+        eventually(enough, WAIT, f"{count} records in {topic}, seed {seed}")
+    finally:
+        print(f"{len(found)} of {count} records in {topic}")
+        consumer.close()
+    return found
+
+
+def test_counts_and_pairs_are_true(world: World) -> None:
+    seed = random.randrange(10_000)
+    chosen, done = random.Random(seed), list[str]()
+    truth = Truth(world.bootstrap, chosen)
+    kills = ["instance", "broker", "valkey", "instance"]
+    kills += [chosen.choice(kills) for _ in range(KILLS - len(kills))]
+    for kind in kills:
+        before = world.results()
+        truth.write_on()
+        eventually(lambda: world.results() > before, WAIT, f"progress, seed {seed}: {done}")  # noqa: B023
+        world.kill(kind, chosen)
+        done.append(kind)
+    truth.write_on()
+
+    counts = defaultdict[str, list[int]](list)
+    for word, count in committed(world.bootstrap, "counts", truth.counts.total(), (seed, done)):
+        counts[word].append(int(count))
+    assert counts == {word: list(range(1, total + 1)) for word, total in truth.counts.items()}, (seed, done)
+    assert Counter(committed(world.bootstrap, "pairs", truth.pairs.total(), (seed, done))) == truth.pairs, (seed, done)
