@@ -29,6 +29,7 @@ PARTITIONS = 4
 WAIT = 90.0
 MISSING = missing_tools()
 needs_kafka = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+IN_A_GROUP = ("--group-mode", "--use-group-metadata", "--input-partition", "0", "--transaction-timeout", "10000")
 
 Command = Callable[..., list[str]]
 """The command of a copier, from the broker, the topic and its transactional id. It copies to TOPIC-copy."""
@@ -42,7 +43,7 @@ def confluent(bootstrap: str, topic: str, id: str) -> list[str]:
 def kafkas(bootstrap: str, topic: str, id: str, *options: str) -> list[str]:
     tests = jars("kafka-tools-test", (f"org.apache.kafka:kafka-tools:{VERSION}:test",), "-DexcludeTransitive=true")
     java = ["java", "-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{tests}/*:{libraries()}/*"]
-    options = options or (*"--group-mode --use-group-metadata --input-partition 0 --transaction-timeout 10000".split(),)
+    options = options or IN_A_GROUP
     topics = ["--input-topic", topic, "--output-topic", f"{topic}-copy", "--consumer-group", topic]
     where = ["--broker-list", bootstrap, "--transactional-id", id, "--transaction-size", "20"]
     return [*java, "org.apache.kafka.tools.TransactionalMessageCopier", *where, *topics, *options]
