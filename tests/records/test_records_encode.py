@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from array import array
-from itertools import accumulate
 from types import ModuleType
-from zlib import crc32
 
 import hiredis
 import pytest
@@ -204,37 +200,3 @@ def test_largest_record(kernel: ModuleType) -> None:
     assert kernel.largest_record(b"", 0) == 0
     for end in range(len(both)):
         assert kernel.largest_record(both[:end], 2) <= len(small)
-
-
-def test_messages_of_kafka_0_6(kernel: ModuleType) -> None:
-    values = [b"", b"a", b"1234567", b"12345678", b"123456789", bytes(range(256)) * 9]
-    ends = array("i", accumulate(map(len, values), initial=0))
-    whole = [struct.pack(">ibI", 5 + len(value), 0, crc32(value)) + value for value in values]
-    for start in range(len(values) + 1):
-        for stop in range(start, len(values) + 1):
-            assert kernel.frame_messages(ends, b"".join(values), start, stop) == b"".join(whole[start:stop])
-    for bad_ends in ([0, 5, 3], [0, 3, 5], [-1, 0, 1], [2, 1, 2]):
-        with pytest.raises(ValueError, match="Arrow array"):
-            kernel.frame_messages(array("i", bad_ends), b"1234", 0, 2)
-    for start, stop in ((0, 3), (2, 1), (-1, 1)):
-        with pytest.raises(ValueError, match="Arrow array"):
-            kernel.frame_messages(array("i", [0, 1, 2]), b"1234", start, stop)
-
-
-def test_sets_of_messages_that_are_all_plain(kernel: ModuleType) -> None:
-    values = [b"", b"a", b"123456789", bytes(range(256))]
-    zero = [struct.pack(">ibI", 5 + len(value), 0, crc32(value)) + value for value in values]
-    one = [struct.pack(">ibbI", 6 + len(value), 1, 0, crc32(value)) + value for value in values]
-    data = b"".join(each for pair in zip(zero, one, strict=True) for each in pair)
-    ends, payloads = kernel.plain_messages(data)
-    assert payloads == b"".join(value for value in values for _ in range(2))
-    assert list(memoryview(ends).cast("i")) == list(
-        accumulate((len(value) for value in values for _ in range(2)), initial=0)
-    )
-    assert kernel.plain_messages(b"") == (bytes(4), b"")
-    whole = set(accumulate(len(each) for pair in zip(zero, one, strict=True) for each in pair))
-    for end in range(1, len(data)):
-        assert (kernel.plain_messages(data[:end]) is None) == (end not in whole)
-    for at in range(len(data)):
-        assert kernel.plain_messages(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]) is None
-    assert kernel.plain_messages(struct.pack(">ibbI", 7, 1, 1, crc32(b"x")) + b"x") is None

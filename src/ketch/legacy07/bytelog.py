@@ -145,7 +145,7 @@ class ByteLog:
         if message > max_size:
             raise InvalidFetchSize(f"the message at {position} has {message} bytes, the fetch is for {max_size}")
         room = min(max_size, max(_READ_MAX, message))
-        pieces: list[bytes] = []
+        pieces: list[memoryview] = []
         while block is not None:
             pieces.append(block.data[position - block.start : position - block.start + room])
             room, position = room - len(pieces[-1]), position + len(pieces[-1])

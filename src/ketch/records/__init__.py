@@ -65,6 +65,7 @@ try:
         encode_arguments,
         find_batches,
         frame_messages,
+        has_word,
         largest_record,
         plain_messages,
         records_to_columns,
@@ -82,13 +83,12 @@ except ImportError:
         encode_appends,
         encode_arguments,
         find_batches,
-        frame_messages,
         largest_record,
-        plain_messages,
         records_to_columns,
         scan_reply,
     )
     from ketch.records._pure_compact import add_newest, select_records, still_newest
+    from ketch.records._pure_messages import frame_messages, has_word, plain_messages
 
     KERNEL = "python"
 
@@ -113,6 +113,7 @@ __all__ = [
     "encode_arguments",
     "find_batches",
     "frame_messages",
+    "has_word",
     "largest_record",
     "patch",
     "peek_header",

@@ -260,27 +260,48 @@ def plain_messages(bytes data):
     return ends, values
 
 
-def frame_messages(ends, values, Py_ssize_t start, Py_ssize_t stop):
-    cdef View bounds = View(ends)
-    cdef View data = View(values)
-    cdef const int32_t* first
-    cdef int64_t size
-    cdef uint8_t* target
+def frame_messages(batches, int64_t start, int64_t stop, int64_t base, whole):
+    cdef int64_t count = total_count(batches)
+    cdef list wanted = list(whole)
+    cdef Block data = new_block(sum([len(batch.records) + 2 * batch.record_count for batch in batches]))
+    cdef Block ends = new_block(8 * count)
+    cdef Block lasts = new_block(8 * count)
+    cdef Block rows = new_block(len(wanted) * <Py_ssize_t>sizeof(Whole))
+    cdef Whole* first_row = <Whole*>rows.out.data
+    cdef const Whole* row = first_row
+    cdef const Whole* rows_end = first_row + len(wanted)
+    cdef int64_t time = -1
+    cdef int64_t index = 0
+    cdef int64_t base_offset, base_timestamp, size
+    cdef bytes message
     cdef int status
-    cdef bytes out
-    if not 0 <= start <= stop < bounds.size // 4:
-        raise ValueError(MESSAGES[BAD_ARRAY])
-    first = <const int32_t*>bounds.data + start
-    size = <int64_t>first[stop - start] - first[0]
-    if first[0] < 0 or size < 0 or first[stop - start] > data.size:
-        raise ValueError(MESSAGES[BAD_ARRAY])
-    out = PyBytes_FromStringAndSize(NULL, size + 9 * (stop - start))
-    target = <uint8_t*><char*>out
+    cdef View view
+    for i, (first, last, message) in enumerate(wanted):  # the tuples keep the bytes alive
+        first_row[i] = Whole(first, last, <const uint8_t*><const char*>message, len(message))
+    for batch in batches:
+        base_offset, base_timestamp, size = batch.base_offset, batch.base_timestamp, batch.record_count
+        if batch.last_offset < start or base_offset >= stop:
+            continue
+        view = View(batch.records)
+        with nogil:
+            status = put_messages(data, ends, lasts, base, view.data, view.data + view.size, size, base_offset,
+                                  base_timestamp, start, stop, &row, rows_end, &time, &index)
+        if status == TOO_WIDE:
+            raise ValueError(MESSAGES[TOO_WIDE])
+        if status != OK:
+            raise_invalid(status, index)
+    shrink(&data.out)
+    return data, ends, lasts, time
+
+
+def has_word(data, bytes word):
+    cdef View view = View(data)
+    cdef const uint8_t* wanted = <const uint8_t*><const char*>word
+    cdef Py_ssize_t size = len(word)
+    cdef bint found
     with nogil:
-        status = put_messages(target, first, stop - start, data.data, size)
-    if status != OK:
-        raise ValueError(MESSAGES[status])
-    return out
+        found = size == 0 or find_word(view.data, view.size, wanted, size)
+    return found
 
 
 def scan_reply(buf, Py_ssize_t pos, Py_ssize_t end, int64_t pending):

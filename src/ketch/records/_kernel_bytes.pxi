@@ -25,6 +25,14 @@ cdef int grow(Out* out, Py_ssize_t more) noexcept nogil:
     return OK
 
 
+cdef void shrink(Out* out) noexcept:
+    """Gives back the room that is left."""
+    cdef uint8_t* data = <uint8_t*>realloc(out.data, out.size + 1)
+    if data != NULL:
+        out.data = data
+        out.room = out.size + 1
+
+
 # Fresh pages cost more than what is written into them, so one buffer outlives its call. Only touched with the GIL.
 cdef Out spare
 

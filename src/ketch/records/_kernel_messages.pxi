@@ -1,4 +1,4 @@
-"""Values of records as the messages of Kafka 0.6 (magic 0), with their checksums: CRC-32 as zlib has it."""
+"""Records as the messages of Kafka 0.6 (magic 0) and back, with their checksums: CRC-32 as zlib has it."""
 
 cdef uint32_t crc_table[8][256]
 
@@ -84,22 +84,77 @@ cdef void take_messages(const uint8_t* p, const uint8_t* end, int32_t* ends, uin
         p += 4 + length
 
 
-cdef int put_messages(uint8_t* out, const int32_t* ends, int64_t count, const uint8_t* values,
-                      int64_t size) noexcept nogil:
-    """Writes the messages (room is there for `size` bytes of values and 9 for each), unless an end cannot be."""
-    cdef int64_t i
-    cdef int32_t at = ends[0]
-    cdef int32_t to
-    cdef int32_t length
-    cdef int32_t stop = at + <int32_t>size
+ctypedef struct Whole:
+    int64_t first
+    int64_t last
+    const uint8_t* data
+    Py_ssize_t size
+
+
+cdef inline int put_message(Block data, Block ends, Block lasts, int64_t base, int64_t offset, const Span* payload,
+                            const Whole* whole) noexcept nogil:
+    """Adds a message: that of a record's value, or one as it came."""
+    cdef int64_t length = whole.size if whole != NULL else (payload.size if payload.size > 0 else 0) + 5
+    cdef uint8_t* p
+    if length > INT32_MAX:
+        return TOO_WIDE
+    if reserve(&data.out, length + 4) != OK or reserve(&ends.out, 8) != OK or reserve(&lasts.out, 8) != OK:
+        return NO_MEMORY
+    p = put_big(data.out.data + data.out.size, <uint32_t>length)
+    if whole != NULL:
+        put(p, whole.data, length)
+    else:
+        p[0] = 0
+        put(put_big(p + 1, crc_of(payload.data, length - 5)), payload.data, length - 5)
+    data.out.size += length + 4
+    put_int64(&ends.out, base + data.out.size)
+    put_int64(&lasts.out, offset)
+    return OK
+
+
+cdef int put_messages(Block data, Block ends, Block lasts, int64_t base, const uint8_t* cursor, const uint8_t* end,
+                      int64_t count, int64_t base_offset, int64_t base_timestamp, int64_t start, int64_t stop,
+                      const Whole** wholes, const Whole* wholes_end, int64_t* time, int64_t* index) noexcept nogil:
+    """Adds the messages of one batch's records from `start` up to `stop`; passes the wholes that it is through with."""
+    cdef Record record
+    cdef int32_t last_delta = -1
+    cdef int64_t i, offset
+    cdef const Whole* whole
+    cdef int status
     for i in range(count):
-        to = ends[i + 1]
-        if to < at or to > stop:
-            return BAD_ARRAY
-        length = to - at
-        out = put_big(out, <uint32_t>length + 5)
-        out[0] = 0
-        out = put_big(out + 1, crc_of(values + at, length))
-        out = put(out, values + at, length)
-        at = to
-    return OK if at == stop else BAD_ARRAY
+        index[0] = i
+        status = take_record(&cursor, end, base_timestamp, &record)
+        if status == OK and (record.offset_delta <= last_delta or base_offset > INT64_MAX - record.offset_delta):
+            status = BAD_OFFSET
+        if status != OK:
+            return status
+        last_delta = record.offset_delta
+        offset = base_offset + record.offset_delta
+        if offset < start or offset >= stop:
+            continue
+        while wholes[0] < wholes_end and wholes[0].last < offset:
+            wholes[0] += 1
+        whole = wholes[0] if wholes[0] < wholes_end and wholes[0].first <= offset else NULL
+        if whole != NULL and offset < whole.last:
+            continue
+        status = put_message(data, ends, lasts, base, offset, &record.value, whole)
+        if status != OK:
+            return status
+        time[0] = record.timestamp
+    return OK if cursor == end else BAD_COUNT
+
+
+cdef bint find_word(const uint8_t* p, Py_ssize_t size, const uint8_t* word, Py_ssize_t length) noexcept nogil:
+    """Horspool's search: most steps pass as many bytes as the word has."""
+    cdef Py_ssize_t steps[256]
+    cdef const uint8_t* end = p + size - length
+    cdef Py_ssize_t i
+    for i in range(256):
+        steps[i] = length
+    for i in range(length - 1):
+        steps[word[i]] = length - 1 - i
+    while p <= end:
+        if p[length - 1] == word[length - 1] and memcmp(p, word, length) == 0:
+            return True
+        p += steps[p[length - 1]]
+    return False

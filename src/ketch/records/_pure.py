@@ -10,9 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
-from struct import Struct
 from typing import TypeAlias
-from zlib import crc32
 
 from ketch.errors import InvalidRecord
 from ketch.records._buffers import BinaryBuffers, BinaryColumn, Buffer, Columns, ListBuffers
@@ -27,9 +25,7 @@ __all__ = [
     "encode_appends",
     "encode_arguments",
     "find_batches",
-    "frame_messages",
     "largest_record",
-    "plain_messages",
     "records_to_columns",
     "scan_reply",
 ]
@@ -53,8 +49,6 @@ _BULK_HEAD = re.compile(rb"\$(\d{1,10})\r\n")
 _ONE_BYTE = [bytes([i]) for i in range(0x80)]
 _VARINT = (5, 32)  # most bytes, bits
 _VARLONG = (10, 64)
-_PLAIN = (b"\0", b"\1\0")  # magic, and compression where there is one
-_MESSAGE_HEAD = Struct(">ibI")  # length, magic, checksum
 _BAD_ARRAY = "an Arrow array has offsets that do not fit what they point at"
 
 
@@ -596,35 +590,3 @@ def _name(name: bytes | None) -> bytes:
     if name is None:
         raise ValueError("a header has no name")
     return name
-
-
-# ---- messages of Kafka 0.6
-
-
-def frame_messages(ends: Buffer, values: Buffer, start: int, stop: int) -> bytes:
-    """Values as messages of magic 0, those from `start` up to `stop` of a column of binary."""
-    column = _Binaries(None, 0, ends, values)
-    if not 0 <= start <= stop <= len(column):
-        raise ValueError(_BAD_ARRAY)
-    payloads = [column.item(i) or b"" for i in range(start, stop)]
-    return b"".join([_MESSAGE_HEAD.pack(5 + len(each), 0, crc32(each)) + each for each in payloads])
-
-
-def plain_messages(data: bytes) -> tuple[bytes, bytes] | None:
-    """The payloads of a set of messages, as the int32 offsets and the data of a column of binary.
-
-    None unless all of them are whole, plain (magic 0, or 1 without compression) and have the right checksum. Where it
-    is None, `legacy07.messages` takes the set apart and says what is wrong.
-    """
-    pos, payloads = 0, list[bytes]()
-    while pos < len(data):
-        head = 9 if data[pos + 4 : pos + 5] == b"\0" else 10
-        end = pos + 4 + int.from_bytes(data[pos : pos + 4], signed=True)
-        if not pos + head <= end <= len(data) or data[pos + 4 : pos + head - 4] not in _PLAIN:
-            return None
-        payload = data[pos + head : end]
-        if crc32(payload) != int.from_bytes(data[pos + head - 4 : pos + head]):
-            return None
-        payloads.append(payload)
-        pos = end
-    return _int32_offsets([len(payload) for payload in payloads]).tobytes(), b"".join(payloads)

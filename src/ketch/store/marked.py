@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ketch.records import BytesLike, find_batches, scan_reply
+from ketch.records import BytesLike, find_batches, has_word, scan_reply
 from ketch.store.layout import Chunk, Operands, Payload
 from ketch.store.offsets import OffsetNumbering
 
@@ -154,7 +154,7 @@ def _with_words(arguments: bytes, field: bytes) -> bytes:
 def find_marks(reply: BytesLike, numbering: OffsetNumbering) -> Marks:
     """The marks in a reply to XRANGE; of a message in one entry, too, that of its first record."""
     data, marks = bytes(reply), Marks()
-    if _NAME in data:
+    if has_word(data, _NAME):
         for offset, _, _, start, end in find_batches(data, numbering.bits, numbering.dense, FIELD):
             if start < end:
                 marks[offset] = mark = data[start:end]

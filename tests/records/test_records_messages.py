@@ -1,0 +1,113 @@
+"""Records as messages of Kafka 0.6 and back, by the kernel and its twin, against a plain list."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from itertools import accumulate
+from types import ModuleType
+from zlib import crc32
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ketch.errors import InvalidRecord
+from ketch.records import DecodedBatch
+from tests.records.model import Row, records
+
+
+@pytest.fixture(params=["_kernel", "_pure_messages"], scope="module")
+def messages(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(f"ketch.records.{request.param}")
+
+
+def plain(value: bytes) -> bytes:
+    return struct.pack(">ibI", 5 + len(value), 0, crc32(value)) + value
+
+
+def stored(rows: list[Row], base: int) -> DecodedBatch:
+    return DecodedBatch(base, len(rows) - 1, 1000, 1000, len(rows), records(rows, base_timestamp=1000))
+
+
+values = st.none() | st.binary(max_size=20)
+lots = st.lists(st.lists(values, min_size=1, max_size=6), max_size=5)
+spans = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5), st.binary(max_size=5)), max_size=6)
+
+
+def expected(
+    of: list[tuple[int, bytes | None]], start: int, stop: int, whole: list[tuple[int, int, bytes]]
+) -> list[tuple[int, bytes]]:
+    """Each message with its last record, as a plain loop has them."""
+    made = []
+    for offset, value in of:
+        if start <= offset < stop:
+            first, last, message = next((each for each in whole if each[1] >= offset), (stop, stop, b""))
+            if offset < first:
+                made.append((offset, plain(value or b"")))
+            elif offset == last:
+                made.append((offset, struct.pack(">i", len(message)) + message))
+    return made
+
+
+@given(lots=lots, start=st.integers(0, 30), stop=st.integers(0, 40), base=st.integers(0, 1 << 40), spans=spans)
+@example([[b"a" * size for size in range(40)]], 0, 100, 0, [])
+@example([[b"a", None, b"b"], [b"c", b"d"]], 0, 100, 7, [(0, 3, b"whole"), (1, 1, b"")])
+def test_records_as_messages(
+    messages: ModuleType,
+    lots: list[list[bytes | None]],
+    start: int,
+    stop: int,
+    base: int,
+    spans: list[tuple[int, int, bytes]],
+) -> None:
+    batches, flat, at = [], list[tuple[int, bytes | None]](), 3
+    for lot in lots:
+        batches.append(stored([Row(5, b"key", value, ((b"h", b"x"),)) for value in lot], at))
+        flat += [(at + n, value) for n, value in enumerate(lot)]
+        at += len(lot) + 1  # an offset that no record has
+    whole, last = [], 2
+    for gap, count, message in spans:
+        last += gap + count
+        whole.append((last - count + 1, last, message))
+    wanted = expected(flat, start, stop, whole)
+    data, ends, lasts, time = messages.frame_messages(batches, start, stop, base, whole)
+    assert bytes(data) == b"".join(message for _, message in wanted)
+    assert list(memoryview(ends).cast("q")) == list(accumulate((len(m) for _, m in wanted), initial=base))[1:]
+    assert list(memoryview(lasts).cast("q")) == [offset for offset, _ in wanted]
+    assert time == (5 if wanted else -1)
+
+
+def test_damaged_records_are_no_messages(messages: ModuleType) -> None:
+    data = records([Row(5, None, b"value", ())] * 2, base_timestamp=5)
+    for bad, count in ((data[:-1], 2), (data, 1), (data, 3), (data[: len(data) // 2] * 2, 2)):
+        with pytest.raises(InvalidRecord):
+            messages.frame_messages([DecodedBatch(0, 1, 5, 5, count, bad)], 0, 10, 0, [])
+
+
+@given(
+    data=st.lists(st.sampled_from([b"$8\r\n", b"legacy0", b"7", b"\r\n", b"x", b"$8\r\nlegacy07\r\n"])).map(b"".join)
+)
+def test_a_word_is_found(messages: ModuleType, data: bytes) -> None:
+    for word in (b"$8\r\nlegacy07\r\n", b"7", b"7x7", b""):
+        assert messages.has_word(data, word) == (word in data)
+        assert messages.has_word(memoryview(data), word) == (word in data)
+
+
+def test_sets_of_messages_that_are_all_plain(messages: ModuleType) -> None:
+    values = [b"", b"a", b"123456789", bytes(range(256))]
+    zero = [struct.pack(">ibI", 5 + len(value), 0, crc32(value)) + value for value in values]
+    one = [struct.pack(">ibbI", 6 + len(value), 1, 0, crc32(value)) + value for value in values]
+    data = b"".join(each for pair in zip(zero, one, strict=True) for each in pair)
+    ends, payloads = messages.plain_messages(data)
+    assert payloads == b"".join(value for value in values for _ in range(2))
+    assert list(memoryview(ends).cast("i")) == list(
+        accumulate((len(value) for value in values for _ in range(2)), initial=0)
+    )
+    assert messages.plain_messages(b"") == (bytes(4), b"")
+    whole = set(accumulate(len(each) for pair in zip(zero, one, strict=True) for each in pair))
+    for end in range(1, len(data)):
+        assert (messages.plain_messages(data[:end]) is None) == (end not in whole)
+    for at in range(len(data)):
+        assert messages.plain_messages(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]) is None
+    assert messages.plain_messages(struct.pack(">ibbI", 7, 1, 1, crc32(b"x")) + b"x") is None
