@@ -12,6 +12,7 @@ a position that stays its own for ever, whichever client wrote it and whichever 
   the later one. The records at the front may be gone by then; the positions of the others are the same. They come from
   Redis or the archive.
 - What was laid out is kept for the next reader, for positions never change: `_Kept` holds some megabytes.
+- While a client takes a chunk, the block that it will want next is laid out, and counted if need be.
 - Records of open transactions wait for their end, those of aborted ones and markers take no bytes (KIP-98).
 - A trim may take records that no 0.7 client has read. They never had positions, and the next record follows the end.
 """
@@ -25,7 +26,7 @@ from collections.abc import Sequence
 
 from ketch import metrics
 from ketch.clock import now_ms
-from ketch.errors import OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
+from ketch.errors import KetchError, OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
 from ketch.legacy07.errors import InvalidFetchSize, WrongPartition
 from ketch.legacy07.messages import Message
 from ketch.legacy07.producing import Plain, payloads
@@ -47,6 +48,7 @@ _READ_MAX = 4 << 20  # bytes of one answer, but for a larger message; a client a
 _COUNTED_AT_ONCE = 4 << 20  # bytes of records that are counted in one step where nobody waits for their bytes
 _KEPT_BYTES = 32 << 20  # of blocks, for all partitions
 _BLOCK_OVERHEAD = 1 << 12  # bytes that the smallest block counts as
+_AHEAD = 4  # blocks of all partitions that are being laid out before anybody wants them
 _INFLATING = 4  # sets with compressed messages that lie inflated at the same time
 
 
@@ -98,6 +100,7 @@ class ByteLog:
         self._end: Place | None = None
         self._first: tuple[int, int] | None = None  # a log start offset, and the position there
         self._counting = asyncio.Lock()
+        self._coming: dict[int, asyncio.Task[None]] = {}  # blocks that are read ahead, by their positions
 
     # -- writing
 
@@ -149,7 +152,10 @@ class ByteLog:
         while block is not None:
             pieces.append(block.data[position - block.start : position - block.start + room])
             room, position = room - len(pieces[-1]), position + len(pieces[-1])
+            behind = block.end
             block = await self._block(position) if room else None
+        if not room and behind - position < max_size:
+            self._read_ahead(behind)
         return b"".join(pieces)
 
     async def offsets(self, time: int, max_count: int) -> list[int]:
@@ -224,6 +230,10 @@ class ByteLog:
             block = self._kept.find(self, position)
             if block is not None:
                 return block
+            coming = self._coming.get(position)
+            if coming is not None and coming is not asyncio.current_task():
+                await asyncio.wait([coming])
+                continue
             end = await self._ended()
             if position < end.position:
                 around = await self._link.ask(positions.around(self._key, position))
@@ -236,6 +246,22 @@ class ByteLog:
                 return None
             if await self._count_on(end, STEP, keep=True) is None and self._end == end:
                 return None
+
+    def _read_ahead(self, position: int) -> None:
+        """Begins with the block behind the last one, which a client that goes on reading will want."""
+        busy = len(self._logs.coming) >= _AHEAD or position in self._coming
+        if not busy and self._kept.find(self, position) is None:
+            self._coming[position] = task = lasting(self._come(position))
+            self._logs.coming.add(task)
+
+    async def _come(self, position: int) -> None:
+        try:
+            await self._block(position)
+        except KetchError as error:  # who asks for it will be told
+            log.debug("%s: block at %d, read ahead: %s", self._key.decode(), position, error)
+        finally:
+            task = self._coming.pop(position)
+            self._logs.coming.discard(task)
 
     async def _between(self, below: Place | None, above: Place) -> Block:
         """The messages between two places, as far as they are left: laid out backwards from the later one."""
@@ -327,6 +353,7 @@ class ByteLogs:
     def __init__(self, log: Log, notes: TopicNotes, partitions: int, inflated_max: int) -> None:
         self.log, self.notes, self.inflated_max = log, notes, inflated_max
         self.kept, self.inflating = _Kept(), asyncio.Semaphore(_INFLATING)
+        self.coming: set[asyncio.Task[None]] = set()  # reading ahead
         self._default_partitions = partitions
         self._logs: dict[Partition, ByteLog] = {}
 
