@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
-KERNEL := $(wildcard src/ketch/records/_kernel*.pyx src/ketch/records/_kernel*.pxi)
+KERNEL := $(wildcard src/ketch/records/_kernel*.pyx src/ketch/records/_kernel*.pxi src/ketch/records/*.h)
 MODULE := $(wildcard src/ketch/embedded/csrc/*)
 PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL) $(MODULE)
 # pip shows nothing of a build that worked, and one without a compiler works.

@@ -31,7 +31,8 @@ class OptionalBuildExt(build_ext):
 def kernel() -> list[Extension]:
     if not os.path.exists(KERNEL):
         return []
-    extension = Extension("ketch.records._kernel", [KERNEL], extra_compile_args=["-O3"])
+    headers = glob.glob("src/ketch/records/*.h")
+    extension = Extension("ketch.records._kernel", [KERNEL], depends=headers, extra_compile_args=["-O3"])
     try:
         from Cython.Build import cythonize
     except ImportError:

@@ -51,7 +51,8 @@ def expected(
 
 
 @given(lots=lots, start=st.integers(0, 30), stop=st.integers(0, 40), base=st.integers(0, 1 << 40), spans=spans)
-@example([[b"a" * size for size in range(40)]], 0, 100, 0, [])
+@example([[bytes(range(255, 255 - size, -1)) for size in range(256)]], 0, 300, 0, [])
+@example([[bytes(range(256)) * 40 + b"123"]], 0, 100, 0, [])
 @example([[b"a", None, b"b"], [b"c", b"d"]], 0, 100, 7, [(0, 3, b"whole"), (1, 1, b"")])
 def test_records_as_messages(
     messages: ModuleType,

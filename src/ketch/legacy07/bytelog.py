@@ -46,6 +46,7 @@ LATEST, EARLIEST = -1, -2  # times that OFFSETS has a meaning of its own for
 
 _READ_MAX = 4 << 20  # bytes of one answer, but for a larger message; a client asks again for what follows
 _COUNTED_AT_ONCE = 4 << 20  # bytes of records that are counted in one step where nobody waits for their bytes
+_COUNTED_TO_READ = 2 * STEP  # the same where a client is about to read them: their messages lie in memory
 _KEPT_BYTES = 32 << 20  # of blocks, for all partitions
 _BLOCK_OVERHEAD = 1 << 12  # bytes that the smallest block counts as
 _AHEAD = 4  # blocks of all partitions that are being laid out before anybody wants them
@@ -244,7 +245,7 @@ class ByteLog:
                 return block
             if (await self._partition.bounds.get()).last_stable <= end.offset:
                 return None
-            if await self._count_on(end, STEP, keep=True) is None and self._end == end:
+            if await self._count_on(end, _COUNTED_TO_READ, keep=True) is None and self._end == end:
                 return None
 
     def _read_ahead(self, position: int) -> None:

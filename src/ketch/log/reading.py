@@ -176,7 +176,7 @@ class PartitionReader:
         batches = chunk.decoded()
         if chunk.transactional(offset) is not None:
             batches = _committed(batches, await self._stream.aborted(offset, chunk.end))
-        return Records(batches, marked.find_marks(reply, self._stream.numbering), chunk.end)
+        return Records(batches, marked.find_marks(reply, self._stream.numbering, chunk.entries), chunk.end)
 
     # -- from Redis
 

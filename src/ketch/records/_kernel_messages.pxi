@@ -20,8 +20,16 @@ cdef void make_crc_table() noexcept:
 make_crc_table()
 
 
-cdef inline uint32_t crc_of(const uint8_t* p, int64_t size) noexcept nogil:
-    cdef uint32_t crc = 0xFFFFFFFF
+cdef extern from "_crc_fold.h" nogil:
+    int crc_folds()
+    void crc_fold(const uint8_t* data, int64_t size, uint8_t* folded)
+
+
+cdef bint folds = crc_folds()
+
+
+cdef inline uint32_t crc_on(uint32_t crc, const uint8_t* p, int64_t size) noexcept nogil:
+    """The register after these bytes."""
     while size >= 8:
         crc ^= p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24
         crc = (crc_table[7][crc & 0xFF] ^ crc_table[6][crc >> 8 & 0xFF]
@@ -33,7 +41,17 @@ cdef inline uint32_t crc_of(const uint8_t* p, int64_t size) noexcept nogil:
         crc = crc_table[0][(crc ^ p[0]) & 0xFF] ^ (crc >> 8)
         p += 1
         size -= 1
-    return ~crc
+    return crc
+
+
+cdef inline uint32_t crc_of(const uint8_t* p, int64_t size) noexcept nogil:
+    cdef uint8_t folded[16]
+    cdef int64_t whole
+    if not folds or size < 64:
+        return ~crc_on(0xFFFFFFFF, p, size)
+    whole = size & ~<int64_t>15
+    crc_fold(p, whole, folded)
+    return ~crc_on(crc_on(0, folded, 16), p + whole, size - whole)
 
 
 cdef inline uint8_t* put_big(uint8_t* p, uint32_t n) noexcept nogil:

@@ -123,7 +123,7 @@ class _Cursor:
         # With LogAppendTime, too, a batch may hold several timestamps: that rule is the Kafka protocol's.
         chunk = stream.layout.read(entries, stream.numbering, 1 << 62, log_append_time=False)
         if self._marks is not None:
-            self._marks |= find_marks(entries, stream.numbering)
+            self._marks |= find_marks(entries, stream.numbering, chunk.entries)
         return chunk, len(entries), streams.parse_info(parse(info))
 
     def _check(self, info: StreamInfo) -> None:

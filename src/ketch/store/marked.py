@@ -27,6 +27,7 @@ from ketch.store.offsets import OffsetNumbering
 FIELD = b"legacy07"
 
 _NAME = b"$8\r\nlegacy07\r\n"
+_LARGE_ENTRY = 1 << 12  # bytes
 
 Marks = dict[int, bytes]
 """The field's values, by the offset of an entry's last record."""
@@ -151,10 +152,11 @@ def _with_words(arguments: bytes, field: bytes) -> bytes:
     return _bulk(b"%d" % (int(arguments[head : end - 2]) + 2)) + arguments[end:] + field
 
 
-def find_marks(reply: BytesLike, numbering: OffsetNumbering) -> Marks:
-    """The marks in a reply to XRANGE; of a message in one entry, too, that of its first record."""
+def find_marks(reply: BytesLike, numbering: OffsetNumbering, entries: int) -> Marks:
+    """The marks in a reply of so many entries to XRANGE; of a message in one entry, too, that of its first record."""
     data, marks = bytes(reply), Marks()
-    if has_word(data, _NAME):
+    # Through small entries the walk takes longer than the search for a name that hardly any topic has.
+    if len(data) > _LARGE_ENTRY * entries or has_word(data, _NAME):
         for offset, _, _, start, end in find_batches(data, numbering.bits, numbering.dense, FIELD):
             if start < end:
                 marks[offset] = mark = data[start:end]
