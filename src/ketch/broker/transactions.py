@@ -5,8 +5,9 @@
 offsets that the transaction commits for groups. It owns the tasks that do that.
 
 What differs from groups: the broker that leads a partition adds it to a transaction itself, also where another broker
-coordinates the id (`visit`), so that brokers need to reach nothing but Redis. Each write takes a term, so
-the coordinator's next write is refused, and it loads the machine and decides again. What can happen when a broker dies:
+coordinates the id (`visit`), so that brokers need to reach nothing but Redis. Each write takes a new term, so whoever
+loaded the machine before is refused, the coordinator as well as a visitor. It loads the machine and decides again.
+What can happen when a broker dies:
 
 - before the decision is stored: the next coordinator finds the transaction open and aborts it at its timeout.
 - after that: the next coordinator finds it decided, and writes the markers. Those that are written do nothing.
@@ -22,6 +23,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from kio.schema.errors import ErrorCode
 
@@ -84,6 +86,7 @@ class Transactions(Machines[Transaction]):
         self._log, self._keys, self._groups, self._keep = log_, log_.keys, groups, keep
         self._expiration_ms = settings.transactional_id_expiration_ms
         self._moved = asyncio.Event()
+        self._visiting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # -- asking
 
@@ -115,14 +118,15 @@ class Transactions(Machines[Transaction]):
         for _ in range(_TRIES):
             if self._coordinates(id):
                 return await self.ask(id, lambda token, _: make(token))
-            fields = await self._link.ask(transactional_ids.load(self._keys, id))
-            machine = self._stored(id, fields) or self._kind.new(id)
-            machine.term = fields.get("term", machine.term)
-            with contextlib.suppress(Overtaken):
-                return await self._handle_visit(machine, make, lease)
+            async with self._visiting.setdefault(id, asyncio.Lock()):  # this broker's visitors do not refuse each other
+                with contextlib.suppress(Overtaken):
+                    return await self._visit(id, make, lease)
         raise NotCoordinator(f"transactional id {id}: others write it all the time")
 
-    async def _handle_visit(self, machine: Transaction, make: Callable[[Token], Event], lease: bool) -> Any:
+    async def _visit(self, id: str, make: Callable[[Token], Event], lease: bool) -> Any:
+        fields = await self._link.ask(transactional_ids.load(self._keys, id))
+        machine = self._stored(id, fields) or self._kind.new(id)
+        machine.term = fields.get("term", machine.term)
         token: Token = asyncio.get_running_loop().create_future()
         effects = machine.handle(make(token), time.monotonic())
         if any(isinstance(effect, Persist) for effect in effects):

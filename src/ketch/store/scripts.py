@@ -332,9 +332,14 @@ def hold_state(state: bytes, holder: Holder, above: int) -> Command:
     return _eval(_HOLD_STATE, state, *holder.words, above)
 
 
-def save_state(state: bytes, holder: Holder, fields: Mapping[str, str]) -> Command:
-    """See save_state.lua; `terms.granted` reads the reply."""
-    return _eval(_SAVE_STATE, state, *holder.words, *(word for pair in fields.items() for word in pair))
+def save_state(state: bytes, holder: Holder, fields: Mapping[str, str], rises: bool = False) -> Command:
+    """See save_state.lua; `terms.granted` reads the reply.
+
+    Args:
+        rises: the term rises with this write, whoever holds it.
+    """
+    above = holder.loaded if rises else 0
+    return _eval(_SAVE_STATE, state, *holder.words, above, *(word for pair in fields.items() for word in pair))
 
 
 def store_commit(commit: bytes, commit_term: bytes, term: str, offset: int) -> Command:

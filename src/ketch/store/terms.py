@@ -32,6 +32,9 @@ What can happen when a coordinator A is paused, or cut off from Redis, and B tak
 - Redis has lost the group's hash but not a commit's term (the shards of a cluster lose different writes), and its clock
   has gone back. STORE tells the commit's term and HOLD takes one that is higher.
 
+A state that several brokers write at the same time, as a transactional id's, needs more: a term that its holder keeps
+over many writes hides them from a broker that loaded the state between two of them. There each SAVE takes a new term.
+
 An offset SET by hand has no term of its own: it counts, and the next commit overwrites it.
 """
 

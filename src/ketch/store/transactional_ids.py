@@ -1,9 +1,10 @@
 """Questions about transactional ids in Redis: which there are, and what is coordinated of each.
 
-`{ks}:transactional-ids` names them. `{ks}:transaction:{id}` holds one's state, see `coordinator.transaction_fields`;
-each write names the term in which it was loaded and raises Overtaken where another broker has written since, see
-`store.terms`. The broker that leads a partition adds it to a transaction itself, in a term of its own, also where
-another broker coordinates the id: `{ks}:transaction-changes` is a journal by which that one learns of it.
+`{ks}:transactional-ids` names them. `{ks}:transaction:{id}` holds one's state, see `coordinator.transaction_fields`.
+The broker that leads a partition adds it to a transaction itself, also where another broker coordinates the id:
+`{ks}:transaction-changes` is a journal by which that one learns of it. So several brokers write one state at the same
+time, and within a broker several requests. Each write therefore takes a new term, names the one in which the state was
+loaded, and raises Overtaken where anyone has written since, see `store.terms`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def hold(keys: Keyspace, id: str, holder: Holder, above: int = 0) -> Question[st
 
 
 def save(keys: Keyspace, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
-    """As `hold`, and replaces the fields as a whole. The id is named first, so that no state is forgotten."""
-    return (yield from _held(keys, id, save_state(keys.transaction(id), holder, fields)))
+    """As `hold`, in a new term, and replaces the fields as a whole. The id is named first: no state is forgotten."""
+    return (yield from _held(keys, id, save_state(keys.transaction(id), holder, fields, rises=True)))
 
 
 def _held(keys: Keyspace, id: str, script: Command) -> Question[str]:
