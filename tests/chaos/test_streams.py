@@ -30,9 +30,8 @@ pytestmark = [pytest.mark.long(minutes=3), pytest.mark.skipif(MISSING is not Non
 
 KILLS = int(os.environ.get("KETCH_STREAMS_KILLS", "6"))
 TOPICS = {"lines": 2, "left": 2, "right": 2, "counts": 1, "pairs": 1}
-ROUND = 300  # lines that are written before each kill, and pairs
+ROUND = 600  # lines that are written before each kill, and pairs
 WORDS = 20
-SOME = 30  # entries of results, after which the next kill may come
 WAIT = 180.0
 SOURCE = Path(__file__).parent / "streams"
 
@@ -109,9 +108,6 @@ class World:
             broker.kill()
             broker.start()
 
-    def results(self) -> int:
-        return sum(int(self.redis.client().xlen(f"korvet:stream:{name}:0")) for name in ("counts", "pairs"))
-
     def stop(self) -> None:
         for instance in self.instances:
             instance.stop()
@@ -151,42 +147,50 @@ class Truth:
         self._next += ROUND
 
 
-def committed(bootstrap: str, topic: str, count: int, seed: object) -> list[tuple[str, str]]:
-    """The committed records, once there are so many and nothing more comes."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest", "log_level": 0}
-    consumer = Consumer({**config, "isolation.level": "read_committed"})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[tuple[str, str]] = []
+class Results:
+    """What a reader of committed records has got so far, by topic."""
 
-    def enough() -> bool:
-        messages = consumer.consume(500, 2.0)
-        found.extend((m.key().decode(), m.value().decode()) for m in messages if not m.error())
-        return not messages and len(found) >= count
+    def __init__(self, bootstrap: str) -> None:
+        config = {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest", "log_level": 0}
+        self._consumer = Consumer({**config, "isolation.level": "read_committed"})
+        self._consumer.assign([TopicPartition(topic, 0, 0) for topic in ("counts", "pairs")])
+        self.found: dict[str, list[tuple[str, str]]] = {"counts": [], "pairs": []}
 
-    try:
-        eventually(enough, WAIT, f"{count} records in {topic}, seed {seed}")
-    finally:
-        print(f"{len(found)} of {count} records in {topic}")
-        consumer.close()
-    return found
+    def wait(self, counts: int, pairs: int, why: object) -> None:
+        """Until there are so many, and nothing more comes."""
+
+        def enough() -> bool:
+            messages = [each for each in self._consumer.consume(500, 1.0) if not each.error()]
+            for message in messages:
+                self.found[message.topic()].append((message.key().decode(), message.value().decode()))
+            return not messages and len(self.found["counts"]) >= counts and len(self.found["pairs"]) >= pairs
+
+        try:
+            eventually(enough, WAIT)
+        except AssertionError as late:
+            sizes = {topic: len(found) for topic, found in self.found.items()}
+            raise AssertionError(f"{sizes} of {counts} counts and {pairs} pairs: {why}") from late
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def test_counts_and_pairs_are_true(world: World) -> None:
+    """Each kill comes upon a round that has just been written, when the one before it is done."""
     seed = random.randrange(10_000)
     chosen, done = random.Random(seed), list[str]()
-    truth = Truth(world.bootstrap, chosen)
+    truth, results = Truth(world.bootstrap, chosen), Results(world.bootstrap)
     kills = ["instance", "broker", "valkey", "instance"]
     kills += [chosen.choice(kills) for _ in range(KILLS - len(kills))]
     for kind in kills:
-        before = world.results()
         truth.write_on()
-        eventually(lambda: world.results() > before + SOME, WAIT, f"progress, seed {seed}: {done}")  # noqa: B023
         world.kill(kind, chosen)
         done.append(kind)
-    truth.write_on()
+        results.wait(truth.counts.total(), truth.pairs.total(), (seed, done))
+    results.close()
 
     counts = defaultdict[str, list[int]](list)
-    for word, count in committed(world.bootstrap, "counts", truth.counts.total(), (seed, done)):
+    for word, count in results.found["counts"]:
         counts[word].append(int(count))
     assert counts == {word: list(range(1, total + 1)) for word, total in truth.counts.items()}, (seed, done)
-    assert Counter(committed(world.bootstrap, "pairs", truth.pairs.total(), (seed, done))) == truth.pairs, (seed, done)
+    assert Counter(results.found["pairs"]) == truth.pairs, (seed, done)
