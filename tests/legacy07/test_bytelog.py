@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ketch.clock import now_ms
 from ketch.legacy07.bytelog import EARLIEST, LATEST, ByteLog
 from ketch.legacy07.messages import GZIP, SNAPPY, Message
+from ketch.log.reading import PartitionReader, Records
 from ketch.store import positions
 from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
 from tests.support.redis_servers import RedisServer, binaries
@@ -183,6 +184,43 @@ def test_brokers_that_count_at_the_same_time_agree(redis: RedisServer) -> None:
             walks = await asyncio.gather(*(walker.walk(log) for log in logs), logs[0].offsets(LATEST, 1))
             assert [[message for _, message in found] for found in walks[:-1]] == [partition.expected] * len(logs)
             assert walks[0] == walks[1] == walks[2] == walks[3]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_the_next_block_is_laid_out_while_the_client_takes_a_chunk(
+    redis: RedisServer, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with brokers(redis, 2) as (broker, other):
+            partition = Partition(redis)
+            await partition.create(broker, "batch", "dense")
+            messages = [plain(b"%05d" % n * 2_000) for n in range(1_000)]
+            log, whole = await broker.get(partition.name), b"".join(each.encode() for each in messages)
+            for start in range(0, 1_000, 50):
+                await (await log.append(messages[start : start + 50]))
+            if counted:
+                assert await (await other.get(partition.name)).offsets(LATEST, 1) == [len(whole)]
+            records, read_at = PartitionReader.records, list[int]()
+
+            def noted(reader: PartitionReader, offset: int, *rest: int) -> Coroutine[Any, Any, Records]:
+                read_at.append(offset)
+                return records(reader, offset, *rest)
+
+            monkeypatch.setattr(PartitionReader, "records", noted)
+            chunk, position, ahead = 700_001, 0, 0
+            while position < len(whole):
+                before = len(read_at)
+                read = await log.read(position, chunk)
+                assert read == whole[position : position + chunk]
+                ahead += len(read_at) == before
+                position += len(read)
+                if broker.logs.coming:
+                    await asyncio.wait(broker.logs.coming)
+            # In memory but for two: the first, and the next, which finds out where the log begins.
+            assert ahead >= -(-len(whole) // chunk) - 2
+            assert not broker.logs.coming
 
     asyncio.run(run())
 
