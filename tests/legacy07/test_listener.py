@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.legacy07.conftest import legacy_port
 from tests.legacy07.test_messages import xerial
 from tests.support import http_console
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.legacy07 import Legacy, fetch, frame, message, multifetch, multiproduce, offsets, produce, target
 
@@ -153,6 +154,17 @@ class TestErrors:
             assert client.call(fetch(topic, number, 0, 100)) == (3, b"")
             assert client.call(offsets(topic, number, -1, 1)) == (3, bytes(4))
             client.send(produce(topic, 0, A))
+
+    def test_a_compacted_topic(self, client: Legacy, server: KetchServer, topic: str) -> None:
+        """Its positions would change, and messages have no keys: it is neither read nor written, and the log says so."""
+        with Kafka(server.port) as kafka:
+            kafka.create(topic, cleanup_policy="compact")
+        assert client.call(fetch(topic, 0, 0, 100)) == (3, b"")
+        assert client.call(offsets(topic, 0, -1, 1)) == (3, bytes(4))
+        client.send(produce(topic, 0, A))
+        assert client.closed()
+        assert f"topic {topic} is compacted" in server.log
+        assert server.redis().xlen(f"korvet:stream:{topic}:0") == 0
 
     @pytest.mark.parametrize("size", [-1, 0, 1, len(A) - 1])
     def test_invalid_fetch_size(self, client: Legacy, topic: str, size: int) -> None:

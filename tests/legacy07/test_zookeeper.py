@@ -87,6 +87,10 @@ class TestEntries:
         eventually(lambda: counts(registry, topic) == {"1": "2"})
         ketch("topics", "alter", topic, "--partitions", "5")
         eventually(lambda: counts(registry, topic) == {"1": "5"})
+        ketch("topics", "alter", topic, "--config", "cleanup.policy=compact")  # which is nothing for 0.7
+        eventually(lambda: counts(registry, topic) == {})
+        ketch("topics", "alter", topic, "--config", "cleanup.policy=delete")
+        eventually(lambda: counts(registry, topic) == {"1": "5"})
         ketch("topics", "delete", topic, "--yes")
         eventually(lambda: counts(registry, topic) == {})
 

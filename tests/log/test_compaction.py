@@ -62,7 +62,7 @@ def write(to: Producer, topic: str, model: Model, rng: random.Random, count: int
     assert to.flush(30) == 0
 
 
-def read(server: KetchServer, topic: str, start: int = -2) -> list[Any]:
+def read(server: KetchServer, topic: str, start: int = -2, **config: Any) -> list[Any]:
     """Every record from the start on."""
     consumer = Consumer(
         {
@@ -71,6 +71,7 @@ def read(server: KetchServer, topic: str, start: int = -2) -> list[Any]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            **config,
         }
     )
     consumer.assign([TopicPartition(topic, 0, start)])

@@ -40,6 +40,7 @@ CatalogName = Annotated[str | None, typer.Option(help="The catalog's name in pyi
 Config = Annotated[Path | None, typer.Option(envvar="KETCH_CONFIG", help="A TOML file of settings.")]
 
 _LINE_S = 10.0  # between two status lines where there is no terminal
+_LIMITS = ("retention.ms", "retention.bytes")
 _COLUMNS = ("topic", "partition", "start", "through", "end", "lag", "records", "files", "bytes", "note")
 
 
@@ -112,12 +113,12 @@ def expire(
 ) -> None:
     """Drop records past retention.ms and retention.bytes, old snapshots, and files that nothing refers to."""
     job = _job(topic, redis, data_dir, catalog, config)
-    from ketch.lake.maintenance import Retention, expire_records, expire_snapshots, remove_orphans
+    from ketch.lake.maintenance import UNLIMITED, Retention, expire_records, expire_snapshots, remove_orphans
 
     def work(table: ArchiveTable, topic: Topic, deleted: Mapping[int, int]) -> dict[str, int]:
-        retention = Retention(
-            int(topic.configs["retention.ms"]), int(topic.configs["retention.bytes"]), topic.numbering.dense
-        )
+        # A topic that is only compacted has no retention, in Redis or in its archive.
+        ms, size = (int(topic.configs[name]) if topic.deletes else UNLIMITED for name in _LIMITS)
+        retention = Retention(ms, size, topic.numbering.dense)
         records = expire_records(table, retention, deleted, now_ms())
         snapshots = expire_snapshots(table, older_than * 3600)
         orphans = remove_orphans(table, older_than * 3600)

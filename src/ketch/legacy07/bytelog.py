@@ -15,6 +15,8 @@ a position that stays its own for ever, whichever client wrote it and whichever 
 - While a client takes a chunk, the block that it will want next is laid out, and counted if need be.
 - Records of open transactions wait for their end, those of aborted ones and markers take no bytes (KIP-98).
 - A trim may take records that no 0.7 client has read. They never had positions, and the next record follows the end.
+- A compacted topic has no byte log: records go from its middle, which would move the others. It is WrongPartition, also
+  for producers, whose messages have no keys.
 """
 
 from __future__ import annotations
@@ -365,7 +367,7 @@ class ByteLogs:
             create: a topic that is not there is made, with `default_partitions`.
 
         Raises:
-            WrongPartition: there is no such partition, or no such topic.
+            WrongPartition: there is no such partition, or no such topic, or it is compacted.
             StorageUnavailable: Redis is gone.
         """
         found = await self.log.topics.get(topic)
@@ -377,6 +379,8 @@ class ByteLogs:
                 found = await self.log.topics.get(topic)
         if found is None:
             raise WrongPartition(f"there is no topic {topic}")
+        if found.compacts:
+            raise WrongPartition(f"topic {topic} is compacted, which clients of Kafka 0.7 cannot read or write")
         try:
             part = self.log.partition(found, partition)
         except UnknownTopicOrPartition as error:

@@ -18,7 +18,9 @@ The cases:
   than the current one is refused.
 - A record's transaction is open: the pass ends before it. Records of aborted transactions go. Markers go like
   tombstones: who has read the records had `delete.retention.ms` to read the marker, too.
-- The topic has an archive: the pass ends at what has been archived, so that the archive holds every record.
+- The topic has an archive: the pass ends at what has been archived, so that the archive holds every record. Where a
+  reader gets older records from it, or will once retention has removed them here, tombstones stay: without one its key
+  would have the value that the archive still gives.
 
 The newest record of a partition is never looked at. A tombstone goes when a pass that has seen it ended
 `delete.retention.ms` ago. No command keeps Redis busy for long: reads are bound by bytes, and writes are XADDs.
@@ -204,9 +206,7 @@ class _Pass:
         self._until = await self._fill(self._state.cleaned, end)
         if not (self._overdue or self._full or self._read > self._least):
             return False
-        retention = int(self._topic.configs["delete.retention.ms"])
-        # Below 0 it is what stands for a number that nobody can read.
-        self._tombstones = self._state.tombstones_below(self._now - retention) if retention >= 0 else 0
+        self._tombstones = await self._tombstones_below(bounds.log_start < bounds.local_start)
         horizons = self._state.passed(self._until, self._now)
         self._found = State(self._until, removed=info.removed or 0, start=bounds.local_start, horizons=horizons)
         total = await self._scan()
@@ -239,6 +239,19 @@ class _Pass:
         if lag and not self._at.numbering.dense:
             end = min(end, max(0, self._now - lag) << self._at.numbering.bits)
         return end
+
+    async def _tombstones_below(self, cold: bool) -> int:
+        """The offset below which tombstones go.
+
+        Args:
+            cold: readers from the log's start get its first records from the archive.
+        """
+        retention = int(self._topic.configs["delete.retention.ms"])
+        if retention < 0:  # it is what stands for a number that nobody can read
+            return 0
+        if cold or (self._topic.deletes and await self._partition.tier.archived() is not None):
+            return 0
+        return self._state.tombstones_below(self._now - retention)
 
     def _table_size(self, info: StreamInfo) -> int:
         """No more than the keys that there can be."""

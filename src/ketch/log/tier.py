@@ -219,6 +219,7 @@ class Tier:
     def __init__(self, archives: Archives, topic: Callable[[], Topic], index: int) -> None:
         self._archives, self._topic, self._index = archives, topic, index
         self._settling: tuple[float, int] | None = None  # when which `through` was seen
+        self._settled = 0  # the one before that
         self._moved = (0.0, -1)  # when it was seen to move, and to what
 
     async def archived(self) -> ArchivedRange | None:
@@ -234,7 +235,7 @@ class Tier:
     async def settled(self) -> int | None:
         """The offset below which hot entries may be removed; None where the partition has no archive.
 
-        Retention asks again and again: the answer is what it saw some time before.
+        Retention and compaction ask again and again: the answer is what they saw some time before.
         """
         archived = await self.archived()
         if archived is None:
@@ -243,13 +244,12 @@ class Tier:
         now = time.monotonic()
         if archived.through != self._moved[1]:
             self._moved = (now, archived.through)
-        if self._settling is None:
-            self._settling = (now, archived.through)
+        if self._settling is None or archived.through < self._settled:  # it may have been dropped and begun again
+            self._settling, self._settled = (now, archived.through), 0
         seen, through = self._settling
-        if now - seen < SETTLED_S:
-            return 0
-        self._settling = (now, archived.through)
-        return min(through, archived.through)  # the archive may have been dropped and begun again
+        if now - seen >= SETTLED_S:
+            self._settling, self._settled = (now, archived.through), through
+        return min(self._settled, archived.through)
 
     @property
     def stalled(self) -> bool:

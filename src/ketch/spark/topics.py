@@ -130,7 +130,7 @@ def look(
         for topic, indexes in wanted(connection, keys, topics)
         for index in indexes
     ]
-    found = connection.ask(partitions.extents(streams))
+    found = connection.ask(partitions.extents(streams, keys))
     view = {
         (each.stream.topic.name, each.stream.index): PartitionView(each.stream, each.info, each.start, each.end)
         for each in found

@@ -12,13 +12,13 @@ compaction has found (`State`). `log.compaction` decides what is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ketch.store import ranges, scripts
 from ketch.store.layout import Thinned
-from ketch.store.question import Command, Question, Word, ask, call, calls, keyed
+from ketch.store.question import Command, Question, Word, ask, calls, keyed
 from ketch.store.ranges import PartitionStream
 from ketch.store.resp import pack
 from ketch.store.streams import StreamInfo
@@ -106,8 +106,15 @@ def look(stream: PartitionStream, state: bytes) -> Question[tuple[State, StreamI
 
 def start(state: bytes, first: bytes) -> Question[int | None]:
     """Where the log started before compaction removed entries before `first`; None where the log starts there."""
-    found, begin = yield from call(state, "HMGET", state, "first", "start")
-    return int(begin) if found == first and begin is not None else None
+    (found,) = yield from starts([(state, first)])
+    return found
+
+
+def starts(of: Sequence[tuple[bytes, bytes]]) -> Question[list[int | None]]:
+    """As `start`, of many partitions in one round trip."""
+    replies = yield from calls([keyed("HMGET", state, "first", "start") for state, _ in of])
+    pairs = zip(replies, of, strict=True)
+    return [int(begin) if found == first and begin is not None else None for (found, begin), (_, first) in pairs]
 
 
 def begin(state: bytes, session: str) -> Question[int]:

@@ -1,11 +1,13 @@
-"""Where the logs of many partitions start and end: one round trip, however many there are."""
+"""Where the logs of many partitions start and end: one round trip, one more where trimmed ones are compacted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ketch.store import ranges
+from ketch.store import compacting, ranges
+from ketch.store.keys import Keyspace
+from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Question
 from ketch.store.ranges import PartitionStream
 from ketch.store.streams import StreamInfo
@@ -21,7 +23,18 @@ class Extent:
     end: int
 
 
-def extents(of: Sequence[PartitionStream]) -> Question[list[Extent]]:
+def extents(of: Sequence[PartitionStream], keys: Keyspace) -> Question[list[Extent]]:
     """Where each of these partitions starts and ends; raises as `ranges.infos`."""
     infos = yield from ranges.infos(of)
-    return [Extent(stream, info, *stream.topic.extent(info)) for stream, info in zip(of, infos, strict=True)]
+    found = [Extent(stream, info, *stream.topic.extent(info)) for stream, info in zip(of, infos, strict=True)]
+    # Compaction removes first entries, too, and does not move the start: see `log.bounds`.
+    first = {
+        at: OffsetNumbering.format_id(*each.info.first)
+        for at, each in enumerate(found)
+        if each.stream.topic.compacts and each.info.removed != 0 and each.info.first is not None
+    }
+    starts = yield from compacting.starts([(keys.compaction(of[at].key), entry) for at, entry in first.items()])
+    for at, start in zip(first, starts, strict=True):
+        if start is not None:
+            found[at] = replace(found[at], start=min(start, found[at].start))
+    return found
