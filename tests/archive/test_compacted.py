@@ -1,4 +1,4 @@
-"""Compacted topics with an archive: it holds every record, and a reader gets each record once, whatever went in Redis."""
+"""Compacted topics with an archive: it holds every record, and a reader gets each once, whatever went in Redis."""
 
 from __future__ import annotations
 

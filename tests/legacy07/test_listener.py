@@ -156,7 +156,7 @@ class TestErrors:
             client.send(produce(topic, 0, A))
 
     def test_a_compacted_topic(self, client: Legacy, server: KetchServer, topic: str) -> None:
-        """Its positions would change, and messages have no keys: it is neither read nor written, and the log says so."""
+        """Its positions would change, messages have no keys: it is neither read nor written, and the log says so."""
         with Kafka(server.port) as kafka:
             kafka.create(topic, cleanup_policy="compact")
         assert client.call(fetch(topic, 0, 0, 100)) == (3, b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from ketch.spark import rows
 from ketch.spark.options import ReadOptions, read_options
 from ketch.spark.plan import ReadRange
 from ketch.spark.reader import DataLoss
-from ketch.spark.source import KetchDataSource, SourceTask
+from ketch.spark.source import SourceTask, StreamReader
 from tests.log.test_compaction import FAST, Model, alter, create, producer, read, settled, write
 from tests.spark.test_tiers import planned
 from tests.support.ketch import KetchServer, eventually
@@ -45,7 +46,7 @@ def compact(server: KetchServer, topic: str, stream: str, last: int) -> None:
 
 @pytest.mark.parametrize(("layout", "ids"), [("record", "time"), ("batch", "dense")])
 def test_a_range_has_gaps(start_ketch: Callable[..., KetchServer], topic: str, layout: str, ids: str) -> None:
-    """Of what a compaction removes before or between plan and read the newer record is given; nothing is called lost."""
+    """Of what goes before the plan, or between plan and read, the newer record is given; nothing is called lost."""
     server = start_ketch(*FAST)
     stream = create(server, topic, **{"storage.layout": layout, "offset.ids": ids, **LAZY})
     to, rng, model = producer(server), random.Random(1), Model()
@@ -63,7 +64,7 @@ def test_a_range_has_gaps(start_ketch: Callable[..., KetchServer], topic: str, l
         cut = options(server, topic, **more)
         assert rows_of(cut, planned(cut)) == left
     # From an offset whose record is gone.
-    gap = next(offset + 1 for (offset, *_), (after, *_) in zip(left, left[1:], strict=False) if offset + 1 < after)
+    gap = next(offset + 1 for (offset, *_), (after, *_) in pairwise(left) if offset + 1 < after)
     late = options(server, topic, startingOffsets=json.dumps({topic: {"0": gap}}))
     assert rows_of(late, planned(late)) == [row for row in left if row[0] >= gap]
 
@@ -86,8 +87,7 @@ def test_a_stream_goes_on_in_a_gap_at_the_start(
         alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
         key = f"korvet:compaction:{{{stream}}}"
         eventually(lambda: client.hmget(key, "cleaned", "until") == [b"299", b"0"], 20)
-        source = KetchDataSource({"redis.url": redis.url if redis else server.redis_url, "subscribe": topic})
-        reader = source.streamReader(source.schema())
+        reader = StreamReader(options(server, topic))
         tasks = reader.partitions({topic: {"0": 150}}, {topic: {"0": 300}})
         ranges = [task.range for task in tasks if isinstance(task, SourceTask)]
         assert [offset for offset, *_ in rows_of(options(server, topic), ranges)] == [298, 299]
