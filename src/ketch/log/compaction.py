@@ -207,8 +207,6 @@ class _Pass:
         if not (self._overdue or self._full or self._read > self._least):
             return False
         self._tombstones = await self._tombstones_below(bounds.log_start < bounds.local_start)
-        horizons = self._state.passed(self._until, self._now)
-        self._found = State(self._until, removed=info.removed or 0, start=bounds.local_start, horizons=horizons)
         total = await self._scan()
         if total.changed:
             # Before its markers: a reader that is told of an aborted transaction waits for the marker.
@@ -303,9 +301,11 @@ class _Pass:
 
     async def _replace(self) -> bool:
         """Copies what stays, to the end of the stream, and swaps; whether that was possible."""
-        total, cursor, swaps = Thinned(), 0, 0
+        total, cursor, swaps, state = Thinned(), 0, 0, None
         while swaps < _SWAPS:
             thinned = await self._thin(cursor)
+            # What is removed before the first read is known now; what is removed later prevents the swap.
+            state = state or await self._found()
             total.add_up(thinned)
             command = compacting.write(self._copy, thinned)
             if command is not None:
@@ -316,7 +316,7 @@ class _Pass:
                 continue
             swaps += 1
             most = max(1, self._count * _SWAP_BYTES // _STEP_BYTES // 2)
-            found = replace(self._found, entries=total.clean, first=total.first)
+            found = replace(state, entries=total.clean, first=total.first)
             answer = await self._link.ask(compacting.swap(self._copy, total, min(most, _SWAP), found))
             if answer == "overtaken":
                 raise _Overtaken(answer)
@@ -330,9 +330,16 @@ class _Pass:
 
     async def _store(self, total: Thinned) -> None:
         """Nothing goes: the next pass begins where this one ended."""
-        found = replace(self._found, entries=total.clean, first=self._state.first, start=self._state.start)
+        found = replace(await self._found(), entries=total.clean, first=self._state.first, start=self._state.start)
         await self._link.ask(compacting.hold(self._copy, found=found))
         self._done(total)
+
+    async def _found(self) -> State:
+        """What is to be known of the partition, as it is now."""
+        info = await self._link.ask(ranges.info(self._at))
+        start = (await self._partition.bounds.get(MAX_OFFSET)).local_start
+        horizons = self._state.passed(self._until, self._now)
+        return State(self._until, removed=info.removed or 0, start=start, horizons=horizons)
 
     async def _thin(self, cursor: int) -> Thinned:
         reply = await self._range(cursor)
