@@ -482,6 +482,12 @@ def test_aborted_records_stand_for_no_key(server: KetchServer, topic: str, layou
     assert redis.xlen(f"korvet:aborted:{{{stream}}}") == 1
     assert [(m.offset(), m.key()) for m in read(server, topic)] == [(0, b"a"), (4, b"c"), (6, b"b"), (7, b"d")]
     alter(admin, topic, "delete.retention.ms", "1")
+    other = create(server, f"{topic}-z")  # the sweep that compacts it knows the new value
+    to = Producer({"bootstrap.servers": server.bootstrap})
+    for _ in range(2):
+        to.produce(f"{topic}-z", b"1", b"k")
+    assert to.flush(10) == 0
+    settled(server, other, read(server, f"{topic}-z")[-1].offset())
     redis.xadd(stream, _entry(layout, b"d", b"2", None), "0-9")
     redis.xadd(stream, _entry(layout, b"e", b"1", None), "0-10")
     settled(server, stream, 9)
