@@ -144,7 +144,7 @@ def test_groups_with_one_client_id_read_the_same_partition(broker: KetchServer, 
     b = consumer(second)
     read(b, 10)
     a.commit(asynchronous=False)
-    assert native(first) == (0, 0)
+    eventually(lambda: native(first) == (0, 0))
 
     def follows() -> bool:
         produce(1)
@@ -154,8 +154,9 @@ def test_groups_with_one_client_id_read_the_same_partition(broker: KetchServer, 
 
     eventually(follows)
     b.commit(asynchronous=False)
-    assert native(second) == (0, 0)
+    eventually(lambda: native(second) == (0, 0))
     a.commit(asynchronous=False)
+    eventually(lambda: native(first) == (0, 0))
     produce(5)
     read(a, 5)
     read(b, 5)
