@@ -116,7 +116,6 @@ def _configuration(bootstrap: str, compression: Compression, acks: Acks, idempot
         "acks": acks.value,
         "enable.idempotence": idempotent,
         "delivery.report.only.error": True,  # success needs no call into Python
-        "linger.ms": 50,  # lines that come together go as one batch; the end of the input waits for nothing
         "partitioner": "murmur2_random",
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
