@@ -96,7 +96,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 # Of the long tests these come first where there is no time for all (`--minutes`): they find what no other test does.
-LONG_FIRST = ("tests/chaos/", "tests/spark/test_sink_kills.py", "tests/archive/test_kills.py")
+LONG_FIRST = (
+    "tests/chaos/test_chaos.py",
+    "tests/chaos/test_copy.py",
+    "tests/spark/test_sink_kills.py",
+    "tests/archive/test_kills.py",
+    "tests/spark/test_pipeline.py",
+)
 
 _left_out = pytest.StashKey[list[pytest.Item]]()
 

@@ -121,7 +121,7 @@ def producing(broker: KetchServer, topic: str) -> Iterator[tuple[list[str], Call
     thread.join()
 
 
-@pytest.mark.long(minutes=4)
+@pytest.mark.long(minutes=2)
 def test_killed_at_any_point(
     broker: KetchServer,
     producing: tuple[list[str], Callable[[], None]],

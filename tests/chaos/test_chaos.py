@@ -19,7 +19,7 @@ FAULTS = 34
 SEED = 1  # the same faults each time; `python -m tests.chaos` draws another
 
 pytestmark = [
-    pytest.mark.long(minutes=6),
+    pytest.mark.long(minutes=5.5),
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 

@@ -341,6 +341,7 @@ def pending(redis: Any, stream: str) -> list[Any]:
     return found
 
 
+@pytest.mark.long(minutes=0.5)
 @pytest.mark.only_storage("record")
 @pytest.mark.parametrize("change", ["xadd", "xdel", "produce"])
 def test_others_change_the_stream_during_a_pass(
@@ -412,6 +413,7 @@ def test_both_policies(server: KetchServer, topic: str, layout: str) -> None:
     assert {key: model[key] for key in found} == found
 
 
+@pytest.mark.long(minutes=0.5)
 def test_two_brokers(start_ketch: Callable[..., KetchServer], topic: str) -> None:
     first = start_ketch(*FAST, name="first")
     start_ketch(*FAST, "--redis", first.redis_url, "--node-id", "2", name="second")

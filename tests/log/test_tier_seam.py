@@ -159,7 +159,10 @@ class Killer:
             victim.start()
 
 
-@pytest.mark.parametrize("spark", [False, pytest.param(True, marks=pytest.mark.long(minutes=5))])
+@pytest.mark.parametrize(
+    "spark",
+    [pytest.param(False, marks=pytest.mark.long(minutes=1)), pytest.param(True, marks=pytest.mark.long(minutes=5))],
+)
 def test_every_record_is_read_once(server: KetchServer, spark: bool) -> None:
     job, writer = Job(server, spark), Writer(server.bootstrap)
     patience = 240 if spark else 60

@@ -120,6 +120,7 @@ def check_revenue(rows: list[dict[str, Any]], wanted: expected.Figures) -> None:
     assert len(rows) == len(wanted.revenue)
 
 
+@pytest.mark.long(minutes=2)
 @needs_java
 def test_every_figure(tmp_path: Path) -> None:
     done = run(tmp_path / "run")

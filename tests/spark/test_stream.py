@@ -158,6 +158,7 @@ def test_loss_is_told(
     assert rows_read(query) == 5
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_replayed_micro_batch_is_written_once(
     spark: SparkSession, broker: KetchServer, make_topic: MakeTopic, topic: str, stream: Stream, tmp_path: Path
 ) -> None:
