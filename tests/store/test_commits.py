@@ -41,6 +41,11 @@ def test_what_is_no_offset_is_no_commit(value: bytes) -> None:
     assert told(commits.committed(KEYS, "g", [FIRST]), stored) == {}
 
 
+def test_nothing_to_store_asks_nothing() -> None:
+    told(commits.store(KEYS, "g", {}, "4"), {})
+    told(commits.describe(KEYS, "g", {}), {})
+
+
 def test_details_of_a_commit_that_is_refused_are_put_back() -> None:
     described: list[list[bytes]] = []
 

@@ -95,8 +95,8 @@ class Driver:
         given = {"transactional_id": self.id, "producer_id": pid, "producer_epoch": epoch, "group_id": self.id}
         return ErrorCode(self.client.ask(ADD_OFFSETS_TO_TXN, version, **given).error_code).name
 
-    def commit_offset(self, pid: int, epoch: int, version: int) -> str:
-        partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": "m"}]
+    def commit_offset(self, pid: int, epoch: int, version: int, metadata: str = "m") -> str:
+        partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": metadata}]
         given = {"transactional_id": self.id, "producer_id": pid, "producer_epoch": epoch, "group_id": self.id}
         answer = self.client.ask(
             TXN_OFFSET_COMMIT, version, **given, generation_id=-1, member_id="", group_instance_id=None,

@@ -55,4 +55,4 @@ class Adoption:
         ended = time.monotonic()
         self._next = ended + max(_EVERY_S, _SHARE * (ended - began))
         for group, count in found.items():
-            log.info("group %s: %d commits that were set by another Redis client are noted", group, count)
+            log.info("group %s: %d commits that were set by another Redis client are listed", group, count)

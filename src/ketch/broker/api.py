@@ -72,7 +72,7 @@ class Request:
                 self.failures.append(text)
 
     def refuse(self, what: str, error: KetchError, code: ErrorCode | None = None) -> ErrorCode:
-        """Complains that something of the request failed; the code that the client gets for it.
+        """Something of the request failed: that goes into its line in the log; the code that the client gets for it.
 
         Args:
             what: the name of what failed: a topic, a partition, a group; "" for the request as a whole.

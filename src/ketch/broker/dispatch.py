@@ -51,6 +51,7 @@ from ketch.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from ketch.broker.handlers.get_telemetry_subscriptions import subscribed
 
 TABLE: dict[int, Api] = {
     api.key: api
@@ -97,15 +98,8 @@ TABLE: dict[int, Api] = {
         Api(61, "DescribeProducers", 0, 0, describe_producers.handle),
         Api(65, "DescribeTransactions", 0, 0, describe_transactions.handle, codes=coordinator_error),
         Api(66, "ListTransactions", 0, 2, list_transactions.handle, codes=coordinator_error),
-        Api(
-            71,
-            "GetTelemetrySubscriptions",
-            0,
-            0,
-            get_telemetry_subscriptions.handle,
-            offered=get_telemetry_subscriptions.subscribed,
-        ),
-        Api(72, "PushTelemetry", 0, 0, push_telemetry.handle, offered=get_telemetry_subscriptions.subscribed),
+        Api(71, "GetTelemetrySubscriptions", 0, 0, get_telemetry_subscriptions.handle, offered=subscribed),
+        Api(72, "PushTelemetry", 0, 0, push_telemetry.handle, offered=subscribed),
         Api(74, "ListConfigResources", 0, 1, list_config_resources.handle),
         Api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle),
     )

@@ -22,6 +22,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -260,10 +261,14 @@ class Transactions(Machines[Transaction]):
             if state in _OPEN or updated >= oldest:
                 continue
             try:
-                if await self.retire(id, lambda _: self._link.ask(transactional_ids.delete(self._keys, id))):  # noqa: B023
+                if await self.retire(id, partial(self._delete, id)):
                     log.info("transactional id %s has expired", id)
             except KetchError as error:
                 log.warning("transactional id %s: %s", id, error)
+
+
+    async def _delete(self, id: str, term: str) -> None:
+        await self._link.ask(transactional_ids.delete(self._keys, id, term))
 
 
 class TransactionKind:

@@ -52,7 +52,6 @@ class MeteredConnection(asyncio.Protocol):
     """
 
     def __init__(self, host: Host) -> None:
-        # for good
         self._host = host
         self.peer = "?"
         self._transport: asyncio.Transport | None = None
@@ -68,7 +67,7 @@ class MeteredConnection(asyncio.Protocol):
         # writing
         self._progress = asyncio.Event()  # a request is done with, or the peer reads again
         self._writable = True
-        self._unsent = 0  # response bytes that the peer does not take, as far as they count
+        self._unsent = 0  # response bytes that the peer does not take and that the budget counts
 
     async def _work(self) -> None:
         """Serves what has come in, one request after the other, until there is nothing left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ketch.errors import OffsetOutOfRange
 from ketch.log.live import LiveStream
@@ -95,7 +95,7 @@ class PartitionBounds:
             return bounds
         return await self._of(await self._stream.fresh_info())
 
-    def refresh_start(self) -> asyncio.Task[Any] | None:
+    def refresh_start(self) -> asyncio.Task[None] | None:
         """Looks for `log_start` where it may have moved without this broker; None where it has not.
 
         Our own appends do not move it. Any other change of the stream is pushed, and the archive moves it unseen.

@@ -46,7 +46,7 @@ class Commits:
         await self._link.ask(commits.forget_topic(self._keys, names, topic, partitions))
 
     async def adopt(self, partitions: Mapping[str, int], now: int) -> dict[str, int]:
-        """Notes the commits of these topics that another Redis client has SET; how many of each group.
+        """Lists the commits of these topics that another Redis client has SET; how many of each group.
 
         Args:
             partitions: how many each topic has.

@@ -260,7 +260,7 @@ class _Pass:
     # -- first half: the newest offset of each key
 
     async def _fill(self, begin: int, end: int) -> int:
-        """Notes the keys of the records from `begin` to below `end`; the offset up to which that was possible."""
+        """Adds the keys of the records from `begin` to below `end`; the offset up to which that was possible."""
         lag = int(self._topic.configs["min.compaction.lag.ms"]) if self._at.numbering.dense else 0
         latest = self._now - lag if lag else None
         cursor = begin
@@ -273,13 +273,13 @@ class _Pass:
             for batch in chunk.decoded():
                 if batch.control or self._aborted.holds(batch):
                     continue
-                until = self._note_batch(_from(batch, begin), end, latest)
+                until = self._add_batch(_from(batch, begin), end, latest)
                 if until is not None:
                     return until
             cursor = chunk.end
         return end
 
-    def _note_batch(self, batch: DecodedBatch, end: int, latest: int | None) -> int | None:
+    def _add_batch(self, batch: DecodedBatch, end: int, latest: int | None) -> int | None:
         """The offset up to which keys are in the table, where that is not the batch's end."""
         count, until = _stop(batch, end, latest) or (batch.record_count, None)
         full_at = self._table.add(batch, count) if count else None

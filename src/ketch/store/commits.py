@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from ketch.store import native
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.question import Question, call, calls, keyed
+from ketch.store.question import Command, Question, call, calls, keyed
 from ketch.store.scripts import remove_commit, store_commit
 from ketch.store.terms import Overtaken
 
@@ -88,15 +88,14 @@ def store(keys: Keyspace, group: str, commits: Mapping[TopicPartition, Committed
     Raises:
         Overtaken: a commit has a higher term; the others are stored.
     """
+    if not commits:
+        return
     key, fields = keys.offsets(group), [_field(partition) for partition in commits]
-    details = [
-        word for field, commit in zip(fields, commits.values(), strict=True) for word in (field, _beside(commit))
-    ]
     scripts = [
         store_commit(*_commit_keys(keys, group, partition), term, commit.offset)
         for partition, commit in commits.items()
     ]
-    *newer, before, _ = yield from calls([*scripts, keyed("HMGET", key, *fields), keyed("HSET", key, *details)])
+    *newer, before, _ = yield from calls([*scripts, keyed("HMGET", key, *fields), _details(key, commits)])
     refused = [field for field, later in zip(fields, newer, strict=True) if later is not None]
     if refused:  # the details of later commits have been overwritten
         known = dict(zip(fields, before, strict=True))
@@ -106,9 +105,12 @@ def store(keys: Keyspace, group: str, commits: Mapping[TopicPartition, Committed
 
 def describe(keys: Keyspace, group: str, commits: Mapping[TopicPartition, Committed]) -> Question[None]:
     """Stores what lies beside the committed offsets."""
-    key = keys.offsets(group)
-    if words := [word for partition, commit in commits.items() for word in (_field(partition), _beside(commit))]:
-        yield from call(key, "HSET", key, *words)
+    if commits:
+        yield from calls([_details(keys.offsets(group), commits)])
+
+
+def _details(key: bytes, commits: Mapping[TopicPartition, Committed]) -> Command:
+    return keyed("HSET", key, *(word for each, commit in commits.items() for word in (_field(each), _beside(commit))))
 
 
 def remove(keys: Keyspace, group: str, partitions: Iterable[TopicPartition], term: str) -> Question[None]:

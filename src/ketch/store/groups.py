@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from ketch.store import commits, terms
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.question import Command, Question, call, calls, keyed
-from ketch.store.scripts import Holder, hold_state, save_state
+from ketch.store.question import Command, Question, ask, call, calls, keyed
+from ketch.store.scripts import Holder, delete_state, hold_state, save_state
 
 _JOURNAL_MAX = 10_000  # changes of groups; brokers read them every few seconds
 
@@ -66,8 +66,10 @@ def emptied(keys: Keyspace, group: str) -> Question[int]:
 def delete(keys: Keyspace, group: str, partitions: Iterable[TopicPartition], term: str) -> Question[None]:
     """Deletes the group with its commits, and its native groups on these partitions' streams; raises Overtaken."""
     known = yield from commits.partitions(keys, group)
+    if not (yield from ask(delete_state(keys.group(group), term))):
+        raise terms.Overtaken(f"group {group}")
     yield from commits.forget(keys, group, {*partitions, *known}, term)
-    gone = [keyed("DEL", key) for key in (keys.offsets(group), keys.pending_offsets(group), keys.group(group))]
+    gone = [keyed("DEL", key) for key in (keys.offsets(group), keys.pending_offsets(group))]
     yield from calls([*gone, keyed("SREM", keys.groups, group)])
 
 

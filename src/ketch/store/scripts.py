@@ -41,6 +41,7 @@ _ANNOUNCE_BROKER = load("announce_broker")
 _WITHDRAW_BROKER = load("withdraw_broker")
 _HOLD_STATE = load("hold_state")
 _SAVE_STATE = load("save_state")
+_DELETE_STATE = load("delete_state")
 _STORE_COMMIT = load("store_commit")
 _REMOVE_COMMIT = load("remove_commit")
 _ANNOUNCE_ARCHIVE = load("announce_archive")
@@ -340,6 +341,11 @@ def save_state(state: bytes, holder: Holder, fields: Mapping[str, str], rises: b
     """
     above = holder.loaded if rises else 0
     return _eval(_SAVE_STATE, state, *holder.words, above, *(word for pair in fields.items() for word in pair))
+
+
+def delete_state(state: bytes, term: str) -> Command:
+    """See delete_state.lua."""
+    return _eval(_DELETE_STATE, state, term)
 
 
 def store_commit(commit: bytes, commit_term: bytes, term: str, offset: int) -> Command:

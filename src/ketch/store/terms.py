@@ -27,8 +27,9 @@ What can happen when a coordinator A is paused, or cut off from Redis, and B tak
   refuses to take a term from another process.
 - Both take themselves for the coordinator, for the moment in which they see different brokers. Each takes the term from
   the other with every write, and each then loads the group again. Redis orders the writes.
-- The group is deleted, and its term with it. HOLD refuses brokers that loaded it before. The next term is taken from
-  Redis's clock, so it is higher than any that was given before.
+- The group is deleted, and its term with it, unless it was written after HOLD (DELETE, delete_state.lua). HOLD refuses
+  brokers that loaded it before. The next term is taken from Redis's clock, so it is higher than any that was given
+  before.
 - Redis has lost the group's hash but not a commit's term (the shards of a cluster lose different writes), and its clock
   has gone back. STORE tells the commit's term and HOLD takes one that is higher.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from ketch.store import terms
 from ketch.store.keys import Keyspace
 from ketch.store.question import Command, Question, call, calls, command, keyed
-from ketch.store.scripts import Holder, hold_state, save_state
+from ketch.store.scripts import Holder, delete_state, hold_state, save_state
 
 _JOURNAL_MAX = 10_000  # changes; brokers read them every few seconds
 _AT_ONCE = 500  # ids in one round trip, where all are looked at
@@ -60,9 +60,13 @@ def _held(keys: Keyspace, id: str, script: Command) -> Question[str]:
     return terms.granted(f"transactional id {id}", reply)
 
 
-def delete(keys: Keyspace, id: str) -> Question[None]:
-    """Forgets an id that was retired."""
-    yield from calls([keyed("DEL", keys.transaction(id)), keyed("SREM", keys.transactional_ids, id)])
+def delete(keys: Keyspace, id: str, term: str) -> Question[None]:
+    """Forgets an id in the term that `hold` gave; raises Overtaken where it was written since."""
+    # The name goes first: an id that is written in between is named by that write, or again by this.
+    _, deleted = yield from calls([keyed("SREM", keys.transactional_ids, id), delete_state(keys.transaction(id), term)])
+    if not deleted:
+        yield from call(keys.transactional_ids, "SADD", keys.transactional_ids, id)
+        raise terms.Overtaken(f"transactional id {id}")
 
 
 # -- the journal

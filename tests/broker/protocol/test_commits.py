@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ketch.store import commits, groups
+from ketch.store import commits, groups, transactional_ids
 from ketch.store.commits import Committed
 from ketch.store.keys import Keyspace
 from ketch.store.link import Link
 from ketch.store.scripts import Holder
 from ketch.store.terms import Overtaken
 from ketch.store.url import RedisAddress
+from tests.support.coordinator import Driver
 from tests.support.groups import OFFSET_COMMIT, OFFSET_FETCH, SERVED, Member, gather, keys_naming
 from tests.support.ketch import KetchServer, eventually
 
@@ -126,6 +127,22 @@ def test_a_sweep_goes_on_behind_a_value_that_is_no_offset(sweeping: KetchServer)
     assert "Traceback" not in sweeping.log
 
 
+# -- offsets of transactions
+
+
+def test_a_transaction_whose_only_offset_was_refused(broker: KetchServer, topic: str) -> None:
+    """It commits nothing for the group, and the group goes on."""
+    with Member(broker.port, topic) as member:
+        member.create(topic)
+        assert member.commit(topic, 5) == 0
+        driver = Driver(member, topic, topic, ())
+        assert driver.init(-1, -1)[0] == "none"
+        assert driver.commit_offset(driver.pid, driver.epoch, 5, "m" * 5000) == "offset_metadata_too_large"
+        assert driver.end(driver.pid, driver.epoch, True, 5)[0] == "none"
+        assert member.committed(topic)[0] == 5
+        assert member.commit(topic, 6) == 0
+
+
 # -- terms (`store.terms`): what a broker writes that was paused between two steps
 
 
@@ -179,11 +196,31 @@ def test_a_commit_of_an_earlier_term(broker: KetchServer, topic: str, group: str
             with pytest.raises(Overtaken):
                 await link.ask(groups.hold(KEYS, group, late(newer, may_take=True)))
             above = int(newer) * 2
-            assert int(await link.ask(groups.hold(KEYS, group, late("0", may_take=True), above))) > above
-            await link.ask(groups.delete(KEYS, group, places, str(int(newer) * 3)))
+            highest = await link.ask(groups.hold(KEYS, group, late("0", may_take=True), above))
+            assert int(highest) > above
+            with pytest.raises(Overtaken):
+                await link.ask(groups.delete(KEYS, group, places, newer))
+            await link.ask(groups.delete(KEYS, group, places, highest))
 
     asyncio.run(run())
     assert keys_naming(broker, group) == []
+
+
+def test_a_transactional_id_that_was_written_since_is_not_forgotten(broker: KetchServer, topic: str) -> None:
+    async def run() -> None:
+        async with connected(broker) as link:
+            mine = await link.ask(transactional_ids.save(KEYS, topic, early("0", may_take=True), {"state": "Empty"}))
+            mine = await link.ask(transactional_ids.hold(KEYS, topic, early(mine, may_take=True)))
+            newer = await link.ask(transactional_ids.save(KEYS, topic, late(mine, may_take=True), {"state": "Ongoing"}))
+            with pytest.raises(Overtaken):
+                await link.ask(transactional_ids.delete(KEYS, topic, mine))
+            assert topic in await link.ask(transactional_ids.names(KEYS))
+            assert (await link.ask(transactional_ids.load(KEYS, topic)))["state"] == "Ongoing"
+            await link.ask(transactional_ids.delete(KEYS, topic, newer))
+            assert topic not in await link.ask(transactional_ids.names(KEYS))
+
+    asyncio.run(run())
+    assert keys_naming(broker, topic) == []
 
 
 # -- how long a commit is kept

@@ -38,7 +38,6 @@ from ketch.errors import (
     StorageUnavailable,
     UnsupportedCompression,
 )
-from ketch.log.bounds import Bounds
 from ketch.log.partition import Partition
 from ketch.log.producers import Sequenced
 from ketch.log.validate import Admitted, admit, is_transactional
@@ -68,7 +67,7 @@ class _Outcome:
     bad: tuple[Body, ...] = ()  # records that the topic does not take (KIP-467)
     offset: asyncio.Future[int] | None = None
     partition: Partition | None = None  # where the batch went
-    bounds: asyncio.Future[Bounds] | None = None  # to come, where the log start may have moved
+    start: asyncio.Task[None] | None = None  # done when the partition's bounds tell a log start that may have moved
     append_time: int | None = None
 
 
@@ -169,7 +168,7 @@ async def _append(
         gate.give(weight)
         raise
     outcome.offset.add_done_callback(lambda _: gate.give(weight))
-    outcome.partition, outcome.bounds = partition, partition.bounds.refresh_start()
+    outcome.partition, outcome.start = partition, partition.bounds.refresh_start()
     outcome.append_time = admitted.batch.timestamp
     metrics.produced(partition.topic.name, admitted.header.count, admitted.header.length)
 
@@ -203,7 +202,7 @@ def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, error: Ketch
 
 def _answer_when_stored(request: Request, topics: _Outcomes, deadline: float) -> Answer | asyncio.Future[Answer]:
     """The answer, or a future of it: that all is stored, or that the deadline has come."""
-    waits = [wait for _, outcomes in topics for each in outcomes for wait in (each.offset, each.bounds)]
+    waits = [wait for _, outcomes in topics for each in outcomes for wait in (each.offset, each.start)]
     pending: set[asyncio.Future[Any]] = {wait for wait in waits if wait is not None}
     if not pending:
         return _answer(request, topics)

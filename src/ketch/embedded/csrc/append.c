@@ -63,30 +63,28 @@ enum { ARGUMENTS_MAX = 1000000 }; /* Redis 6.2 takes 1,048,576 from the server i
 enum { ENTRY_MAX = 1 << 29 };     /* bytes; a stream's node takes 2^30 */
 
 static const char REPLAY[] =
-    "local stream, limit, at, load = KEYS[1], tonumber(ARGV[3]), 6, redis.pcall\n"
+    "local stream, limit, at, by_module = KEYS[1], tonumber(ARGV[3]), 6, true\n"
     "local ms, seq = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
     "if ARGV[4] ~= '' then redis.call('HSET', KEYS[2], ARGV[4], ARGV[5]) end\n"
     "while at <= #ARGV do\n"
     " local entries, fields, words = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), {}\n"
-    " local next = at + 2 + fields * (entries + 1)\n"
+    " local behind = at + 2 + fields * (entries + 1)\n"
     " local prefix = string.format('%.0f-', ms)\n"
-    " local first = prefix .. seq\n"
-    " if load and type(load('KETCH.LOAD', stream, first, limit, unpack(ARGV, at, next - 1))) ~= 'number' then\n"
-    "  load = nil\n"
-    " end\n"
-    " if load then\n"
+    " by_module = by_module and type(redis.pcall(\n"
+    "  'KETCH.LOAD', stream, prefix .. seq, limit, unpack(ARGV, at, behind - 1))) == 'number'\n"
+    " if by_module then\n"
     "  seq = seq + entries\n"
     "  ms, seq = ms + math.floor(seq / limit), seq % limit\n"
     " else\n"
     "  for i = 1, fields do words[2 * i - 1] = ARGV[at + 1 + i] end\n"
-    "  for value = at + 1 + fields, next - 2, fields do\n"
+    "  for value = at + 1 + fields, behind - 2, fields do\n"
     "   for i = 1, fields do words[2 * i] = ARGV[value + i] end\n"
     "   redis.call('XADD', stream, prefix .. seq, unpack(words))\n"
     "   seq = seq + 1\n"
     "   if seq == limit then ms, seq, prefix = ms + 1, 0, string.format('%.0f-', ms + 1) end\n"
     "  end\n"
     " end\n"
-    " at = next\n"
+    " at = behind\n"
     "end";
 
 /* The arguments of KETCH.APPEND. */
