@@ -266,7 +266,6 @@ class Transactions(Machines[Transaction]):
             except KetchError as error:
                 log.warning("transactional id %s: %s", id, error)
 
-
     async def _delete(self, id: str, term: str) -> None:
         await self._link.ask(transactional_ids.delete(self._keys, id, term))
 
