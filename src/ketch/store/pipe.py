@@ -121,13 +121,8 @@ class Pipe(asyncio.BufferedProtocol):
         Raises:
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
         """
-        if self._transport is None:
-            raise StorageUnavailable("not connected to Redis")
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         _, payload, replies = command
-        self._waiting.append((replies, future))
-        if len(self._waiting) == 1 and replies > 1:
-            self._expect(replies)
+        future = self._await_reply(replies)
         for piece in payload if isinstance(payload, tuple) else (payload,):
             self._write(piece)
         return future
@@ -149,10 +144,12 @@ class Pipe(asyncio.BufferedProtocol):
             question.close()  # where the caller was cancelled
 
     async def _replies(self, commands: Sequence[Command]) -> list[bytes]:
-        futures = [self.send(command) for command in commands]
+        if not commands:
+            return []
+        futures = [self._await_reply(command.replies) for command in commands]
+        self._write(b"".join(piece for command in commands for piece in command.pieces))
         try:
-            if futures:
-                await futures[-1]  # replies come in order
+            await futures[-1]  # replies come in order
         except BaseException:
             for future in futures:
                 if not (future.cancel() or future.cancelled()):
@@ -187,6 +184,15 @@ class Pipe(asyncio.BufferedProtocol):
             elif now - since >= timeout:
                 log.error("Redis did not answer for %.1f s; connection closed", now - since)
                 self.close()
+
+    def _await_reply(self, replies: int) -> asyncio.Future[bytes]:
+        if self._transport is None:
+            raise StorageUnavailable("not connected to Redis")
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append((replies, future))
+        if len(self._waiting) == 1 and replies > 1:
+            self._expect(replies)
+        return future
 
     def _write(self, payload: BytesLike) -> None:
         """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
