@@ -76,7 +76,8 @@ class _Append:
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
-            self.future.set_exception(error)
+            # Its traceback names this batch and this future: neither would go before the next collection.
+            self.future.set_exception(error.with_traceback(None))
             self.future.exception()  # acks=0: nobody may ask
 
 
@@ -91,7 +92,7 @@ class _Ending:
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
-            self.future.set_exception(error)
+            self.future.set_exception(error.with_traceback(None))
             self.future.exception()
 
 

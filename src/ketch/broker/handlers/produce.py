@@ -243,12 +243,13 @@ def _answer(request: Request, topics: _Outcomes) -> Answer:
 
 
 def _partition(request: Request, topic: _TopicKey, outcome: _Outcome) -> Body:
-    base = -1
-    if outcome.offset is not None:
-        try:
-            base = _stored(outcome.offset)
-        except KetchError as error:
-            _refused(request, outcome, topic, error)
+    base, error = -1, None if outcome.offset is None else _failure(outcome.offset)
+    if isinstance(error, KetchError):
+        _refused(request, outcome, topic, error)
+    elif error is not None:
+        raise error
+    elif outcome.offset is not None:
+        base = outcome.offset.result()
     return {
         "index": outcome.index,
         "error_code": outcome.error,
@@ -260,10 +261,6 @@ def _partition(request: Request, topic: _TopicKey, outcome: _Outcome) -> Body:
     }
 
 
-def _stored(offset: asyncio.Future[int]) -> int:
-    if not offset.done():
-        raise StorageUnavailable(_TOO_LATE)
-    error: Any = offset.exception()
-    if error is not None:
-        raise error
-    return offset.result()
+def _failure(offset: asyncio.Future[int]) -> BaseException | None:
+    """Why a batch is not stored. It is not raised: its traceback and this future would keep each other in memory."""
+    return offset.exception() if offset.done() else StorageUnavailable(_TOO_LATE)
