@@ -128,7 +128,8 @@ class Settings(BaseSettings):
     group_initial_rebalance_delay_ms: NotNegative = Field(0, description="How long an empty group waits for more.")
     group_max_size: Positive = Field(2_147_483_647, description="Members that a group may have.")
     group_pending_max: NotNegative = Field(
-        10_000, description="Deliveries tracked for a group and partition (XPENDING); 0: none."
+        10_000,
+        description="Deliveries tracked for a group and partition (XPENDING); 0: none, as on compacted topics.",
     )
     offset_metadata_max_bytes: NotNegative = Field(4096, description="Metadata that a commit may carry.")
     offsets_retention_minutes: Positive = Field(10_080, description="When an empty group's commits go.")

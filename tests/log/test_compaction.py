@@ -341,6 +341,58 @@ def pending(redis: Any, stream: str) -> list[Any]:
     return found
 
 
+@pytest.mark.only_storage("record")
+def test_native_groups_that_go_on_while_it_runs(server: KetchServer, topic: str) -> None:
+    """Much is pending, more than a step carries; consumers read, claim and acknowledge until the swap and after it."""
+    stream = create(server, topic, **{"min.compaction.lag.ms": "3600000"})
+    to, redis, rng = producer(server), server.redis(), random.Random(4)
+    for n in range(9_000):
+        to.produce(topic, b"%d" % n, b"%d" % (n if n % 3 else n % 50))
+    assert to.flush(10) == 0
+    entries = [entry for entry, _ in redis.xrange(stream)]
+    held: dict[str, dict[bytes, bytes]] = {"resting": {}, "busy": {}}
+
+    def read(group: str, consumer: bytes, count: int) -> None:
+        for _, rows in redis.xreadgroup(group, consumer, {stream: ">"}, count=count):
+            held[group] |= dict.fromkeys((entry for entry, _ in rows), consumer)
+
+    for group, consumers in {"resting": (b"one", b"two"), "busy": (b"acks", b"claims", b"rests")}.items():
+        redis.xgroup_create(stream, group, "0")
+        for consumer in consumers:
+            read(group, consumer, 1_700)
+
+    def go_on() -> None:
+        read("busy", b"acks", 3)
+        mine = [entry for entry, consumer in held["busy"].items() if consumer == b"acks"]
+        gone = rng.sample(mine, min(5, len(mine)))
+        for entry in gone:
+            redis.xack(stream, "busy", entry)
+            del held["busy"][entry]
+        (other,) = rng.sample(sorted(held["busy"]), 1)
+        for entry in redis.xclaim(stream, "busy", b"claims", 0, [other], justid=True):
+            held["busy"][entry] = b"claims"
+
+    def swapped() -> bool:
+        go_on()
+        found = state(server, stream)
+        return int(found.get("cleaned", -1)) >= offset_of(entries[-1], False) and found["until"] == "0"
+
+    alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
+    eventually(swapped, 30)
+    go_on()
+    left = {entry for entry, _ in redis.xrange(stream)}
+    assert len(left) < len(entries)
+    for group, by_entry in held.items():
+        found = redis.xpending_range(stream, group, "-", "+", 10_000)
+        assert {row["message_id"]: row["consumer"] for row in found} == {
+            entry: consumer for entry, consumer in by_entry.items() if entry in left
+        }
+    to.produce(topic, b"x", b"x")
+    assert to.flush(10) == 0
+    read("resting", b"one", 10_000)
+    assert {entry for entry, _ in redis.xrange(stream)} >= {*list(held["resting"])[3_400:]}
+
+
 @pytest.mark.long(minutes=0.5)
 @pytest.mark.only_storage("record")
 @pytest.mark.parametrize("change", ["xadd", "xdel", "produce"])

@@ -6,7 +6,8 @@ A pass over one partition has two halves:
    fixed (`log.cleaner.dedupe.buffer.size`). Where the table is full, the pass ends there, and the next one goes on.
 2. It reads the stream from its start and copies what stays into another stream, with the same ids: the newest record of
    each key, and everything from the end of the first half on. Then the copy takes the stream's place, in one step of
-   Redis (`store.compacting.swap`). Where nothing would go, nothing is copied.
+   Redis (`store.compacting.swap`). Where nothing would go, nothing is copied. Native groups go with the copy: what they
+   have pending is carried there before the swap, in steps, and again for consumers that have gone on meanwhile.
 
 The cases:
 
@@ -64,6 +65,9 @@ _STEP = 500  # entries of these
 _SWAP_BYTES = 128 << 10  # of entries that the swap may take over itself
 _SWAP = 100  # entries of these
 _SWAPS = 100  # attempts to get to the end of a stream that grows
+_PENDING = 500  # deliveries of native groups that one command carries to the copy
+_CARRY_S = 0.5  # how long deliveries are carried before the copy follows the stream again
+_CARRIES = 50  # times; then the swap carries what consumers that never rest have pending
 _HOLD_S = 3.0  # how often the lease is renewed
 _EVERYTHING = 1 << 62  # bytes
 
@@ -301,7 +305,7 @@ class _Pass:
 
     async def _replace(self) -> bool:
         """Copies what stays, to the end of the stream, and swaps; whether that was possible."""
-        total, cursor, swaps, state = Thinned(), 0, 0, None
+        total, cursor, swaps, carries, state = Thinned(), 0, 0, 0, None
         while swaps < _SWAPS:
             thinned = await self._thin(cursor)
             # What is removed before the first read is known now; what is removed later prevents the swap.
@@ -317,9 +321,13 @@ class _Pass:
             swaps += 1
             most = max(1, self._count * _SWAP_BYTES // _STEP_BYTES // 2)
             found = replace(state, entries=total.clean, first=total.first)
-            answer = await self._link.ask(compacting.swap(self._copy, total, min(most, _SWAP), found))
+            most_pending = _PENDING if carries < _CARRIES else MAX_OFFSET
+            answer = await self._link.ask(compacting.swap(self._copy, total, min(most, _SWAP), most_pending, found))
             if answer == "overtaken":
                 raise _Overtaken(answer)
+            if answer == "pending":
+                carries += 1
+                await self._carry()
             if answer == "done":
                 self._done(total)
                 return True
@@ -327,6 +335,17 @@ class _Pass:
                 break
         log.info("%s: compaction begins anew: entries were removed, or appended too fast, while it ran", self._name)
         return False
+
+    async def _carry(self) -> None:
+        """Carries what native groups have pending to the copy, by consumers; one that is carried costs little."""
+        began = time.monotonic()
+        for group, consumer in await self._link.ask(compacting.pending(self._at)):
+            cursor = b"-"
+            while cursor:
+                await self._keep()
+                cursor = await self._link.ask(compacting.carry(self._copy, group, consumer, cursor, _PENDING))
+            if time.monotonic() - began > _CARRY_S:
+                return
 
     async def _store(self, total: Thinned) -> None:
         """Nothing goes: the next pass begins where this one ended."""
@@ -354,13 +373,17 @@ class _Pass:
 
     async def _range(self, cursor: int, end: int | None = None) -> bytes:
         """The next entries; the lease is kept and the throttle held on the way."""
+        await self._keep()
+        reply = await self._link.send(self._at.range_command(cursor, self._count, end))
+        await self._throttle.take(len(reply))
+        return reply
+
+    async def _keep(self) -> None:
+        """Keeps the lease."""
         if time.monotonic() - self._held > _HOLD_S:
             if not await self._link.ask(compacting.hold(self._copy)):
                 raise _Overtaken("the lease was lost")
             self._held = time.monotonic()
-        reply = await self._link.send(self._at.range_command(cursor, self._count, end))
-        await self._throttle.take(len(reply))
-        return reply
 
     def _done(self, total: Thinned) -> None:
         took = time.monotonic() - self._began

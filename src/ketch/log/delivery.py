@@ -8,7 +8,8 @@ the offset that it asked for; the native group never decides that. The cases of 
 - Another client has moved the native group (XGROUP SETID). Each read asks for the group's position in its transaction;
   where that is not the consumer's, the stream is read by XRANGE, and the next read sets the group.
 - `pending_max` deliveries are tracked already; each takes memory in Redis. The stream is read by XRANGE, and only the
-  group's position moves (XGROUP SETID), until commits make room.
+  group's position moves (XGROUP SETID), until commits make room. So it is on compacted topics always: compaction would
+  have to carry each delivery to the stream's next copy.
 
 A commit acknowledges the deliveries below it. What commands say and reply is `store.native`'s.
 """
@@ -68,14 +69,15 @@ class Delivery:
 
     async def _room(self) -> int:
         """How many more deliveries can be tracked."""
-        room = self._pending_max - self._pending
-        if room > 0 or not self._pending_max or time.monotonic() < self._counted_at + _RECOUNT_S:
+        most = 0 if self._stream.topic.compacts else self._pending_max
+        room = most - self._pending
+        if room > 0 or not most or time.monotonic() < self._counted_at + _RECOUNT_S:
             return room
         # Commits may go through another broker, and anybody may XACK.
         self._counted_at = time.monotonic()
         known = await self._native()
         self._pending = known.pending if known is not None else 0
-        return self._pending_max - self._pending
+        return most - self._pending
 
     async def _deliver(self, offset: int, count: int, consumer: str) -> bytes | memoryview:
         reply = await self._link.send(native.read_command(self._key, self._group, consumer, count))

@@ -15,10 +15,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+from ketch.errors import RedisError
 from ketch.store import ranges, scripts
 from ketch.store.layout import Thinned
-from ketch.store.question import Command, Question, Word, ask, calls, keyed
+from ketch.store.question import Command, Question, Word, ask, call, calls, keyed
 from ketch.store.ranges import PartitionStream
 from ketch.store.resp import pack
 from ketch.store.streams import StreamInfo
@@ -138,21 +140,53 @@ def write(copy: Copy, thinned: Thinned) -> Command | None:
     return Command(copy.key, b"".join((*thinned.commands, expire)), len(thinned.commands) + 1)
 
 
-def swap(copy: Copy, total: Thinned, most: int, found: State) -> Question[str]:
+def pending(stream: PartitionStream) -> Question[list[tuple[bytes, bytes]]]:
+    """Groups and consumers of the stream that have deliveries pending."""
+    groups = [row[b"name"] for row in (yield from _rows("GROUPS", stream.key)) if row[b"pending"]]
+    found = []
+    for group in groups:
+        rows = yield from _rows("CONSUMERS", stream.key, group)
+        found += [(group, row[b"name"]) for row in rows if row[b"pending"]]
+    return found
+
+
+def _rows(kind: str, stream: bytes, *group: bytes) -> Question[list[dict[bytes, Any]]]:
+    try:
+        rows = yield from call(stream, "XINFO", kind, stream, *group)
+    except RedisError:
+        return []  # the stream or the group is gone
+    return [row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
+
+
+def carry(copy: Copy, group: bytes, consumer: bytes, cursor: bytes, most: int) -> Question[bytes]:
+    """Carries some of what is pending for a consumer to the copy: from where to go on, b"" where nothing is left.
+
+    Args:
+        cursor: b"-" at the beginning.
+    """
+    words = (group, consumer, cursor, most, _COPY_MS)
+    left: bytes = yield from ask(scripts.carry_pending(copy.stream.key, copy.key, _carried(copy.key), *words))
+    return left
+
+
+def swap(copy: Copy, total: Thinned, most: int, most_pending: int, found: State) -> Question[str]:
     """Puts the copy in the stream's place: "done", or why not, see swap_compacted.lua.
 
     Args:
         most: how many entries may be copied in this step.
+        most_pending: how many deliveries may be carried in it.
     """
-    stream = copy.stream.key
-    words = (copy.term, total.seen, total.last, total.kept, total.first_gone or b"0-0", total.last_gone or b"0-0", most)
-    swapped = scripts.swap_compacted(
-        copy.state, stream, copy.key, copy.key + b":replaced", *words, *found.fields, "until", 0
-    )
-    answer: bytes = yield from ask(swapped)
+    stream, carried, replaced = copy.stream.key, _carried(copy.key), copy.key + b":replaced"
+    gone = (total.first_gone or b"0-0", total.last_gone or b"0-0")
+    words = (copy.term, total.seen, total.last, total.kept, *gone, most, most_pending, *found.fields, "until", 0)
+    answer: bytes = yield from ask(scripts.swap_compacted(copy.state, stream, copy.key, carried, replaced, *words))
     return answer.decode()
 
 
 def drop(*copies: bytes) -> Question[None]:
     """Deletes copies that nobody goes on with."""
-    yield from calls([keyed("UNLINK", copy) for copy in copies])
+    yield from calls([keyed("UNLINK", copy, _carried(copy)) for copy in copies])
+
+
+def _carried(copy: bytes) -> bytes:
+    return copy + b":carried"

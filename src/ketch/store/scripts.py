@@ -49,6 +49,7 @@ _RAISE_ARCHIVE_START = load("raise_archive_start")
 _EXTEND_POSITIONS = load("extend_positions")
 _BEGIN_COMPACTION = load("begin_compaction")
 _HOLD_COMPACTION = load("hold_compaction")
+_CARRY_PENDING = load("carry_pending")
 _SWAP_COMPACTED = load("swap_compacted", WIDEST=WIDEST)
 
 
@@ -392,6 +393,13 @@ def hold_compaction(compaction: bytes, term: int, lease_ms: int, *fields: Word) 
     return _eval(_HOLD_COMPACTION, compaction, term, lease_ms, *fields)
 
 
-def swap_compacted(compaction: bytes, stream: bytes, kept: bytes, replaced: bytes, *words: Word) -> Command:
+def carry_pending(stream: bytes, kept: bytes, carried: bytes, *words: Word) -> Command:
+    """See carry_pending.lua."""
+    return _eval(_CARRY_PENDING, stream, kept, carried, *words, keys=3)
+
+
+def swap_compacted(
+    compaction: bytes, stream: bytes, kept: bytes, carried: bytes, replaced: bytes, *words: Word
+) -> Command:
     """See swap_compacted.lua."""
-    return _eval(_SWAP_COMPACTED, compaction, stream, kept, replaced, *words, keys=4)
+    return _eval(_SWAP_COMPACTED, compaction, stream, kept, carried, replaced, *words, keys=5)
