@@ -22,6 +22,7 @@ import redis
 from ketch.embedded.valkey import server_binary
 from tests.chaos import plan
 from tests.support.ketch import KetchServer, eventually
+from tests.support.processes import children_of
 from tests.support.redis_servers import RedisServer
 from tests.support.slow_disk import slow_disk
 
@@ -131,8 +132,8 @@ class System:
             if broker.process is not None and broker.process.poll() is None:
                 children = children_of(broker.process.pid)
                 broker.kill()
-                for pid, _ in children:
-                    resume(pid)
+                for child in children:
+                    resume(child.pid)
 
 
 class Single(System):
@@ -256,22 +257,10 @@ def child(server: KetchServer, words: bytes, number: int) -> int:
 
     def found() -> int | None:
         assert server.process is not None
-        children = [pid for pid, command in children_of(server.process.pid) if words in command + b"\0"]
+        children = [each.pid for each in children_of(server.process.pid) if words in each.command + b"\0"]
         return children[number] if len(children) > number else None
 
     return int(eventually(found, START_S, f"a process {words!r}") or 0)
-
-
-def children_of(parent: int) -> list[tuple[int, bytes]]:
-    """Process ids, in order, and command lines."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) == parent:
-                    found.append((int(entry.name), (entry / "cmdline").read_bytes()))
-    return sorted(found)
 
 
 def consecutive_ports(count: int) -> int:

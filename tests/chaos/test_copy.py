@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ketch.embedded.valkey import server_binary
-from tests.support.kafka import Kafka
-from tests.support.ketch import KetchServer, eventually
-from tests.support.redis_servers import RedisServer
+from tests.chaos.victims import Restarted, World
+from tests.support.ketch import eventually
 
 pytestmark = pytest.mark.long(minutes=0.5)
 
@@ -28,77 +24,15 @@ PARTITIONS = 2
 ROUND = 400  # records that are written before each kill, most of which are not copied yet when it comes
 
 
-class Copier(threading.Thread):
-    """The program, started again whenever it ends."""
-
-    def __init__(self, bootstrap: str, log: Path) -> None:
-        super().__init__(daemon=True)
-        self._command = [sys.executable, "-m", "tests.chaos.copier", bootstrap, "A", "B", "copier"]
-        self._log, self.stopping = log.open("ab"), False
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def run(self) -> None:
-        while not self.stopping:
-            self.process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
-            self.process.wait()
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-
-    def stop(self) -> None:
-        self.stopping = True
-        while self.is_alive():
-            self.kill()
-            self.join(0.1)
-        self._log.close()
-
-
-class World:
-    """A Valkey that syncs each write, brokers on it, and topics A and B."""
-
-    def __init__(self, directory: Path, brokers: int, layout: str, ids: str) -> None:
-        self.redis = RedisServer(str(server_binary()), directory / "valkey", "--appendfsync", "always")
-        common = ["--redis", self.redis.url]
-        common += ["--broker-session-timeout-ms", "3000", "--broker-heartbeat-interval-ms", "500"]
-        self.brokers = [
-            KetchServer(directory / f"broker-{n}", "--node-id", str(n), *common).start() for n in range(1, brokers + 1)
-        ]
-        with Kafka(self.brokers[0].port) as client:
-            for name in "AB":
-                client.create(name, PARTITIONS, storage_layout=layout, offset_ids=ids)
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in self.brokers)
-
-    def kill(self, chosen: random.Random, copier: Copier) -> str:
-        what = chosen.choice(["copier", "copier", "broker", "broker", "valkey"])
-        if what == "copier":
-            copier.kill()
-        elif what == "valkey":
-            self.redis.kill()
-            self.redis.start()
-        else:
-            broker = chosen.choice(self.brokers)
-            broker.kill()
-            broker.start()
-        return what
-
-    def copied(self) -> int:
-        return sum(int(self.redis.client().xlen(f"korvet:stream:B:{index}")) for index in range(PARTITIONS))
-
-    def stop(self) -> None:
-        for broker in self.brokers:
-            broker.stop()
-        self.redis.stop()
-
-
 @pytest.fixture(params=[(1, "record", "time"), (3, "batch", "dense"), (3, "record", "time")], ids=str)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, *request.param)
+    made = World(tmp_path, *request.param, {"A": PARTITIONS, "B": PARTITIONS})
     yield made
     made.stop()
+
+
+def copied(world: World) -> int:
+    return sum(int(world.redis.client().xlen(f"korvet:stream:B:{index}")) for index in range(PARTITIONS))
 
 
 def fill(bootstrap: str, first: int) -> None:
@@ -128,15 +62,17 @@ def committed(bootstrap: str, count: int) -> list[int]:
 def test_a_copy_under_kills(world: World, tmp_path: Path) -> None:
     seed = random.randrange(10_000)
     chosen, count = random.Random(seed), (KILLS + 1) * ROUND
-    copier = Copier(world.bootstrap, tmp_path / "copier.log")
+    command = [sys.executable, "-m", "tests.chaos.copier", world.bootstrap, "A", "B", "copier"]
+    copier = Restarted(command, tmp_path / "copier.log")
     copier.start()
-    done = []
+    done = list[str]()
     try:
         for n in range(KILLS):
-            before = world.copied()
+            before = copied(world)
             fill(world.bootstrap, n * ROUND)
-            eventually(lambda: world.copied() > before, 120, f"progress, seed {seed}: {done}")  # noqa: B023
-            done.append(world.kill(chosen, copier))
+            eventually(lambda: copied(world) > before, 120, f"progress, seed {seed}: {done}")  # noqa: B023
+            done.append(chosen.choice(["copier", "copier", "broker", "broker", "valkey"]))
+            world.kill(done[-1], chosen, [copier])
         fill(world.bootstrap, KILLS * ROUND)
         found = committed(world.bootstrap, count)
     finally:

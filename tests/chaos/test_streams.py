@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +17,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ketch.embedded.valkey import server_binary
+from tests.chaos.victims import Restarted, World
 from tests.support.cache import kept, maven, missing
-from tests.support.kafka import Kafka
-from tests.support.ketch import KetchServer, eventually
-from tests.support.redis_servers import RedisServer
+from tests.support.ketch import eventually
 
 MISSING = missing("java", "javac", "mvn", why="Kafka Streams comes through Maven")
 pytestmark = [pytest.mark.long(minutes=3), pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
@@ -49,78 +45,25 @@ def program() -> list[str]:
     return ["java", *options, "-cp", f"{target / 'classes'}:{target / 'libs'}/*", "Instance"]
 
 
-class Instance(threading.Thread):
-    """The program, started again whenever it ends."""
-
-    def __init__(self, command: list[str], directory: Path) -> None:
-        super().__init__(daemon=True)
-        directory.mkdir()
-        self._command, self._log, self._stopping = [*command, str(directory)], directory / "log", False
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def run(self) -> None:
-        while not self._stopping:
-            with self._log.open("ab") as log:
-                self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
-            self.process.wait()
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-
-    def stop(self) -> None:
-        self._stopping = True
-        while self.is_alive():
-            self.kill()
-            self.join(0.1)
-
-
-class World:
-    """A Valkey that syncs each write, brokers on it, the topics, and two instances."""
-
-    def __init__(self, directory: Path, brokers: int, layout: str, ids: str) -> None:
-        self.redis = RedisServer(str(server_binary()), directory / "valkey", "--appendfsync", "always")
-        common = ["--redis", self.redis.url, "--default-storage-layout", layout, "--default-offset-ids", ids]
-        common += ["--broker-session-timeout-ms", "3000", "--broker-heartbeat-interval-ms", "500"]
-        self.brokers = [
-            KetchServer(directory / f"broker-{n}", "--node-id", str(n), *common).start() for n in range(1, brokers + 1)
-        ]
-        with Kafka(self.brokers[0].port) as client:
-            for name, partitions in TOPICS.items():
-                client.create(name, partitions)
-        command = [*program(), self.bootstrap, "application"]
-        self.instances = [Instance(command, directory / f"instance-{n}") for n in range(2)]
-        for instance in self.instances:
-            instance.start()
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in self.brokers)
-
-    def kill(self, what: str, chosen: random.Random) -> None:
-        if what == "instance":
-            chosen.choice(self.instances).kill()
-        elif what == "valkey":
-            self.redis.kill()
-            self.redis.start()
-        else:
-            broker = chosen.choice(self.brokers)
-            broker.kill()
-            broker.start()
-
-    def stop(self) -> None:
-        for instance in self.instances:
-            instance.stop()
-        for broker in self.brokers:
-            broker.stop()
-        self.redis.stop()
-
-
 @pytest.fixture(params=[(1, "record", "time"), (2, "batch", "dense")], ids=str)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, *request.param)
+    made = World(tmp_path, *request.param, TOPICS)
     yield made
     made.stop()
+
+
+@pytest.fixture
+def instances(world: World, tmp_path: Path) -> Iterator[list[Restarted]]:
+    directories = [tmp_path / f"instance-{n}" for n in range(2)]
+    command = [*program(), world.bootstrap, "application"]
+    started = []
+    for directory in directories:
+        directory.mkdir()
+        started.append(Restarted([*command, str(directory)], directory / "log"))
+        started[-1].start()
+    yield started
+    for each in started:
+        each.stop()
 
 
 class Truth:
@@ -175,7 +118,7 @@ class Results:
         self._consumer.close()
 
 
-def test_counts_and_pairs_are_true(world: World) -> None:
+def test_counts_and_pairs_are_true(world: World, instances: list[Restarted]) -> None:
     """Each kill comes upon a round that has just been written, when the one before it is done."""
     seed = random.randrange(10_000)
     chosen, done = random.Random(seed), list[str]()
@@ -184,7 +127,7 @@ def test_counts_and_pairs_are_true(world: World) -> None:
     kills += [chosen.choice(kills) for _ in range(KILLS - len(kills))]
     for kind in kills:
         truth.write_on()
-        world.kill(kind, chosen)
+        world.kill(kind, chosen, instances)
         done.append(kind)
         results.wait(truth.counts.total(), truth.pairs.total(), (seed, done))
     results.close()

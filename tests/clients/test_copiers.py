@@ -3,8 +3,9 @@
 Copiers of one group copy a topic whose records keep coming; each has a transactional id of its own. A third one joins
 two and leaves. Readers of committed records get of the copy what is in the topic, exactly once and in order.
 
-The copiers are clients/members/confluent_copier.py and Kafka's own TransactionalMessageCopier, which its system tests
-use. Maven has it in the test jar of kafka-tools.
+The copiers are clients/members/confluent_copier.py, clients/go/copier.go and Kafka's own TransactionalMessageCopier,
+which its system tests use. Maven has it in the test jar of kafka-tools. KafkaJS has none: it sends no member with the
+offsets of a transaction, so that nothing tells a member that has lost its partitions.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.support import programs
 from tests.support.apache_kafka import VERSION, libraries, missing_tools
-from tests.support.cache import jars
+from tests.support.cache import jars, missing
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.members import Feed
 
 PARTITIONS = 4
 WAIT = 90.0
 MISSING = missing_tools()
 needs_kafka = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+NO_GO = missing("go")
+needs_go = pytest.mark.skipif(NO_GO is not None, reason=str(NO_GO))
 IN_A_GROUP = ("--group-mode", "--use-group-metadata", "--input-partition", "0", "--transaction-timeout", "10000")
 
 Command = Callable[..., list[str]]
@@ -38,6 +43,10 @@ Command = Callable[..., list[str]]
 def confluent(bootstrap: str, topic: str, id: str) -> list[str]:
     program = Path(__file__).parent / "members" / "confluent_copier.py"
     return [sys.executable, str(program), bootstrap, topic, topic, f"{topic}-copy", id]
+
+
+def franz(bootstrap: str, topic: str, id: str) -> list[str]:
+    return [*programs.go("copier"), bootstrap, topic, topic, f"{topic}-copy", id]
 
 
 def kafkas(bootstrap: str, topic: str, id: str, *options: str) -> list[str]:
@@ -99,29 +108,6 @@ class Copier:
             pipe.close()
 
 
-class Feed(threading.Thread):
-    """Produces numbers to the topic until it is told to stop."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self._producer, self._topic = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topic
-        self._ended = threading.Event()
-        self.count = 0
-
-    def run(self) -> None:
-        while not self._ended.wait(0.02):
-            for _ in range(PARTITIONS):
-                self._producer.produce(self._topic, str(self.count), partition=self.count % PARTITIONS)
-                self.count += 1
-            self._producer.poll(0)
-
-    def finish(self) -> int:
-        self._ended.set()
-        self.join()
-        assert self._producer.flush(30) == 0
-        return self.count
-
-
 @pytest.fixture
 def made(broker: KetchServer, topic: str) -> str:
     """A topic and the one for its copy. Kafka's copier ends when it has copied as many records as there were offsets
@@ -152,13 +138,14 @@ def start(broker: KetchServer, made: str, tmp_path: Path) -> Iterator[Callable[[
     "command",
     [
         pytest.param(confluent, id="confluent"),
+        pytest.param(franz, id="franz-go", marks=needs_go),
         pytest.param(kafkas, id="kafka", marks=[needs_kafka, pytest.mark.long(minutes=1)]),
     ],
 )
 def test_a_third_joins_and_leaves(
     broker: KetchServer, made: str, start: Callable[[Command], Copier], command: Command
 ) -> None:
-    feed = Feed(broker.bootstrap, made)
+    feed = Feed(broker.bootstrap, made, PARTITIONS)
     feed.start()
     try:
         two = [start(command), start(command)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 @pytest.fixture(scope="module")
 def program() -> list[str]:
-    return programs.go_member()
+    return programs.go("member")
 
 
 def test_members_come_go_and_die(program: list[str], broker: KetchServer, topic: str, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """A zombie: a transactional producer whose process is paused while another one takes its transactional id over.
 
 Its process is stopped (SIGSTOP) in the middle of a transaction, with batches on their way, and goes on (SIGCONT) while
-its successor has a transaction of its own open. The program (clients/members/confluent_sender.py, clients/java/Sender)
-is started as `program BOOTSTRAP ID TOPIC PARTITIONS`. It says `open` once a hundred records are stored, and sends on.
-At the end of its standard input it commits. Its last line is `committed`, `fenced` or the error's name.
+its successor has a transaction of its own open. The programs are the senders of clients/members, java, go and node,
+started as `program BOOTSTRAP ID TOPIC PARTITIONS`. Each says `open` once a hundred records are stored, and sends on. At
+the end of its standard input it commits. Its last line is `committed`, `fenced` or the error's name.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,21 +25,27 @@ from tests.support.ketch import KetchServer, eventually
 pytestmark = pytest.mark.storage("record", "batch")
 
 PARTITIONS = 2
-MISSING = cache.missing("java", "javac", "mvn")
 
 
-def confluent() -> list[str]:
-    return [sys.executable, str(Path(__file__).parent / "members" / "confluent_sender.py")]
+def python(client: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).parent / "members" / f"{client}_sender.py")]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(confluent, id="confluent"),
-        pytest.param(
-            programs.java_sender, id="java", marks=pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-        ),
-    ]
-)
+def needs(*tools: str) -> pytest.MarkDecorator:
+    missing = cache.missing(*tools)
+    return pytest.mark.skipif(missing is not None, reason=str(missing))
+
+
+PROGRAMS = {
+    "confluent": (partial(python, "confluent"), ()),
+    "aiokafka": (partial(python, "aiokafka"), ()),
+    "java": (programs.java_sender, ("java", "javac", "mvn")),
+    "franz-go": (partial(programs.go, "sender"), ("go",)),
+    "kafkajs": (partial(programs.node, "sender"), ("node", "npm")),
+}
+
+
+@pytest.fixture(params=[pytest.param(made, id=id, marks=needs(*tools)) for id, (made, tools) in PROGRAMS.items()])
 def zombie(
     request: pytest.FixtureRequest, broker: KetchServer, topic: str, tmp_path: Path
 ) -> Iterator[subprocess.Popen[str]]:

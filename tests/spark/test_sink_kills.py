@@ -21,7 +21,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer, eventually
-from tests.support.processes import processes
+from tests.support.processes import session_of
 from tests.support.sink_job import STARTED
 
 pytestmark = pytest.mark.long(minutes=3)
@@ -62,22 +62,21 @@ class Job:
 
     def workers(self) -> list[int]:
         """The Python processes that run tasks: children of Spark's daemons that are such processes too."""
-        found = processes(self.process.pid)
-        daemons = {pid for pid, (_, command) in found.items() if b"pyspark.daemon" in command}
-        return sorted(pid for pid in daemons if found[pid][0] in daemons)
+        daemons = {each.pid: each for each in session_of(self.process.pid) if b"pyspark.daemon" in each.command}
+        return sorted(pid for pid, each in daemons.items() if each.parent in daemons)
 
     def kill(self) -> None:
         """kill -9 of the driver and its JVM. The tasks' Python processes notice it, one that writes in the end."""
-        for pid, (_, command) in processes(self.process.pid).items():
-            if b"pyspark.daemon" not in command:
+        for each in session_of(self.process.pid):
+            if b"pyspark.daemon" not in each.command:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(each.pid, signal.SIGKILL)
         self.process.wait()
 
     def close(self) -> None:
-        for pid in processes(self.process.pid):
+        for each in session_of(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(each.pid, signal.SIGKILL)
         self.process.wait()
 
 

@@ -105,17 +105,18 @@ class Member:
 class Feed(threading.Thread):
     """Produces 0, 1, 2, ... in turn to the partitions, at an easy pace, until it is stopped."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
         super().__init__(daemon=True)
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-        self._topic = topic
+        config = {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True}
+        self._producer = confluent_kafka.Producer(config)
+        self._topic, self._partitions = topic, partitions
         self._ended = threading.Event()
         self.count = 0
 
     def run(self) -> None:
         while not self._ended.wait(0.02):
-            for _ in range(PARTITIONS):
-                self._producer.produce(self._topic, b"%d" % self.count, partition=self.count % PARTITIONS)
+            for _ in range(self._partitions):
+                self._producer.produce(self._topic, b"%d" % self.count, partition=self.count % self._partitions)
                 self.count += 1
             self._producer.poll(0)
 

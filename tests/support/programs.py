@@ -26,16 +26,18 @@ def _java(main: str) -> list[str]:
     return ["java", *options, "-cp", f"{target / 'classes'}:{target / 'libs'}/*", main]
 
 
-def go_member() -> list[str]:
-    home = _built(CLIENTS / "go", ["go", "build", "-o", "member", "."])
-    return [str(home / "member")]
+def go(verb: str) -> list[str]:
+    """A client on franz-go: a member, a sender or a copier."""
+    home = _built(CLIENTS / "go", ["go", "build", "-o", "client", "."])
+    return [str(home / "client"), verb]
 
 
 _NPM = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
 
 
-def node_member() -> list[str]:
-    return ["node", str(_built(CLIENTS / "node", _NPM) / "member.js")]
+def node(name: str) -> list[str]:
+    """A client on KafkaJS: a member or a sender."""
+    return ["node", str(_built(CLIENTS / "node", _NPM) / f"{name}.js")]
 
 
 def node_legacy() -> list[str]:

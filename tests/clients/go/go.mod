@@ -1,4 +1,4 @@
-module ketch.tests/member
+module ketch.tests/client
 
 go 1.21
 

@@ -1,102 +1,19 @@
-// A group member on franz-go; see tests/support/members.py.
+// Clients on franz-go that tests start: a verb, and its arguments. They end when their input does.
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync/atomic"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-var balancers = map[string]kgo.GroupBalancer{
-	"range":              kgo.RangeBalancer(),
-	"cooperative-sticky": kgo.CooperativeStickyBalancer(),
-}
-
-var (
-	topic       string
-	uncommitted bool
-)
-
-func say(verb string, words []string) {
-	fmt.Println(strings.Join(append([]string{verb}, words...), " "))
-}
-
-func report(verb string) func(context.Context, *kgo.Client, map[string][]int32) {
-	return func(ctx context.Context, client *kgo.Client, changed map[string][]int32) {
-		if verb == "revoked" {
-			commit(ctx, client)
-		}
-		var words []string
-		for _, partition := range changed[topic] {
-			words = append(words, fmt.Sprint(partition))
-		}
-		say(verb, words)
-	}
-}
-
-// In a rebalance that goes on while a cooperative member reads, the commit is tried again behind the next poll.
-func commit(ctx context.Context, client *kgo.Client) {
-	if !uncommitted {
-		return
-	}
-	err := client.CommitUncommittedOffsets(ctx)
-	if errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration) {
-		return
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	uncommitted = false
-	say("committed", nil)
-}
+var inputEnded atomic.Bool
 
 func main() {
-	topic = os.Args[3]
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(os.Args[1]),
-		kgo.ConsumerGroup(os.Args[2]),
-		kgo.ConsumeTopics(topic),
-		kgo.Balancers(balancers[os.Args[4]]),
-		kgo.SessionTimeout(6*time.Second),
-		kgo.HeartbeatInterval(300*time.Millisecond),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.DisableAutoCommit(),
-		kgo.BlockRebalanceOnPoll(), // between a poll and its commit no partition goes
-		kgo.OnPartitionsAssigned(report("assigned")),
-		kgo.OnPartitionsRevoked(report("revoked")),
-		kgo.OnPartitionsLost(report("lost")),
-	)
-	if err != nil {
-		panic(err)
-	}
-	var stop atomic.Bool
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
-		stop.Store(true)
+		inputEnded.Store(true)
 	}()
-	for !stop.Load() {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		fetches := client.PollFetches(ctx)
-		cancel()
-		var words []string
-		fetches.EachRecord(func(r *kgo.Record) {
-			words = append(words, fmt.Sprintf("%d:%s", r.Partition, r.Value))
-		})
-		if len(words) > 0 {
-			say("read", words)
-			uncommitted = true
-		}
-		commit(context.Background(), client)
-		client.AllowRebalance()
-	}
-	client.CloseAllowingRebalance()
+	verbs := map[string]func([]string){"member": member, "sender": sender, "copier": copier}
+	verbs[os.Args[1]](os.Args[2:])
 }

@@ -1,6 +1,5 @@
 package ketch;
 
-import java.io.InputStream;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
@@ -20,7 +19,6 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 public final class Member implements ConsumerRebalanceListener {
     private static final Map<String, Class<?>> STRATEGIES =
             Map.of("range", RangeAssignor.class, "cooperative-sticky", CooperativeStickyAssignor.class);
-    private static volatile boolean stopped;
     private final KafkaConsumer<String, String> consumer;
     private boolean uncommitted;
 
@@ -37,31 +35,20 @@ public final class Member implements ConsumerRebalanceListener {
         properties.put("heartbeat.interval.ms", "300");
         properties.put("auto.offset.reset", "earliest");
         properties.put("enable.auto.commit", "false");
-        Thread input = new Thread(Member::awaitEndOfInput);
-        input.setDaemon(true);
-        input.start();
+        Test.listen();
         try (var consumer = new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
             new Member(consumer).run(arguments[2]);
         }
     }
 
-    private static void awaitEndOfInput() {
-        try (InputStream in = System.in) {
-            in.readAllBytes();
-        } catch (java.io.IOException e) {
-            System.err.println(e);
-        }
-        stopped = true;
-    }
-
     private void run(String topic) {
         consumer.subscribe(List.of(topic), this);
-        while (!stopped) {
+        while (!Test.hasEnded()) {
             ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(100));
             if (!records.isEmpty()) {
                 StringBuilder words = new StringBuilder();
                 records.forEach(r -> words.append(' ').append(r.partition()).append(':').append(r.value()));
-                say("read" + words);
+                Test.say("read" + words);
                 uncommitted = true;
             }
             commit();
@@ -79,31 +66,26 @@ public final class Member implements ConsumerRebalanceListener {
             return;
         }
         uncommitted = false;
-        say("committed");
+        Test.say("committed");
     }
 
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
         commit();
-        say("revoked" + words(partitions));
+        Test.say("revoked" + words(partitions));
     }
 
     @Override
     public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
-        say("assigned" + words(partitions));
+        Test.say("assigned" + words(partitions));
     }
 
     @Override
     public void onPartitionsLost(Collection<TopicPartition> partitions) {
-        say("lost" + words(partitions));
+        Test.say("lost" + words(partitions));
     }
 
     private static String words(Collection<TopicPartition> partitions) {
         return partitions.stream().map(p -> " " + p.partition()).collect(Collectors.joining());
-    }
-
-    private static void say(String line) {
-        System.out.println(line);
-        System.out.flush();
     }
 }

@@ -1,6 +1,5 @@
 package ketch;
 
-import java.io.InputStream;
 import java.util.Properties;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -11,7 +10,6 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /** A producer in the middle of a transaction; see tests/clients/test_zombie.py. */
 public final class Sender {
     private static final int FLUSHED_FIRST = 100;
-    private static volatile boolean stopped;
 
     private Sender() {
     }
@@ -20,13 +18,11 @@ public final class Sender {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", arguments[0]);
         properties.put("transactional.id", arguments[1]);
-        Thread input = new Thread(Sender::awaitEndOfInput);
-        input.setDaemon(true);
-        input.start();
+        Test.listen();
         try (var producer = new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
             producer.initTransactions();
             producer.beginTransaction();
-            say(outcome(producer, arguments[1], arguments[2], Integer.parseInt(arguments[3])));
+            Test.say(outcome(producer, arguments[1], arguments[2], Integer.parseInt(arguments[3])));
         }
     }
 
@@ -51,27 +47,13 @@ public final class Sender {
 
     private static void send(KafkaProducer<String, String> producer, String id, String topic, int partitions)
             throws InterruptedException {
-        for (int count = 0; !stopped; count++) {
+        for (int count = 0; !Test.hasEnded(); count++) {
             producer.send(new ProducerRecord<>(topic, count % partitions, null, id + " " + count));
             if (count == FLUSHED_FIRST) {
                 producer.flush();
-                say("open");
+                Test.say("open");
             }
             Thread.sleep(2);
         }
-    }
-
-    private static void awaitEndOfInput() {
-        try (InputStream in = System.in) {
-            in.readAllBytes();
-        } catch (java.io.IOException e) {
-            System.err.println(e);
-        }
-        stopped = true;
-    }
-
-    private static void say(String line) {
-        System.out.println(line);
-        System.out.flush();
     }
 }
