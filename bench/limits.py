@@ -1,7 +1,7 @@
 """The causes of missed targets, from limits.md: which section explains which row.
 
-limits.md is written by hand. A section's heading is a cause in a few words. The line below it, "Rows: `...`, `...`",
-holds patterns as of fnmatch for "scenario/contestant/load/client".
+limits.md is written by hand. A section's heading is a cause in a few words. The paragraph below it,
+"Rows: `...`, `...`", holds patterns as of fnmatch for "scenario/contestant/load/client".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Cause(NamedTuple):
 
 def causes() -> list[Cause]:
     """All sections in their order."""
-    sections = re.findall(r"^## (.+)\n\nRows: (.+)$", PAGE.read_text(), re.MULTILINE)
+    sections = re.findall(r"^## (.+)\n\nRows: ((?:.+\n)+)", PAGE.read_text(), re.MULTILINE)
     return [Cause(heading, tuple(re.findall(r"`([^`]+)`", patterns))) for heading, patterns in sections]
 
 

@@ -111,14 +111,15 @@ def _missed(found: list[Verdict]) -> Iterator[str]:
     missed = [verdict for verdict in found if not verdict.met]
     yield f"## Targets\n\n{len(found) - len(missed)} of {len(found)} are met."
     if missed:
-        yield "\n| not met | measured | cause |\n|---|---|---|"
-        groups: dict[tuple[str, Cause | None], list[str]] = {}
+        yield "\n| not met by | what, and measured | cause |\n|---|---|---|"
+        groups: dict[tuple[str, Cause | None], dict[str, list[str]]] = {}
         for verdict in missed:
-            target = f"{SHOWN[verdict.target.contestant]}: {bound(verdict.target)}"
             where = f"{verdict.row.load}, {verdict.row.client}: {number(verdict.middle)}"
-            groups.setdefault((target, limits.cause_of(verdict.row)), []).append(where)
-        for (target, cause), rows in groups.items():
-            yield f"| {target} | {'; '.join(rows)} | {_link(cause)} |"
+            group = groups.setdefault((verdict.target.contestant, limits.cause_of(verdict.row)), {})
+            group.setdefault(bound(verdict.target), []).append(where)
+        for (contestant, cause), targets in groups.items():
+            rows = "<br>".join(f"{target}: {'; '.join(found)}" for target, found in targets.items())
+            yield f"| {SHOWN[contestant]} | {rows} | {_link(cause)} |"
 
 
 def _link(cause: Cause | None) -> str:

@@ -146,7 +146,7 @@ def test_the_overview_shows_medians_and_the_cause_of_each_missed_target(tmp_path
     assert "0 of 2 are met." in text
     cause = next(cause for cause in limits.causes() if "throughput/ketch/consume 1 KB/kcat" in cause.patterns)
     assert (
-        "| Ketch, record layout: rate at least 0.8 x raw Valkey | consume 1 KB, kcat: 0.50 "
+        "| Ketch, record layout | rate at least 0.8 x raw Valkey: consume 1 KB, kcat: 0.50 "
         f"| [{cause.heading}](bench/limits.md#{cause.anchor}) |" in text
     )
 

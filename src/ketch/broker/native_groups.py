@@ -23,7 +23,7 @@ from ketch.store.keys import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_PAUSE_S = 0.01
+_PAUSE_S = 0.05
 
 
 class NativeGroups:

@@ -397,7 +397,8 @@ class Transaction:
         self.groups.clear()
         if self.next != NO_ID:
             self.previous, self.producer, self.next, self.epoch = self.producer, self.next, NO_ID, 0
-        return [Persist(), *self._answer_waiting()]
+        # Nobody need wait until this is stored: where it is not, the markers are written once more.
+        return [*self._answer_waiting(), Persist()]
 
     def _delayed(self, event: Delayed, now: float) -> Effects:
         return self._answer_waiting() if event.started == self.started else []
