@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ketch.lake.catalog import open_catalog
 from ketch.lake.table import ArchiveTable
 from tests.support.ketch import KetchServer, eventually
-from tests.support.processes import processes
+from tests.support.processes import session_of
 
 KILLS = 4  # one for each moment
 RECORDS = 200_000
@@ -63,7 +63,7 @@ class Job:
 
     def gone(self) -> bool:
         """Whether the Java processes of all that were killed have ended, too: until then they write to checkpoints."""
-        return not any(map(processes, self.sessions))
+        return not any(map(session_of, self.sessions))
 
     def wait(self) -> None:
         assert self.process is not None
