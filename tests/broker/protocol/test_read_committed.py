@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,31 @@ from tests.support.transactions import Written, read, visible
 pytestmark = pytest.mark.storage("record", "batch", "record-dense", "batch-dense")
 
 
+class Seen(Written):
+    """Waits after each write until the broker has heard of it: the push may come after the next fetch."""
+
+    def __init__(self, connection: redis.Redis, topic: str, storage: str, client: Kafka) -> None:
+        super().__init__(connection, topic, storage)
+        self._client, self._topic = client, topic
+
+    def append(self, values: Sequence[bytes], producer: int | None = None, gap: int = 0) -> int:
+        base = super().append(values, producer, gap)
+        self._wait()
+        return base
+
+    def finish(self, producer: int, commit: bool) -> int:
+        offset = super().finish(producer, commit)
+        self._wait()
+        return offset
+
+    def _wait(self) -> None:
+        eventually(lambda: self._ends() == (self.last_stable, self.end))
+
+    def _ends(self) -> tuple[int, int]:
+        answer = self._client.fetch(self._topic, self.end)
+        return answer.last_stable_offset, answer.high_watermark
+
+
 @pytest.fixture
 def client(broker: KetchServer) -> Iterator[Kafka]:
     with Kafka(broker.port) as client:
@@ -31,7 +56,7 @@ def client(broker: KetchServer) -> Iterator[Kafka]:
 def written(broker: KetchServer, client: Kafka, topic: str, storage: str) -> Iterator[Written]:
     client.create(topic, retention_ms=-1)
     with redis.Redis(port=broker.redis_port) as connection:
-        yield Written(connection, topic, storage)
+        yield Seen(connection, topic, storage, client)
 
 
 def step(written: Written, chance: random.Random) -> None:
