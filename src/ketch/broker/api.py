@@ -72,7 +72,7 @@ class Request:
                 self.failures.append(text)
 
     def refuse(self, what: str, error: KetchError, code: ErrorCode | None = None) -> ErrorCode:
-        """Something of the request failed: that goes into its line in the log; the code that the client gets for it.
+        """Puts into the request's line of the log that something of it failed; the code that the client gets for it.
 
         Args:
             what: the name of what failed: a topic, a partition, a group; "" for the request as a whole.

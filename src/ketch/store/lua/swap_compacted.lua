@@ -34,7 +34,7 @@ if length ~= seen + #tail or redis.call('XLEN', kept) ~= copied then return 'cha
 for i = 1, #tail do
   if #tail[i][2] > @WIDEST then return 'more' end
 end
--- The native groups; of each consumer up to which entry the copy has what is pending for it, false where it may have not.
+-- The native groups. For each consumer: up to which entry the copy has what is pending for it; false where some may be missing.
 local groups, copied_groups, left, now = rows_of('GROUPS', stream), rows_of('GROUPS', kept), 0, now_ms()
 for name, group in pairs(groups) do
   group.consumers, group.copied = {}, rows_of('CONSUMERS', kept, name)
