@@ -7,6 +7,7 @@ versions. What is built goes to the cache (tests/support/cache.py), never into t
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,9 @@ class Client:
     """A folder with a client.toml.
 
     Attributes:
+        variable: of the environment, with the path of the client's own program, where no package registry has that.
         features: name -> what it is; those of the scenario, or of an application its own.
+        remark: what the page says of the client beside its results.
         minutes: how long both layouts take, for the mark `long`; 0 is quick.
         creates: whether the client can create topics with configs; if not, they are there before it starts.
         timestamps: whether the client can choose a record's timestamp.
@@ -62,7 +65,9 @@ class Client:
     build: Sequence[Sequence[str]]
     command: Sequence[str]
     features: Mapping[str, str]
+    variable: str = ""
     base: str = ""
+    remark: str = ""
     minutes: float = 0
     creates: bool = True
     timestamps: bool = True
@@ -76,6 +81,8 @@ class Client:
 
     def missing(self) -> str | None:
         """Which programs it needs that are not there, for a test's skip reason."""
+        if self.variable and not shutil.which(os.environ.get(self.variable, "")):
+            return f"{self.variable} names no program: {self.title} is in no package registry"
         return missing(*self.needs, why=f"{self.title} cannot be built without")
 
     def built(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 
 from tests.clients.matrix.client import Client, Outcome, Result, clients, result
 from tests.clients.matrix.scenario import FEATURES
@@ -46,8 +47,6 @@ NOT_RUN = """\
 
 - `@confluentinc/kafka-javascript` 1.10.1: its binary is no part of the npm package. Where it cannot be fetched it is
   compiled, which needs more libraries than the test machine has. It is librdkafka, as are kcat and confluent-kafka.
-- Karapace, a schema registry: it has no release on PyPI. Such a registry keeps its schemas in a topic with
-  `cleanup.policy=compact` and reads that to its end, as Kafka Connect does with its own.
 """
 
 
@@ -83,7 +82,8 @@ def _application(client: Client, found: Result) -> str:
         cells = [_cell([outcomes[feature]]) for outcomes in found.layouts.values()]
         rows.append(f"| {feature}: {what} | {' | '.join(cells)} |")
     reasons = list(_reasons(client, found))
-    return "\n".join([heading, *rows, *([""] if reasons else []), *reasons]) + "\n"
+    remark = [*wrap(_plain(client.remark), WIDTH, break_on_hyphens=False), ""] if client.remark else []
+    return "\n".join([heading, *remark, *rows, *([""] if reasons else []), *reasons]) + "\n"
 
 
 def _cell(outcomes: list[Outcome]) -> str:

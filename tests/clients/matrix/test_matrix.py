@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,16 @@ def test_a_client_that_ends_early_works_as_far_as_it_came(tmp_path: Path) -> Non
     assert run.outcomes["create topic"] == Outcome("works")
     assert run.outcomes["lag"] == Outcome("none", "no lag")
     assert run.outcomes["commit"].why == "the client said nothing of it and ended with 1: ValueError: no more"
+
+
+def test_a_client_that_no_registry_has_is_skipped_until_its_program_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "client.toml").write_text('title = "Rare"\nlanguage = "C"\nvariable = "RARE"\nrun = ["./main"]\n')
+    monkeypatch.delenv("RARE", raising=False)
+    assert load(tmp_path).missing() == "RARE names no program: Rare is in no package registry"
+    monkeypatch.setenv("RARE", sys.executable)
+    assert load(tmp_path).missing() is None
 
 
 def test_the_page_is_what_the_results_say() -> None:
