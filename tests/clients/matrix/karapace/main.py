@@ -1,4 +1,4 @@
-"""Karapace, a schema registry whose store is a compacted topic; see ../README.md. `KARAPACE` is its Python interpreter."""
+"""Karapace, a schema registry over a compacted topic; see ../README.md. `KARAPACE` names its Python interpreter."""
 
 import json
 import os
@@ -121,7 +121,8 @@ class Registry:
         """All it knows: each subject's setting, and its versions with their ids and schemas."""
         found = {}
         for subject in self.get("/subjects"):
-            versions = [self.get(f"/subjects/{subject}/versions/{v}") for v in self.get(f"/subjects/{subject}/versions")]
+            path = f"/subjects/{subject}/versions"
+            versions = [self.get(f"{path}/{version}") for version in self.get(path)]
             found[subject] = (self.get(f"/config/{subject}?defaultToGlobal=true"), versions)
         return found
 
