@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 BOOTSTRAP, TOPIC, LAYOUT = sys.argv[1:]
 PYTHON = os.environ["KARAPACE"]
 GROUP = f"{TOPIC}-registry"
+CONFIG = {} if LAYOUT == "-" else {"storage.layout": LAYOUT}
 WAIT = 90
 CHANGES = 40  # of one subject's compatibility, of which compaction leaves the newest
 
@@ -47,31 +48,25 @@ JSON = {"schemaType": "JSON", "schema": json.dumps({"type": "object", "propertie
 PROTOBUF = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3";\nmessage Order {\n  int64 id = 1;\n}\n'}
 
 
-class Registry:
-    """A registry over a topic; start and stop it as often as you like."""
+class Program:
+    """A program of Karapace's with an address of its own; start and stop it as often as you like."""
 
-    def __init__(self, directory, topic, group):
+    def __init__(self, directory, module, **settings):
         with socket.create_server(("127.0.0.1", 0)) as one:
             port = one.getsockname()[1]
         self.url, self.log, self.process = f"http://127.0.0.1:{port}", directory / f"{port}.log", None
-        settings = {
-            "bootstrap_uri": BOOTSTRAP,
-            "topic_name": topic,
-            "group_id": group,
-            "host": "127.0.0.1",
-            "advertised_hostname": "127.0.0.1",
-            "port": port,
-            "karapace_registry": "true",
-            "log_level": "INFO",
-            "waiting_time_before_acting_as_master_ms": 500,
-        }
+        self.module = module
+        settings |= {"bootstrap_uri": BOOTSTRAP, "host": "127.0.0.1", "port": port, "log_level": "INFO"}
+        settings["advertised_hostname"] = "127.0.0.1"
         self.env = os.environ | {f"KARAPACE_{name.upper()}": str(value) for name, value in settings.items()}
 
     def start(self):
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([PYTHON, "-m", "karapace"], env=self.env, stdout=log, stderr=log)
-        eventually(lambda: self.status().get("schema_registry_ready"), "the registry")
-        return self
+            self.process = subprocess.Popen([PYTHON, "-m", self.module], env=self.env, stdout=log, stderr=log)
+        eventually(self.ready, self.module)
+
+    def ready(self):
+        return self.ask("GET", "/topics", kind="kafka.v2")[0] == 200
 
     def stop(self):
         if self.process:
@@ -85,22 +80,16 @@ class Registry:
         self.process.kill()
         self.process.wait()
 
-    def status(self):
-        status, found = self.ask("GET", "/_health")
-        return found["status"] if status == 200 else {}
-
-    def leads(self):
-        return self.status().get("schema_registry_is_primary") is True
-
-    def ask(self, method, path, body=None):
+    def ask(self, method, path, body=None, kind="schemaregistry.v1"):
         """Status and answer; status 0 while nobody listens."""
-        assert self.process.poll() is None, f"the registry ended: {self.log.read_text(errors='replace')[-300:]}"
+        assert self.process.poll() is None, f"{self.module} ended: {self.log.read_text(errors='replace')[-300:]}"
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        headers = {"Content-Type": f"application/vnd.{kind}+json", "Accept": f"application/vnd.{kind}+json"}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=WAIT) as answer:
-                return answer.status, json.loads(answer.read())
+                text = answer.read()
+                return answer.status, json.loads(text) if text else None
         except urllib.error.HTTPError as e:
             return e.code, e.read().decode()
         except OSError:
@@ -110,6 +99,24 @@ class Registry:
         status, found = self.ask("GET", path)
         assert status == 200, f"{path}: {status} {found}"
         return found
+
+
+class Registry(Program):
+    """A registry over a topic, in a group that elects one of its registries."""
+
+    def __init__(self, directory, topic, group):
+        settings = {"karapace_registry": True, "waiting_time_before_acting_as_master_ms": 500}
+        super().__init__(directory, "karapace", topic_name=topic, group_id=group, **settings)
+
+    def ready(self):
+        return self.status().get("schema_registry_ready")
+
+    def status(self):
+        status, found = self.ask("GET", "/_health")
+        return found["status"] if status == 200 else {}
+
+    def leads(self):
+        return self.status().get("schema_registry_is_primary") is True
 
     def register(self, subject, schema):
         """The schema's id."""
@@ -132,15 +139,23 @@ def config_of(topic):
     return {name: entry.value for name, entry in admin.describe_configs([resource])[resource].result(WAIT).items()}
 
 
-def records():
-    """Offsets and keys of the topic."""
-    reader = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": f"{TOPIC}-look", "enable.partition.eof": True})
-    reader.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+def records(topic=TOPIC):
+    """Offsets, keys and values of a topic's only partition."""
+    reader = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": f"{topic}-look", "enable.partition.eof": True})
+    reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found = []
     while not (message := reader.poll(WAIT)).error():
-        found.append((message.offset(), message.key()))
+        found.append((message.offset(), message.key(), message.value()))
     reader.close()
     return found
+
+
+def committed(group):
+    """The offset that a group has committed of the topic of its name."""
+    reader = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": group})
+    (position,) = reader.committed([TopicPartition(group, 0)], timeout=WAIT)
+    reader.close()
+    return position.offset
 
 
 def schemas_topic():
@@ -155,10 +170,9 @@ def schemas_topic():
 
 
 def primary():
-    layout = {} if LAYOUT == "-" else {"storage.layout": LAYOUT}
     # What is to be compacted does not wait for half of the topic to be new, nor, on Kafka, for a full segment.
     early = {"min.cleanable.dirty.ratio": "0", "segment.ms": "1000"}
-    new = NewTopic(TOPIC, 1, 1, config={"cleanup.policy": "compact", **early, **layout})
+    new = NewTopic(TOPIC, 1, 1, config={"cleanup.policy": "compact"} | early | CONFIG)
     admin.create_topics([new])[TOPIC].result(WAIT)
     first.start()
     eventually(first.leads, "the election")
@@ -211,20 +225,61 @@ def compaction():
         assert first.ask("PUT", "/config/orders", {"compatibility": level})[0] == 200
     first.register("orders", avro("id", "total", "vat"))
     before = records()
-    (setting,) = {key for _, key in before if [k for _, k in before].count(key) >= CHANGES}
-    replaced = [offset for offset, key in before if key == setting][:-1]
+    keys = [key for _, key, _ in before]
+    (setting,) = {key for key in keys if keys.count(key) >= CHANGES}
+    replaced = {offset for offset, key, _ in before if key == setting}
+    replaced.remove(max(replaced))
 
     def compacted():
         # Another record, for Kafka: it begins a new segment only with one.
         assert first.ask("PUT", "/config/names", {"compatibility": "NONE"})[0] == 200
-        return not {offset for offset, _ in records()} & set(replaced)
+        return not {offset for offset, _, _ in records()} & replaced
 
     eventually(compacted, "the compaction")
-    assert {key for _, key in before} <= {key for _, key in records()}
+    assert set(keys) <= {key for _, key, _ in records()}
     assert first.get("/config/orders") == {"compatibilityLevel": "FULL"}
     restarted()
     first.register("orders", avro("id", "total", "vat", "discount"))
     assert first.get("/subjects/orders/versions") == [1, 2, 3, 4]
+
+
+def rest_proxy():
+    port = first.url.rpartition(":")[2]
+    proxy = Program(home, "karapace.kafka_rest_apis", karapace_rest=True, registry_host="127.0.0.1", registry_port=port)
+    topic, values = f"{TOPIC}.rest", [{"id": n} for n in range(10)]
+    admin.create_topics([NewTopic(topic, 1, 1, config=CONFIG)])[topic].result(WAIT)
+    with ExitStack() as stopped:
+        stopped.callback(proxy.stop)
+        proxy.start()
+        given = {"value_schema": avro("id")["schema"], "records": [{"value": value} for value in values]}
+        status, sent = proxy.ask("POST", f"/topics/{topic}", given, "kafka.avro.v2")
+        assert status == 200, sent
+        number = first.get(f"/subjects/{topic}-value/versions/1")["id"]
+        assert sent["value_schema_id"] == number, sent
+        assert {value[:5] for _, _, value in records(topic)} == {b"\0" + number.to_bytes(4)}
+        assert taken(proxy, topic, len(values)) == values
+    assert committed(topic) == records(topic)[-1][0] + 1
+
+
+def taken(proxy, topic, count):
+    """The values that a consumer of the proxy gets in a group."""
+    made = {"name": "one", "format": "avro", "auto.offset.reset": "earliest", "auto.commit.enable": "false"}
+    status, said = proxy.ask("POST", f"/consumers/{topic}", made, "kafka.v2")
+    assert status == 200, said
+    one = f"/consumers/{topic}/instances/one"
+    assert proxy.ask("POST", f"{one}/subscription", {"topics": [topic]}, "kafka.v2")[0] == 204
+    found = []
+
+    def more():
+        status, got = proxy.ask("GET", f"{one}/records?timeout=500", kind="kafka.avro.v2")
+        assert status == 200, got
+        found.extend(record["value"] for record in got)
+        return len(found) >= count
+
+    eventually(more, "the records")
+    assert proxy.ask("POST", f"{one}/offsets", {}, "kafka.v2")[0] == 204
+    assert proxy.ask("DELETE", one, kind="kafka.v2")[0] == 204
+    return found
 
 
 def elected():
@@ -262,6 +317,7 @@ FEATURES = {
     "delete": delete,
     "restart": restarted,
     "compaction": compaction,
+    "REST proxy": rest_proxy,
     "two registries": two,
     "failover": failover,
 }
@@ -282,6 +338,5 @@ with ExitStack() as stack:
             print(json.dumps({"feature": name, "ok": True}), flush=True)
         except Exception as e:
             print(json.dumps({"feature": name, "ok": False, "why": f"{type(e).__name__}: {e}"}), flush=True)
-    for registry in (first, second):
-        if registry.log.exists():
-            print(registry.log.read_text(errors="replace")[-20000:], file=sys.stderr)
+    for log in home.glob("*.log"):
+        print(log.read_text(errors="replace")[-20000:], file=sys.stderr)
