@@ -22,16 +22,18 @@ from ketch.store.appends import Landed, Refusal
 from ketch.store.blocking import Connection
 from ketch.store.layout import Payload
 from ketch.store.layouts import LAYOUTS
+from ketch.store.module import VERSION
 from ketch.store.offsets import ZERO, OffsetNumbering
 from ketch.store.scripts import AppendKeys
 from ketch.store.server import Server
 from tests.support.batches import batch, record
 from tests.support.ketch import eventually
-from tests.support.modules import NAMES, append_keys, binary, content, with_module
+from tests.support.modules import NAMES, append_keys, binary, content, transactions_key, with_module
 from tests.support.redis_servers import RedisServer
 
 NUMBERING = OffsetNumbering()
 BASE = 5 << 10
+IN_TRANSACTION: dict[str, Any] = {"attributes": 0x10, "producer_id": 7, "producer_epoch": 0}
 
 
 def random_payload(chance: random.Random, most: int = 20) -> Payload:
@@ -45,7 +47,7 @@ def random_payload(chance: random.Random, most: int = 20) -> Payload:
     for n in range(chance.randrange(1, most)):
         headers = [(name, some(9)) for name in names] if chance.random() < 0.3 else []
         made.append(record(some(200), key=some(20), headers=headers, offset_delta=n, timestamp_delta=n // 3))
-    data = batch(made)
+    data = batch(made, **(IN_TRANSACTION if chance.random() < 0.3 else {}))
     return LAYOUTS[chance.choice(["record", "record", "batch"])].payload(data, read_header(data), None, None, 1 << 20)
 
 
@@ -58,12 +60,14 @@ class Writer:
         self.expected = ZERO
 
     def append(self, one: Payload, idempotent: bool = False) -> Any:
+        """A payload that is a part of a transaction opens it, and is an idempotent producer's as well."""
         moved = None
-        if idempotent:
+        if idempotent or one.producer is not None:
             head = producers.head(0, self.sequence - 1) if self.sequence else ""
-            moved = producers.moved(7, head, 0, self.sequence, self.sequence + one.count - 1, 12)
+            last, transactions = self.sequence + one.count - 1, transactions_key(self.keys) if one.producer else None
+            moved = producers.moved(7, head, 0, self.sequence, last, 12, transactions, 5)
             self.sequence += one.count
-        way = appends.chosen_here(self.keys, NUMBERING, self.expected, self.next, one, moved, True)
+        way = appends.chosen_here(self.keys, NUMBERING, self.expected, self.next, one, moved, VERSION)
         outcome = self.connection.ask(appends.store(way))
         if isinstance(outcome, Landed):
             self.next = outcome.base + one.count
@@ -73,6 +77,12 @@ class Writer:
     def append_some(self, chance: random.Random, batches: int) -> None:
         for n in range(batches):
             assert isinstance(self.append(random_payload(chance), n % 2 == 0), Landed)
+
+
+def in_transaction() -> Payload:
+    made = [record(b"%d" % n, offset_delta=n) for n in range(3)]
+    data = batch(made, **IN_TRANSACTION)
+    return LAYOUTS["record"].payload(data, read_header(data), None, None, 1 << 24)
 
 
 def one_record(value: bytes = b"v") -> Payload:
@@ -180,6 +190,7 @@ def test_no_command_of_the_module_is_in_the_file(server: RedisServer, writer: Wr
     files = [path for path in server.directory.rglob("*") if "aof" in path.name and path.is_file()]
     written = b"".join(path.read_bytes() for path in files).lower()
     assert b"ketch.append" not in written
+    assert b"ketch.txnappend" not in written
     assert written.count(b"\r\neval\r\n") > 5
 
 
@@ -197,7 +208,7 @@ def test_a_replica_without_the_module_has_every_record(server: RedisServer, writ
         # It is promoted: Ketch finds no module there, and appends by transactions behind what is there.
         follower.replicaof("NO", "ONE")
         with closing(Connection(Server(replica.url))) as connection:
-            assert not connection.ask(appends.has_module())
+            assert connection.ask(appends.module_version()) == 0
             way = appends.chosen_here(writer.keys, NUMBERING, writer.expected, writer.next, three(), None, False)
             assert isinstance(connection.ask(appends.store(way)), Landed)
     replica.kill()
@@ -211,11 +222,12 @@ def aof_of(directory: Path) -> Path:
 LAST = {
     "several entries": three,
     "one entry": one_record,
+    "in a transaction": in_transaction,
     "too wide for Lua": lambda: of_records([record(b"w", headers=[(b"", None)] * 3_500), record(b"n", offset_delta=1)]),
 }
 
 
-@pytest.mark.parametrize("kind", ["several entries", "one entry"])
+@pytest.mark.parametrize("kind", ["several entries", "one entry", "in a transaction"])
 def test_a_file_cut_at_any_byte_of_the_last_command_has_no_part_of_a_batch(
     valkey: RedisServer, writer: Writer, tmp_path: Path, kind: str
 ) -> None:
@@ -491,7 +503,7 @@ def test_permissions(valkey: RedisServer, writer: Writer) -> None:
         client.acl_setuser("w", enabled=True, nopass=True, keys=["other*"], categories=["+@all"])
     url = f"redis://{{}}:x@127.0.0.1:{valkey.port}"
     with closing(Connection(Server(url.format("u")))) as connection:
-        assert not connection.ask(appends.has_module())
+        assert connection.ask(appends.module_version()) == 0
     with closing(Connection(Server(url.format("w")))) as connection:
         way = appends.chosen_by_redis(writer.keys, NUMBERING, BASE, three(), None, True)
         with pytest.raises(Exception, match="NOPERM"):

@@ -20,10 +20,11 @@ from ketch.store.appends import Landed, Refusal
 from ketch.store.blocking import Connection
 from ketch.store.layout import Payload
 from ketch.store.layouts import LAYOUTS
+from ketch.store.module import VERSION, common_version
 from ketch.store.offsets import ZERO, OffsetNumbering
 from ketch.store.server import Server
 from tests.support.batches import Headers, batch, record
-from tests.support.modules import append_keys, content, with_module
+from tests.support.modules import append_keys, content, transactions_key, with_module
 from tests.support.redis_servers import RedisServer
 
 _topics = itertools.count(1)
@@ -38,7 +39,7 @@ class Store:
 
     def sides(self, numbering: OffsetNumbering) -> list[Side]:
         """By the module, and not."""
-        return [Side(self, numbering, True), Side(self, numbering, False)]
+        return [Side(self, numbering, VERSION), Side(self, numbering, 0)]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 class Side:
     """One of two streams that get the same: by the module, or by transactions and scripts."""
 
-    def __init__(self, store: Store, numbering: OffsetNumbering, by_module: bool) -> None:
+    def __init__(self, store: Store, numbering: OffsetNumbering, by_module: int) -> None:
         self.redis, self.connection = store.redis, store.connection
         self.numbering, self.by_module = numbering, by_module
         self.keys = append_keys(f"t{next(_topics)}")
@@ -111,13 +112,16 @@ numberings = st.builds(OffsetNumbering, bits=st.sampled_from([10, 16]), dense=st
 foreign = st.lists(st.sampled_from(["add 0", "add 1", "add 5", "delete 1", "delete 9", "empty"]), max_size=4)
 
 
+kinds = st.sampled_from(["plain", "idempotent", "begins", "begins anew", "goes on", "is not open"])
+
+
 def payload(data: bytes, layout: str, append_time: int | None) -> Payload:
     return LAYOUTS[layout].payload(data, read_header(data), None, append_time, 1 << 24)
 
 
 @settings(max_examples=100)
 @given(
-    st.lists(st.tuples(encoded(), foreign, st.booleans(), st.booleans()), min_size=1, max_size=4),
+    st.lists(st.tuples(encoded(), foreign, kinds, st.booleans()), min_size=1, max_size=4),
     numberings,
     st.sampled_from(["record", "batch"]),
     st.none() | INT64,
@@ -125,30 +129,47 @@ def payload(data: bytes, layout: str, append_time: int | None) -> Payload:
 )
 def test_entries_and_answers_are_those_of_the_other_ways(
     store: Store,
-    steps: list[tuple[list[bytes], list[str], bool, bool]],
+    steps: list[tuple[list[bytes], list[str], str, bool]],
     numbering: OffsetNumbering,
     layout: str,
     append_time: int | None,
     base_timestamp: int,
 ) -> None:
-    """A few batches after each other, other clients in between, some of the batches an idempotent producer's."""
+    """A few batches after each other, other clients in between, some of the batches an idempotent producer's, some
+    parts of its transactions."""
     sides = store.sides(numbering)
     expected, sequence = ZERO, 0
-    for records_, actions, idempotent, knows in steps:
+    for records_, actions, kind, knows in steps:
         for side in sides:
             for action in actions:
                 side.foreign(action)
         if knows:
             expected = sides[0]._last()
-        one = payload(batch(records_, base_timestamp=base_timestamp), layout, append_time)
+        transactional = kind not in ("plain", "idempotent")
+        sent = batch(
+            records_,
+            base_timestamp=base_timestamp,
+            attributes=0x10 if transactional else 0,
+            producer_id=-1 if kind == "plain" else 7,
+            producer_epoch=-1 if kind == "plain" else 0,
+        )
+        one = payload(sent, layout, append_time)
         base = max(numbering.to_offset(*expected) + 1, 0 if numbering.dense else 3 << numbering.bits)
         head = producers.head(0, sequence - 1) if sequence else ""
-        moved = producers.moved(7, head, 0, sequence, sequence + one.count - 1, 12) if idempotent else None
-        outcomes = [side.append(one, expected, base, moved) for side in sides]
+        started = 11 if kind.startswith("begins") else None
+        outcomes = []
+        for side in sides:
+            if kind in ("begins anew", "is not open"):
+                side.redis.hdel(transactions_key(side.keys), 7)
+            open_ = transactions_key(side.keys) if transactional else None
+            moved = producers.moved(7, head, 0, sequence, sequence + one.count - 1, 12, open_, started)
+            outcomes.append(side.append(one, expected, base, None if kind == "plain" else moved))
         assert outcomes[0] == outcomes[1]
         if isinstance(outcomes[0], int):
             expected = numbering.to_id(outcomes[0] + one.count - 1)
-            sequence += one.count if idempotent else 0
+            sequence += 0 if kind == "plain" else one.count
+        if kind == "is not open":
+            assert outcomes[0] is Refusal.MOVED
         assert content(sides[0].redis, sides[0].keys) == content(sides[1].redis, sides[1].keys)
 
 
@@ -258,7 +279,7 @@ def test_records_too_wide_for_lua(store: Store, headers: int) -> None:
 
 
 def test_more_fields_than_the_module_takes_are_refused_and_set_the_fence(store: Store) -> None:
-    side = Side(store, OffsetNumbering(), True)
+    side = Side(store, OffsetNumbering(), VERSION)
     wide = record(b"v", headers=[(b"", None)] * (1 << 20))
     one = payload(batch([wide]), "record", None)
     way = appends.chosen_here(side.keys, side.numbering, ZERO, 5 << 10, one, None, True)
@@ -293,8 +314,14 @@ def test_a_producers_state_that_somebody_else_wrote(store: Store, kept: str, exp
 def test_keys_of_another_type_are_errors(store: Store) -> None:
     one = payload(batch([record(b"v"), record(b"w", offset_delta=1)]), "record", None)
     moved = producers.moved(7, "", 0, 0, 1, 12)
+    side = Side(store, OffsetNumbering(), VERSION)
+    side.redis.set(transactions_key(side.keys), "text")
+    moved_in = producers.moved(7, "", 0, 0, 1, 12, transactions_key(side.keys), 5)
+    transactional = batch([record(b"v"), record(b"w", offset_delta=1)], attributes=0x10)
+    assert side.append(payload(transactional, "record", None), ZERO, 5 << 10, moved_in)[1].startswith("WRONGTYPE")
+    assert not side.redis.exists(*side.keys)
     for wrong in ("stream", "producers"):
-        side = Side(store, OffsetNumbering(), True)
+        side = Side(store, OffsetNumbering(), VERSION)
         side.redis.set(getattr(side.keys, wrong), "text")
         kind, text = side.append(one, ZERO, 5 << 10, moved)
         assert kind is RedisError
@@ -327,21 +354,33 @@ def test_arguments_that_cannot_be(store: Store) -> None:
     for words in wrong:
         with pytest.raises(Exception, match=r"is no|are no|neither|beyond|wrong number"):
             redis.execute_command("KETCH.APPEND", *words)
-    assert redis.exists("s{a}") == 0
+    in_transaction = [*good[:3], "t{a}", "5", *good[3:]]
+    for words in ([*in_transaction, *tail], [*in_transaction], in_transaction[:9], []):
+        with pytest.raises(Exception, match=r"without a producer|wrong number"):
+            redis.execute_command("KETCH.TXNAPPEND", *words)
+    assert redis.exists("s{a}", "t{a}") == 0
     assert redis.execute_command("KETCH.APPEND", *good, *tail) == b"1-0"
 
 
 def test_a_version_that_is_not_known_is_not_used() -> None:
-    from ketch.store.module import VERSION, is_understood
-
-    for reply, understood in (
-        (b"*2\r\n:%d\r\n:%d\r\n" % (VERSION, VERSION), True),
-        (b"*2\r\n:1\r\n:%d\r\n" % (VERSION + 3), True),
-        (b"*2\r\n:%d\r\n:%d\r\n" % (VERSION + 1, VERSION + 3), False),
-        (b"*2\r\n:0\r\n:%d\r\n" % (VERSION - 1), False),
-        (b"-ERR unknown command\r\n", False),
-        (b"-NOPERM this user has no permissions\r\n", False),
-        (b"*1\r\n:1\r\n", False),
-        (b"+OK\r\n", False),
+    for reply, version in (
+        (b"*2\r\n:%d\r\n:%d\r\n" % (VERSION, VERSION), VERSION),
+        (b"*2\r\n:1\r\n:%d\r\n" % (VERSION + 3), VERSION),
+        (b"*2\r\n:%d\r\n:%d\r\n" % (VERSION + 1, VERSION + 3), 0),
+        (b"*2\r\n:1\r\n:%d\r\n" % (VERSION - 1), VERSION - 1),
+        (b"*2\r\n:0\r\n:0\r\n", 0),
+        (b"-ERR unknown command\r\n", 0),
+        (b"-NOPERM this user has no permissions\r\n", 0),
+        (b"*1\r\n:1\r\n", 0),
+        (b"+OK\r\n", 0),
     ):
-        assert is_understood(reply) is understood
+        assert common_version(reply) == version
+
+
+def test_a_module_of_version_1_appends_what_belongs_to_no_transaction(store: Store) -> None:
+    """What does goes by the other ways."""
+    for kind in (0x10, 0):
+        for layout in LAYOUTS:
+            one = payload(batch([record(b"v")], attributes=kind, producer_id=7, producer_epoch=0), layout, None)
+            assert (appends.operands(one, 1) is None) is bool(kind)
+            assert appends.operands(one, VERSION) is not None

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,13 +94,16 @@ def test_hostile_records_read_nothing_beyond_their_bytes(tmp_path: Path) -> None
                     count = chance.choice([count, count, count, 1, 2**31 - 1])
                     state = chance.randbytes(chance.randrange(30))
                     producer = chance.choice([b"", b"7"])
+                    command: list[Any] = ["KETCH.APPEND", "s", "p", "f"]
+                    if chance.random() < 0.3:
+                        command = ["KETCH.TXNAPPEND", "s", "p", "f", "t", chance.choice([b"", chance.randbytes(9)])]
                     pipeline.execute_command(
-                        "KETCH.APPEND", "s", "p", "f", "", "5-0", "9007199254740991-1022", 10, count, 0,
+                        *command, "", "5-0", "9007199254740991-1022", 10, count, 0,
                         producer, b"", state, b"12", b"0:1:", "records", chance.choice([0, 2**63 - 1, -(2**63)]),
                         chance.choice(["", 5]), data,
                     )  # fmt: skip
                 if number % 10 == 0:
-                    pipeline.delete("s", "p")
+                    pipeline.delete("s", "p", "t")
                 for reply in pipeline.execute(raise_on_error=False):
                     answers["refused" if isinstance(reply, Exception) else "stored"] += 1
             client.delete("f")

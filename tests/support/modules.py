@@ -39,9 +39,15 @@ def append_keys(topic: str) -> AppendKeys:
     return AppendKeys(stream, keys.producers(stream), keys.fence(stream, b"test"))
 
 
+def transactions_key(keys: AppendKeys) -> bytes:
+    """Of the transactions that are open on the stream."""
+    return Keyspace("korvet").transactions(keys.stream)
+
+
 def content(client: Any, keys: AppendKeys) -> tuple[Any, ...]:
-    """All that an append leaves: entries as they are on the wire, with repeated fields, the end, and the producers."""
+    """All that an append leaves: entries as they are on the wire, with repeated fields, the end, the producers, and the
+    transactions that are open."""
     exists = client.exists(keys.stream)
     entries = client.execute_command("EVAL", "return redis.call('XRANGE', KEYS[1], '-', '+')", 1, keys.stream)
     last = client.xinfo_stream(keys.stream)["last-generated-id"] if exists else None
-    return entries, last, client.hgetall(keys.producers)
+    return entries, last, client.hgetall(keys.producers), client.hgetall(transactions_key(keys))

@@ -150,8 +150,7 @@ class Appender:
         """
         entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
         if appends.too_long(batch):
-            in_transaction = producer is not None and producer.transactional
-            entry.wide = not (self._watcher.module and appends.operands(batch, in_transaction))
+            entry.wide = appends.operands(batch, self._watcher.module) is None
         if self._closed:
             entry.fail(UnknownTopicOrPartition("the topic was deleted"))
             return entry.future
@@ -240,7 +239,7 @@ class Appender:
 
     def _send(self, entry: _Append, producer: Producer | None) -> None:
         expected: EntryId | None = None
-        by_module = self._watcher.module and not entry.wide
+        by_module = 0 if entry.wide else self._watcher.module
         if self._mode is _Mode.FAST:
             base, expected = self._place(entry)
             append = appends.chosen_here(self._keys, self._numbering, expected, base, entry.batch, producer, by_module)

@@ -8,7 +8,7 @@ The ways are told apart here and nowhere else. Each is a command and the way to 
   one entry is one script, single.lua.
 - `chosen_by_redis`, for a stream that others write to as well: append.lua, in which nothing can come between.
 
-The third is for a server that has the append module (`has_module`): one command of it does what either of these does
+The third is for a server that has the append module (`module_version`): one command of it does what either of these does
 (`store.module`). With ids chosen here it also goes on where these do not fit: it takes others, so that another writer
 costs no second try. Nothing is too wide for Lua then.
 
@@ -74,9 +74,10 @@ def too_long(batch: Payload) -> bool:
     return batch.entries > MAX_SCRIPT_ENTRIES
 
 
-def operands(batch: Payload, in_transaction: bool) -> Operands | None:
-    """What the module appends this batch by; None where it cannot: version 1 knows nothing of Kafka's transactions."""
-    return None if in_transaction else batch.operands()
+def operands(batch: Payload, by_module: int) -> Operands | None:
+    """What this version of the module appends the batch by; None where it cannot."""
+    knows = by_module >= (module.TRANSACTIONS_SINCE if batch.producer is not None else 1)
+    return batch.operands() if knows else None
 
 
 def chosen_here(
@@ -86,13 +87,14 @@ def chosen_here(
     base: int,
     batch: Payload,
     producer: Producer | None,
-    by_module: bool,
+    by_module: int,
 ) -> Append:
     """The append of a batch at offset `base`.
 
     Args:
         expected: last-generated-id that the ids were chosen to follow; None for any below `base`, which leaves a gap.
-        by_module: the server has the module, and this batch is not too wide for it; it may then land elsewhere.
+        by_module: the server's version of the module, where this batch is not too wide for it, else 0. By the module it
+            may land elsewhere.
 
     Raises:
         InvalidRecord: the batch is malformed, see `Payload.appends`.
@@ -101,7 +103,7 @@ def chosen_here(
     last = base + batch.count - 1
     if last > LAST_OFFSET:  # no response could hold it: another client has written an entry id that large
         raise RedisError(f"{scripts.BEYOND} ({keys.stream.decode()})")
-    by = operands(batch, _in_transaction(producer)) if by_module and expected is not None else None
+    by = operands(batch, by_module) if expected is not None else None
     if by is not None:
         must_exist = expected != ZERO
         command = module.append(keys, numbering, expected, base, must_exist, batch.count, by, producer, tracked=True)
@@ -127,7 +129,7 @@ def chosen_by_redis(
     floor: int,
     batch: Payload,
     producer: Producer | None,
-    by_module: bool,
+    by_module: int,
     must_exist: bool = False,
 ) -> Append:
     """The append of a batch at or above offset `floor`; raises InvalidRecord as `chosen_here`.
@@ -136,7 +138,7 @@ def chosen_by_redis(
         by_module: as in `chosen_here`.
         must_exist: nothing is stored where there is no stream.
     """
-    by = operands(batch, _in_transaction(producer)) if by_module else None
+    by = operands(batch, by_module)
     if by is not None:
         command = module.append(keys, numbering, None, floor, must_exist, batch.count, by, producer, tracked=False)
         return Append(command, partial(_read_module, numbering, None))
@@ -146,10 +148,10 @@ def chosen_by_redis(
     return Append(command, partial(_read_append, numbering))
 
 
-def has_module() -> Question[bool]:
-    """Whether the server behind this connection appends by the module, in a version that is known here."""
+def module_version() -> Question[int]:
+    """In which version the server behind this connection appends by the module; 0 where it does not."""
     (versions,) = yield (Command(None, module.ASK_VERSION),)
-    return module.is_understood(versions)
+    return module.common_version(versions)
 
 
 def store(append: Append) -> Question[Landed | Refusal]:
@@ -165,11 +167,11 @@ def last_id(keys: AppendKeys) -> Question[EntryId]:
 
 
 class Where(NamedTuple):
-    """What a writer needs to know that begins, or has lost its connection: `last_id`, its state, `has_module`."""
+    """What a writer needs to know that begins, or has lost its connection: `last_id`, its state, `module_version`."""
 
     last: EntryId
     state: StoredProducer
-    by_module: bool
+    by_module: int
 
 
 def where(keys: AppendKeys, producer: int | str) -> Question[Where]:
@@ -182,16 +184,12 @@ def where(keys: AppendKeys, producer: int | str) -> Question[Where]:
     )
     _, info, state, versions = yield commands
     last = parse_info(parse(info)).last
-    return Where(last, StoredProducer.parse(checked(parse(state))), module.is_understood(versions))
+    return Where(last, StoredProducer.parse(checked(parse(state))), module.common_version(versions))
 
 
 def clear_fence(keys: AppendKeys) -> Question[None]:
     """Lets this writer's batches through again: none of those that were refused is in flight any more."""
     yield from call(keys.fence, "DEL", keys.fence)
-
-
-def _in_transaction(producer: Producer | None) -> bool:
-    return producer is not None and producer.transactions is not None
 
 
 def _fields(batch: Payload) -> tuple[memoryview, int]:

@@ -61,7 +61,7 @@ class Facts:
     clock_ahead: float
     missing: tuple[str, ...]
     cluster: Mapping[str, str] | None
-    by_module: bool = False
+    by_module: int = 0
 
 
 async def examine(address: RedisAddress, timeout: float, embedded: bool = False, append: str = "auto") -> list[Check]:
@@ -112,7 +112,7 @@ def _facts() -> Question[Facts]:
         clock_ahead=int(seconds) + int(microseconds) / 1e6 - ours,
         missing=(yield from _missing()),
         cluster=(yield from _cluster_info()) if info.get("cluster_enabled") == "1" else None,
-        by_module=(yield from appends.has_module()),
+        by_module=(yield from appends.module_version()),
     )
 
 

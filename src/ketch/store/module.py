@@ -15,7 +15,8 @@ from ketch.store.resp import checked, pack, parse
 from ketch.store.scripts import AppendKeys, Producer
 from ketch.wire.pieces import BytesLike
 
-VERSION = 1  # of KETCH.APPEND, as it is called here
+VERSION = 2  # of the module, as it is called here
+TRANSACTIONS_SINCE = 2
 _NO_PRODUCER: tuple[Word, ...] = ("",) * 5
 _INVALID = "INVALID "
 ASK_VERSION = pack("KETCH.VERSION")
@@ -23,13 +24,15 @@ _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
 _ONE_PIECE = 1 << 14  # bytes of records up to which one copy is cheaper than a write of their own
 
 
-def is_understood(reply: bytes) -> bool:
-    """Whether the reply to ASK_VERSION says that the server has the module, in a version with which `append` works."""
+def common_version(reply: bytes) -> int:
+    """The newest version that the server and this file have in common, from the reply to ASK_VERSION; 0 for none."""
     versions = parse(reply)  # an error where it has no such command, or this user may not call it
     if not isinstance(versions, list) or len(versions) != 2:
-        return False
+        return 0
     oldest, newest = versions
-    return isinstance(oldest, int) and isinstance(newest, int) and oldest <= VERSION <= newest
+    if not (isinstance(oldest, int) and isinstance(newest, int)) or oldest > VERSION:
+        return 0
+    return max(0, min(newest, VERSION))
 
 
 def append(
@@ -43,7 +46,7 @@ def append(
     producer: Producer | None,
     tracked: bool,
 ) -> Command:
-    """KETCH.APPEND.
+    """KETCH.APPEND, or KETCH.TXNAPPEND where the batch belongs to a transaction.
 
     Args:
         count, operands: of the batch, see `Payload.operands`.
@@ -52,12 +55,15 @@ def append(
         tracked: the key is read in the same transaction: a write ends its tracking (CLIENT TRACKING), a read begins it
             again. The reply is then that of EXEC.
     """
-    state: tuple[Word, ...] = _NO_PRODUCER
+    state, name = _NO_PRODUCER, tuple[Word, ...](("KETCH.APPEND", *keys))
     if producer is not None:
         state = (producer.id, producer.expected, producer.head, producer.now, producer.batch)
+        if producer.transactions is not None:
+            started = "" if producer.started is None else producer.started
+            name = ("KETCH.TXNAPPEND", *keys, producer.transactions, started)
     shape, data = operands
     head = pack(
-        "KETCH.APPEND", *keys, b"" if expected is None else numbering.format_id(*expected),
+        *name, b"" if expected is None else numbering.format_id(*expected),
         numbering.format_id(*numbering.to_id(floor)), numbering.format_id(*numbering.to_id(LAST_OFFSET)),
         numbering.bits, count, int(must_exist), *state, *shape, "",
     )[:-6] + b"$%d\r\n" % len(data)  # fmt: skip

@@ -76,8 +76,6 @@ class RecordSet:
         return encode_arguments(self.records, self.count, self.base_timestamp, self.timestamp, self.transaction)
 
     def operands(self) -> Operands | None:
-        if self.transaction:
-            return None
         return ("records", self.base_timestamp, "" if self.timestamp is None else self.timestamp), self.records
 
     def chunk(self, base: int) -> Chunk:

@@ -134,7 +134,7 @@ class Watcher:
 
     Attributes:
         link: the connection; appends go over it.
-        module: whether the server behind it appends by the module.
+        module: the version of the append module that the server behind it has; 0 for none.
 
     Args:
         append: the setting of that name.
@@ -144,7 +144,7 @@ class Watcher:
 
     def __init__(self, address: RedisAddress, timeout: float, max_age: float, append: str) -> None:
         self._append = append
-        self.module = False
+        self.module = 0
         self.link = Link("write", address, timeout, self._track, self._drop_all, self._pushed)
         self._max_age = max_age
         self._infos = _Answers[StreamInfo](self.link)
@@ -291,7 +291,7 @@ class Watcher:
 
     async def _track(self, pipe: Pipe) -> None:
         await pipe.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
-        self.module = self._append != "multi" and await pipe.ask(appends.has_module())
+        self.module = 0 if self._append == "multi" else await pipe.ask(appends.module_version())
         if self._append == "module" and not self.module:
             pipe.close()
             raise StorageUnavailable(NO_MODULE)

@@ -29,11 +29,19 @@
  * must not overtake a refused one. The writer deletes it. Where another client has written to the stream, nothing is
  * refused: the ids follow what is there.
  *
+ *     KETCH.TXNAPPEND stream producers fence transactions started expected first ...
+ *
+ * does the same for a batch of a producer's transaction (KIP-98), from version 2 on. `transactions` is the hash of those
+ * that are open on the partition: by producer `epoch first_id started`. The batch opens its transaction, which began at
+ * `started` (ms), where it is not open. Where `started` is "" it must be open, or the batch is refused (0). An entry for
+ * a record has the field `transaction` beside the others.
+ *
  *     KETCH.VERSION    the oldest and the newest version of KETCH.APPEND that this module understands
  *
  * Replicas and the append-only file get no command of this module, which another server may not have. A batch of several
  * entries goes there as one EVAL of REPLAY below, with everything that it needs as arguments (batch.h). A batch of one
- * entry goes there as HSET and XADD. So do entries too wide for Lua. The server puts MULTI and EXEC around several
+ * entry goes there as HSET and XADD. So do entries too wide for Lua. That a transaction is opened goes there as an HSET of
+ * its own. The server puts MULTI and EXEC around several
  * commands, and a transaction whose end is missing from the file is dropped when the file is loaded.
  *
  *     KETCH.LOAD stream first 2^bits entries fields name... value...
@@ -56,7 +64,7 @@
 #include "batch.h"
 #include "producer.h"
 
-enum { VERSION = 1, VERSION_OLDEST = 1 };
+enum { VERSION = 2, VERSION_OLDEST = 1 };
 enum { REFUSED = 0, WIDE = -1 };
 enum { UNPACK_MAX = 7000 };       /* words of an XADD that Lua's stack takes, see store/scripts.py */
 enum { ARGUMENTS_MAX = 1000000 }; /* Redis 6.2 takes 1,048,576 from the server it replicates */
@@ -87,9 +95,11 @@ static const char REPLAY[] =
     " at = behind\n"
     "end";
 
-/* The arguments of KETCH.APPEND. */
+/* The arguments of KETCH.APPEND and KETCH.TXNAPPEND. */
 typedef struct {
     String *stream, *producers, *fence;
+    String *transactions; /* NULL: the batch belongs to none */
+    String *started;      /* NULL: it opens none */
     EntryId expected, first, max;
     long long bits, count, must_exist;
     Producer producer;
@@ -223,7 +233,9 @@ static void replicate_entries(Context *context, const Request *request, EntryId 
     Free(entry.words);
 }
 
-static void replicate(Context *context, const Request *request, EntryId first, Batch *batch) {
+static void replicate(Context *context, const Request *request, EntryId first, Batch *batch, String *transaction) {
+    if (transaction != NULL)
+        Replicate(context, "HSET", "sss", request->transactions, request->producer.id, transaction);
     if (batch->entries == 1 || batch->widest > UNPACK_MAX || batch->count > ARGUMENTS_MAX) {
         replicate_entries(context, request, first, batch);
         return;
@@ -236,9 +248,35 @@ static void replicate(Context *context, const Request *request, EntryId first, B
     for (int i = 0; i < 3; i++) FreeString(NULL, numbers[i]);
 }
 
+/* -- the open transactions */
+
+typedef enum { CLOSED, OPEN, NO_HASH } Openness;
+
+static Openness look(Context *context, const Request *request) {
+    if (request->transactions == NULL) return OPEN;
+    Key *key = OpenKey(context, request->transactions, READ);
+    if (key == NULL) return CLOSED;
+    int type = KeyType(key);
+    String *found = NULL;
+    if (type == KEY_HASH) HashGet(key, 0, request->producer.id, &found, NULL);
+    CloseKey(key);
+    if (found != NULL) FreeString(NULL, found);
+    return type != KEY_HASH && type != KEY_EMPTY ? NO_HASH : found != NULL ? OPEN : CLOSED;
+}
+
+/* Opens the producer's transaction with its first offset there; what is stored of it. */
+static String *open_transaction(Context *context, const Request *request, EntryId first) {
+    String *transaction = opened(&request->producer, first, request->started);
+    Key *key = OpenKey(context, request->transactions, READ | WRITE);
+    HashSet(key, 0, request->producer.id, transaction, NULL);
+    CloseKey(key);
+    return transaction;
+}
+
 /* -- KETCH.APPEND */
 
 enum { STREAM = 1, PRODUCERS, FENCE, EXPECTED, FIRST, MAX, BITS, COUNT, MUST_EXIST };
+enum { TRANSACTIONS = FENCE + 1, STARTED }; /* of KETCH.TXNAPPEND, before the others */
 enum { PRODUCER = 10, STATE, PRODUCER_HEAD, NOW, SEQUENCES, SHAPE, SHAPED };
 
 static int refuse(Context *context, const Request *request, int why) {
@@ -283,8 +321,9 @@ static int reply_beyond(Context *context, const Request *request) {
     return ReplyWithError(context, error);
 }
 
-static void announce(Context *context, const Request *request, const Batch *batch) {
+static void announce(Context *context, const Request *request, const Batch *batch, bool opens) {
     if (request->producer.id != NULL) NotifyKeyspaceEvent(context, NOTIFY_HASH, "hset", request->producers);
+    if (opens) NotifyKeyspaceEvent(context, NOTIFY_HASH, "hset", request->transactions);
     for (size_t i = 0; i < batch->entries; i++) NotifyKeyspaceEvent(context, NOTIFY_STREAM, "xadd", request->stream);
 }
 
@@ -319,26 +358,31 @@ static bool producer_is_as_expected(const Request *request, Key *producers) {
     return same;
 }
 
-static int append_to(Context *context, const Request *request, Batch *batch, Key *stream, Key *producers) {
+static int append_to(Context *context, const Request *request, Batch *batch, Key *stream, Key *producers, bool open) {
     Place place = {{0, 0}, false, false};
     bool missing = request->must_exist && KeyType(stream) == KEY_EMPTY;
-    bool fit = !missing && (producers == NULL || producer_is_as_expected(request, producers));
+    bool fit = !missing && (open || request->started != NULL) &&
+               (producers == NULL || producer_is_as_expected(request, producers));
     bool stored = fit && store(context, request, batch, stream, producers, &place);
     CloseKey(stream); /* says to all who watch, track or wait for it that the key has changed */
     if (producers != NULL) CloseKey(producers);
     if (!fit) return refuse(context, request, REFUSED);
     if (!stored) return API_OK;
-    replicate(context, request, place.first, batch);
-    announce(context, request, batch);
+    String *transaction = open ? NULL : open_transaction(context, request, place.first);
+    replicate(context, request, place.first, batch, transaction);
+    announce(context, request, batch, !open);
+    if (transaction != NULL) FreeString(NULL, transaction);
     return place.as_expected ? ReplyWithLongLong(context, 1) : reply_with_id(context, place.first);
 }
 
 static int append(Context *context, const Request *request, Batch *batch) {
     if (exists(context, request->fence)) return ReplyWithLongLong(context, REFUSED);
-    Key *stream = open_key(context, request->stream, KEY_STREAM);
+    Openness transaction = look(context, request);
+    Key *stream = transaction == NO_HASH ? NULL : open_key(context, request->stream, KEY_STREAM);
     if (stream == NULL) return ReplyWithError(context, WRONG_TYPE);
     Key *producers = request->producer.id == NULL ? NULL : open_key(context, request->producers, KEY_HASH);
-    if (request->producer.id == NULL || producers != NULL) return append_to(context, request, batch, stream, producers);
+    if (request->producer.id == NULL || producers != NULL)
+        return append_to(context, request, batch, stream, producers, transaction == OPEN);
     CloseKey(stream);
     return ReplyWithError(context, WRONG_TYPE);
 }
@@ -347,10 +391,8 @@ static bool parse_number(const String *string, long long least, long long most, 
     return StringToLongLong(string, number) == API_OK && *number >= least && *number <= most;
 }
 
-/* What is wrong with the arguments before the entries; NULL where nothing is. */
+/* What is wrong with the arguments after the keys and before the entries; NULL where nothing is. */
 static const char *parse_request(String **argv, Request *request) {
-    memset(request, 0, sizeof *request);
-    request->stream = argv[STREAM], request->producers = argv[PRODUCERS], request->fence = argv[FENCE];
     request->any = is_empty(argv[EXPECTED]);
     if (!request->any && StringToStreamID(argv[EXPECTED], &request->expected) != API_OK) return "ERR expected is no id";
     if (StringToStreamID(argv[FIRST], &request->first) != API_OK) return "ERR first is no id";
@@ -375,6 +417,7 @@ static int append_records(Context *context, const Request *request, String **arg
     if (bytes.size > ENTRY_MAX) return ReplyWithError(context, "ERR the batch is too large");
     Batch batch;
     start_batch(&batch, request->stream, request->producers, 64);
+    if (request->transactions != NULL) batch.transaction = transaction_of(&request->producer);
     int64_t override = append_time;
     int answer;
     if (read_records(&batch, bytes, request->count, base, stamped ? &override : NULL))
@@ -408,14 +451,28 @@ static int append_entry(Context *context, const Request *request, String **argv,
     return answer;
 }
 
-static int append_command(Context *context, String **argv, int argc) {
-    Request request;
-    if (argc <= SHAPED) return WrongArity(context);
-    const char *why = parse_request(argv, &request);
+/* `argv` as KETCH.APPEND has it; the keys are in the request already. */
+static int append_shaped(Context *context, Request *request, String **argv, int argc) {
+    const char *why = parse_request(argv, request);
     if (why != NULL) return ReplyWithError(context, why);
-    if (is_word(argv[SHAPE], "records")) return append_records(context, &request, argv, argc);
-    if (is_word(argv[SHAPE], "entry")) return append_entry(context, &request, argv, argc);
+    if (request->transactions != NULL && request->producer.id == NULL)
+        return ReplyWithError(context, "ERR a transaction without a producer");
+    if (is_word(argv[SHAPE], "records")) return append_records(context, request, argv, argc);
+    if (is_word(argv[SHAPE], "entry")) return append_entry(context, request, argv, argc);
     return ReplyWithError(context, "ERR the entries are neither records nor entry");
+}
+
+static int append_command(Context *context, String **argv, int argc) {
+    if (argc <= SHAPED) return WrongArity(context);
+    Request request = {.stream = argv[STREAM], .producers = argv[PRODUCERS], .fence = argv[FENCE]};
+    return append_shaped(context, &request, argv, argc);
+}
+
+static int append_in_transaction_command(Context *context, String **argv, int argc) {
+    if (argc <= SHAPED + 2) return WrongArity(context);
+    Request request = {.stream = argv[STREAM], .producers = argv[PRODUCERS], .fence = argv[FENCE]};
+    request.transactions = argv[TRANSACTIONS], request.started = is_empty(argv[STARTED]) ? NULL : argv[STARTED];
+    return append_shaped(context, &request, argv + 2, argc - 2);
 }
 
 /* -- KETCH.LOAD */
@@ -481,8 +538,11 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc) {
     replay = CreateString(NULL, REPLAY, sizeof REPLAY - 1);
     two = CreateString(NULL, "2", 1), empty = CreateString(NULL, "", 0);
     name_key = CreateString(NULL, "key", 3), name_value = CreateString(NULL, "value", 5);
-    name_timestamp = CreateString(NULL, "timestamp", 9);
+    name_timestamp = CreateString(NULL, "timestamp", 9), name_transaction = CreateString(NULL, "transaction", 11);
     if (create(context, "ketch.append", append_command, "write deny-oom", FENCE, "write stream slow") != API_OK)
+        return API_ERR;
+    if (create(context, "ketch.txnappend", append_in_transaction_command, "write deny-oom", TRANSACTIONS,
+               "write stream slow") != API_OK)
         return API_ERR;
     if (create(context, "ketch.load", load_command, "write deny-oom", STREAM, "write stream slow") != API_OK)
         return API_ERR;

@@ -10,7 +10,8 @@
  *
  * The fields of a record's entry are those of docs/redis-layout.md, in this order:
  *
- *     key (unless null), value (unless null), timestamp, then header.<name>, or nullheader.<name> with an empty value
+ *     key (unless null), value (unless null), timestamp, transaction (of a batch that belongs to one), then header.<name>,
+ *     or nullheader.<name> with an empty value
  *
  * Memory grows with the bytes that were read, never by a number in them. */
 
@@ -24,7 +25,7 @@ enum { RUN_MAX = 7000 };      /* words: what Lua's stack takes, see UNPACK_MAX *
 enum { HEAD = 9, HEAD_ID = 4, HEAD_PRODUCER = 7, HEAD_STATE = 8 };
 
 /* Strings that every batch has. */
-static String *replay, *two, *empty, *name_key, *name_value, *name_timestamp;
+static String *replay, *two, *empty, *name_key, *name_value, *name_timestamp, *name_transaction;
 
 /* The entries, and what is replicated of them. */
 typedef struct {
@@ -35,6 +36,7 @@ typedef struct {
     Record last;
     int64_t rendered; /* the timestamp that `timestamp` shows; NULL: none yet */
     String *timestamp;
+    String *transaction; /* "producer:epoch" of the transaction that all records belong to; NULL: of none */
     char *scratch; /* a header's field name */
     size_t scratch_size;
     char error[128];
@@ -65,8 +67,9 @@ static void push_header_name(Batch *batch, Span name, bool null) {
     push(batch, CreateString(NULL, batch->scratch, size));
 }
 
-static size_t field_count(const Record *record) {
-    return (size_t)record->header_count + (record->key.size >= 0) + (record->value.size >= 0) + 1;
+static size_t field_count(const Batch *batch, const Record *record) {
+    size_t present = 1 + (size_t)(record->key.size >= 0) + (record->value.size >= 0) + (batch->transaction != NULL);
+    return (size_t)record->header_count + present;
 }
 
 static void close_run(Batch *batch) {
@@ -78,10 +81,11 @@ static void open_run(Batch *batch, const Record *record) {
     batch->run = batch->count;
     batch->run_entries = 0;
     push(batch, NULL);
-    push(batch, make_number((long long)field_count(record)));
+    push(batch, make_number((long long)field_count(batch, record)));
     if (record->key.size >= 0) push_shared(batch, name_key);
     if (record->value.size >= 0) push_shared(batch, name_value);
     push_shared(batch, name_timestamp);
+    if (batch->transaction != NULL) push_shared(batch, name_transaction);
     Cursor cursor = {record->headers, record->end};
     Span name, value;
     for (int32_t i = 0; i < record->header_count && take_header(&cursor, &name, &value); i++)
@@ -101,6 +105,7 @@ static void push_values(Batch *batch, const Record *record) {
     if (record->key.size >= 0) push(batch, make(record->key));
     if (record->value.size >= 0) push(batch, make(record->value));
     push_timestamp(batch, record->timestamp);
+    if (batch->transaction != NULL) push_shared(batch, batch->transaction);
     Cursor cursor = {record->headers, record->end};
     Span name, value;
     for (int32_t i = 0; i < record->header_count && take_header(&cursor, &name, &value); i++) {
@@ -112,7 +117,7 @@ static void push_values(Batch *batch, const Record *record) {
 }
 
 static void push_record(Batch *batch, const Record *record) {
-    size_t fields = field_count(record);
+    size_t fields = field_count(batch, record);
     bool full = batch->count - batch->run + fields > RUN_MAX;
     if (batch->run_entries == 0 || full || !same_names(&batch->last, record)) open_run(batch, record);
     push_values(batch, record);
@@ -140,7 +145,7 @@ static bool read_records(Batch *batch, Span bytes, int64_t count, int64_t base_t
         const char *why = take_record(&cursor, i, base_timestamp, &record);
         if (why != NULL) return invalid(batch, i, why);
         if (append_time != NULL) record.timestamp = *append_time;
-        if (batch->count + 2 * field_count(&record) + 2 > WORDS_MAX) return false;
+        if (batch->count + 2 * field_count(batch, &record) + 2 > WORDS_MAX) return false;
         push_record(batch, &record);
     }
     close_run(batch);
@@ -161,6 +166,7 @@ static void free_batch(Batch *batch) {
         if (batch->words[i] != NULL) FreeString(NULL, batch->words[i]);
     if (batch->words[HEAD_STATE] != NULL && batch->words[HEAD_STATE] != empty) FreeString(NULL, batch->words[HEAD_STATE]);
     if (batch->timestamp != NULL) FreeString(NULL, batch->timestamp);
+    if (batch->transaction != NULL) FreeString(NULL, batch->transaction);
     Free(batch->words);
     Free(batch->scratch);
 }

@@ -78,4 +78,33 @@ static String *moved(const Producer *producer, Span state, EntryId first) {
     return made;
 }
 
+/* -- transactions (KIP-98), see store/lua/transactional_producer.lua */
+
+static Span epoch_of(const Producer *producer) {
+    Span rest = text(producer->head);
+    return next_word(&rest);
+}
+
+/* `epoch first_id started_ms`: a transaction that is open on a partition. */
+static String *opened(const Producer *producer, EntryId first, const String *started) {
+    String *entry = make_id(first);
+    Span blank = {(const uint8_t *)" ", 1}, epoch = epoch_of(producer), id = text(entry), time = text(started);
+    Text made = {Alloc((size_t)epoch.size + (size_t)id.size + (size_t)time.size + 2), 0};
+    put(&made, epoch), put(&made, blank), put(&made, id), put(&made, blank), put(&made, time);
+    String *string = CreateString(NULL, made.at, made.size);
+    Free(made.at);
+    FreeString(NULL, entry);
+    return string;
+}
+
+/* `producer:epoch`: the field `transaction` of an entry. */
+static String *transaction_of(const Producer *producer) {
+    Span id = text(producer->id), colon = {(const uint8_t *)":", 1}, epoch = epoch_of(producer);
+    Text made = {Alloc((size_t)id.size + (size_t)epoch.size + 1), 0};
+    put(&made, id), put(&made, colon), put(&made, epoch);
+    String *string = CreateString(NULL, made.at, made.size);
+    Free(made.at);
+    return string;
+}
+
 #endif
