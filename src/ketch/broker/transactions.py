@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 
 _TRIES = 5  # of an event, where other brokers write the machine at the same time
 _LOOK_S = 10.0  # how often a coordinator looks for transactions that it does not know of
+_ENDED_SOON_S = 0.002  # how soon a visitor looks again at a transaction that is being finished; doubled each time
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 5.0  # between two attempts to write markers
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _RETRIABLE = (ErrorCode.none, ErrorCode.concurrent_transactions, ErrorCode.coordinator_not_available)
@@ -116,12 +117,20 @@ class Transactions(Machines[Transaction]):
         Args:
             lease: `Cluster.leased_at` of the time when the request was received.
         """
-        for _ in range(_TRIES):
+        result = None
+        for tried in range(_TRIES):
             if self._coordinates(id):
                 return await self.ask(id, lambda token, _: make(token))
             async with self._visiting.setdefault(id, asyncio.Lock()):  # this broker's visitors do not refuse each other
                 with contextlib.suppress(Overtaken):
-                    return await self._visit(id, make, lease)
+                    result = await self._visit(id, make, lease)
+            if result is not None:
+                if result.error is not ErrorCode.concurrent_transactions:
+                    return result
+                # Its client was answered when the markers were written; that they were is being stored.
+                await asyncio.sleep(_ENDED_SOON_S * 2**tried)
+        if result is not None:
+            return result
         raise NotCoordinator(f"transactional id {id}: others write it all the time")
 
     async def _visit(self, id: str, make: Callable[[Token], Event], lease: bool) -> Any:

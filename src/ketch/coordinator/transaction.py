@@ -397,8 +397,8 @@ class Transaction:
         self.groups.clear()
         if self.next != NO_ID:
             self.previous, self.producer, self.next, self.epoch = self.producer, self.next, NO_ID, 0
-        # A client that is answered may begin its next transaction at another broker, which has to find this one ended.
-        return [Persist(), *self._answer_waiting()]
+        # The markers are what counts. Another broker to which the next transaction comes first waits, see `visit`.
+        return [*self._answer_waiting(), Persist()]
 
     def _delayed(self, event: Delayed, now: float) -> Effects:
         return self._answer_waiting() if event.started == self.started else []

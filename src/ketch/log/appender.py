@@ -47,6 +47,7 @@ from ketch.store.appends import Landed, Refusal
 from ketch.store.layout import Layout, Payload
 from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
 from ketch.store.scripts import AppendKeys, Producer, TransactionKeys
+from ketch.store.transactions import Ended
 from ketch.store.watcher import Watcher
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
@@ -86,7 +87,7 @@ class _Ending:
     """A marker in the queue."""
 
     marker: Marker
-    future: asyncio.Future[EntryId | None]
+    future: asyncio.Future[bool]
     wide: ClassVar[bool] = False
     producer: ClassVar[None] = None
 
@@ -105,6 +106,7 @@ class Appender:
         floor: the partition's first offset; no record comes before it.
         landed: called with every batch stored, its base offset, and the last-generated-id that it follows, None
             where that is not known.
+        ended: the same for every marker: with it, the batch that it is read back as, its offset, and that id.
         alive: whether the topic still exists; asked when the stream is not known, or not as it had been left.
     """
 
@@ -117,12 +119,13 @@ class Appender:
         numbering: OffsetNumbering,
         floor: int,
         landed: Callable[[Payload, int, EntryId | None], None],
+        ended: Callable[[Marker, Payload, int, EntryId], None],
         alive: Callable[[], Awaitable[bool]],
     ) -> None:
         self._watcher, self._link = watcher, watcher.link
         self._keys, self._numbering, self._floor = keys, numbering, floor
         self._transaction_keys, self._layout = transaction_keys, layout
-        self._landed, self._alive = landed, alive
+        self._landed, self._told_ended, self._alive = landed, ended, alive
         self._mode = _Mode.COLD
         self._last = ZERO
         self._contended_until = 0.0
@@ -158,8 +161,8 @@ class Appender:
         self._pump()
         return entry.future
 
-    def end_transaction(self, marker: Marker) -> asyncio.Future[EntryId | None]:
-        """Appends a marker, after what was given before; the future gets what `transactions.end` returns.
+    def end_transaction(self, marker: Marker) -> asyncio.Future[bool]:
+        """Appends a marker, after what was given before; the future gets False where no such transaction was open.
 
         It fails with InvalidProducerEpoch, UnknownTopicOrPartition or StorageUnavailable.
         """
@@ -260,12 +263,12 @@ class Appender:
             self._producers[pid] = state  # the latest comes last
 
     async def _end(self, ending: _Ending) -> None:
-        marker = ending.marker
+        marker, now = ending.marker, now_ms()
         question = transactions.end(
-            self._transaction_keys, self._layout, self._numbering, self._now_offset(), marker, now_ms()
+            self._transaction_keys, self._layout, self._numbering, self._now_offset(), marker, now
         )
         try:
-            self._ended(ending, await self._link.ask(question))
+            self._ended(ending, now, await self._link.ask(question))
         except StorageUnavailable as error:
             ending.fail(error)
             self._watcher.changed(self._keys.stream)
@@ -276,16 +279,16 @@ class Appender:
         self._inflight -= 1
         self._pump()
 
-    def _ended(self, ending: _Ending, entry_id: EntryId | None) -> None:
+    def _ended(self, ending: _Ending, now: int, ended: Ended | None) -> None:
         marker, state = ending.marker, self._producers.get(ending.marker.producer)
         if state is not None:
             state.end_transaction(marker.epoch)
-        if entry_id is not None:
-            self._last = max(self._last, entry_id)
-            self._watcher.transactions_changed(self._keys.stream)
-            self._watcher.changed(self._keys.stream)
+        if ended is not None:
+            self._last = max(self._last, ended.id)
+            offset = self._numbering.to_offset(*ended.id)
+            self._told_ended(marker, self._layout.marker_batch(marker, now), offset, ended.follows)
         if not ending.future.done():
-            ending.future.set_result(entry_id)
+            ending.future.set_result(ended is not None)
 
     def _place(self, entry: _Append) -> tuple[int, EntryId | None]:
         """The base offset, and the last-generated-id that it follows, None for any below."""

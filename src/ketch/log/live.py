@@ -119,9 +119,13 @@ class LiveStream:
         """
         return await self._watcher.transactions(self.key, self.isolation_keys, self.numbering)
 
-    def transactions_changed(self, producer: int | None = None) -> None:
-        """See `Watcher.transactions_changed`."""
-        self._watcher.transactions_changed(self.key, producer)
+    def in_transaction(self, producer: int, offset: int | None) -> None:
+        """See `Watcher.in_transaction`."""
+        self._watcher.in_transaction(self.key, producer, offset)
+
+    def transaction_ended(self, producer: int, commit: bool) -> None:
+        """See `Watcher.transaction_ended`."""
+        self._watcher.transaction_ended(self.key, producer, commit)
 
     async def aborted(self, start: int, end: int) -> list[Aborted]:
         """The aborted transactions with a record or the marker from offset `start` to below `end`.

@@ -59,6 +59,7 @@ class Partition:
             topic.numbering,
             first,
             self._landed,
+            self._ended,
             lambda: shared.exists(self.topic),
         )
 
@@ -82,7 +83,7 @@ class Partition:
         """See `Appender.append`."""
         return self._appender.append(batch, producer)
 
-    def end_transaction(self, marker: Marker) -> asyncio.Future[EntryId | None]:
+    def end_transaction(self, marker: Marker) -> asyncio.Future[bool]:
         """See `Appender.end_transaction`."""
         return self._appender.end_transaction(marker)
 
@@ -103,10 +104,18 @@ class Partition:
     def _landed(self, batch: Payload, base: int, expected: EntryId | None) -> None:
         self._stream.sizes.learn_size(batch.size / batch.entries)
         if batch.producer is not None:
-            self._stream.transactions_changed(batch.producer)
+            self._stream.in_transaction(batch.producer, None if expected is None else base)
         if expected is None:
             self._stream.changed()
-            return
+        else:
+            self._follow(batch, base, expected)
+
+    def _ended(self, marker: Marker, batch: Payload, offset: int, follows: EntryId) -> None:
+        self._stream.transaction_ended(marker.producer, marker.commit)
+        self._follow(batch, offset, follows)
+
+    def _follow(self, batch: Payload, base: int, expected: EntryId) -> None:
+        """What is known of the stream goes on with what was appended."""
         numbering = self._stream.numbering
         last = numbering.to_id(base + batch.count - 1)
         info = self._shared.watcher.appended(self.key, expected, last, batch.entries)

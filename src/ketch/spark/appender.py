@@ -72,7 +72,7 @@ class PartitionAppender:
         self._keys = AppendKeys(stream, keys.producers(stream), keys.fence(stream, session))
         self._writer = writer
         self._last = ZERO
-        self._module = False  # the server appends by it
+        self._module = 0  # the version of it that the server appends by
         self._head = ""  # the writer's state in Redis
         self._stored = 0  # records of this task that are in Redis
         self._rows = 0  # records of this task that were given to `unwritten` or sent

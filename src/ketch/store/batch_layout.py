@@ -246,6 +246,10 @@ class BatchLayout(Layout):
         batch = control_batch(0, marker.producer, marker.epoch, marker.commit, marker.coordinator_epoch, now)
         return _FIELD, batch, "control", marker.control
 
+    def marker_batch(self, marker: Marker, now: int) -> Payload:
+        batch = control_batch(0, marker.producer, marker.epoch, marker.commit, marker.coordinator_epoch, now)
+        return WholeBatch(batch, 1, None)
+
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
         latest = batch.max_timestamp if append_time is None else append_time
         stored = batch._replace(base_offset=0, max_timestamp=latest)

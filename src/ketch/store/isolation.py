@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ketch.errors import RedisError
@@ -63,6 +63,14 @@ class Transactions:
     open: dict[int, int]
     aborted: Sequence[Aborted] = ()
     complete: bool = True
+
+    def begun(self, producer: int, offset: int) -> Transactions:
+        """The same, after the first batch of one more."""
+        return replace(self, open={**self.open, producer: offset})
+
+    def committed(self, producer: int) -> Transactions:
+        """The same, after a producer's marker."""
+        return replace(self, open={each: first for each, first in self.open.items() if each != producer})
 
     def last_stable(self, start: int, end: int) -> int:
         """The last stable offset of a log: all below it is decided. As in Kafka it never lies below the log's start."""

@@ -367,6 +367,10 @@ class Layout(ABC):
         """
 
     @abstractmethod
+    def marker_batch(self, marker: Marker, now: int) -> Payload:
+        """The entry with these fields, as it is read back; it is not to be appended."""
+
+    @abstractmethod
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
         """A batch that comes from no Kafka producer; its offset deltas are 0, 1, 2, ...
 

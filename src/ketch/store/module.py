@@ -52,15 +52,16 @@ def append(
         count, operands: of the batch, see `Payload.operands`.
         expected: last-generated-id that offset `floor` was chosen to follow; None where the ids are chosen there.
         floor: the first offset, or the least that it may be.
-        tracked: the key is read in the same transaction: a write ends its tracking (CLIENT TRACKING), a read begins it
-            again. The reply is then that of EXEC.
+        tracked: the keys are read in the same transaction: a write ends their tracking (CLIENT TRACKING), a read begins
+            it again. The reply is then that of EXEC.
     """
-    state, name = _NO_PRODUCER, tuple[Word, ...](("KETCH.APPEND", *keys))
+    state, name, watched = _NO_PRODUCER, tuple[Word, ...](("KETCH.APPEND", *keys)), b""
     if producer is not None:
         state = (producer.id, producer.expected, producer.head, producer.now, producer.batch)
         if producer.transactions is not None:
             started = "" if producer.started is None else producer.started
             name = ("KETCH.TXNAPPEND", *keys, producer.transactions, started)
+            watched = pack("HLEN", producer.transactions) if producer.started is not None else b""
     shape, data = operands
     head = pack(
         *name, b"" if expected is None else numbering.format_id(*expected),
@@ -69,9 +70,10 @@ def append(
     )[:-6] + b"$%d\r\n" % len(data)  # fmt: skip
     tail = b"\r\n"
     if tracked:
-        head, tail = _MULTI + head, tail + pack("XLEN", keys.stream) + _EXEC
+        head, tail = _MULTI + head, tail + pack("XLEN", keys.stream) + watched + _EXEC
     pieces: tuple[BytesLike, ...] = (head, data, tail)
-    return Command(keys.stream, pieces if len(data) > _ONE_PIECE else b"".join(pieces), 4 if tracked else 1)
+    commands = 4 + bool(watched) if tracked else 1
+    return Command(keys.stream, pieces if len(data) > _ONE_PIECE else b"".join(pieces), commands)
 
 
 def read(reply: bytes, tracked: bool) -> bytes | int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ketch.errors import RedisError
 from ketch.records import (
+    CONTROL,
     HEADER_SIZE,
     TRANSACTIONAL,
     BatchHeader,
@@ -19,7 +20,7 @@ from ketch.records import (
     largest_record,
 )
 from ketch.records.columns import restamped
-from ketch.records.control import Marker
+from ketch.records.control import Marker, control_batch
 from ketch.store.layout import Chunk, DecodedChunk, EntryBytes, Layout, Operands, Payload, Retain, Thinned, fitting
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.question import Word
@@ -41,6 +42,7 @@ class RecordSet:
     max_timestamp: int
     timestamp: int | None  # ms, for LogAppendTime; None keeps each record's own
     transaction: bytes = b""  # "producer:epoch" where it belongs to a transaction
+    control: int = 0  # CONTROL: it is a marker
 
     @property
     def entries(self) -> int:
@@ -83,7 +85,8 @@ class RecordSet:
         batch = DecodedBatch(base, self.count - 1, self.base_timestamp, self.max_timestamp, self.count, records)
         if self.transaction:
             producer, _, epoch = self.transaction.partition(b":")
-            batch = batch._replace(producer_id=int(producer), producer_epoch=int(epoch), attributes=TRANSACTIONAL)
+            batch = batch._replace(producer_id=int(producer), producer_epoch=int(epoch))
+            batch = batch._replace(attributes=TRANSACTIONAL | self.control)
         batch = batch if self.timestamp is None else restamped(batch, self.timestamp)
         return DecodedChunk([batch], log_append_time=self.timestamp is not None)
 
@@ -133,6 +136,11 @@ class RecordLayout(Layout):
             "control", marker.control, "transaction", f"{marker.producer}:{marker.epoch}",
             "coordinator.epoch", marker.coordinator_epoch, "timestamp", now,
         )  # fmt: skip
+
+    def marker_batch(self, marker: Marker, now: int) -> Payload:
+        whole = control_batch(0, marker.producer, marker.epoch, marker.commit, marker.coordinator_epoch, now)
+        transaction = b"%d:%d" % (marker.producer, marker.epoch)
+        return RecordSet(memoryview(whole)[HEADER_SIZE:], 1, now, now, None, transaction, CONTROL)
 
     def pack(self, batch: DecodedBatch, codec: int, append_time: int | None = None) -> Payload:
         return RecordSet(batch.records, batch.record_count, batch.base_timestamp, batch.max_timestamp, append_time)

@@ -10,6 +10,7 @@ first offset of the transaction stands for. Who may open and end a transaction i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ketch.errors import InvalidProducerEpoch, RedisError
 from ketch.records.control import Marker
@@ -70,10 +71,22 @@ def trim_aborted(aborted: bytes, least: EntryId) -> Question[None]:
     yield from call(aborted, "XTRIM", aborted, "MINID", "=", OffsetNumbering.format_id(*least))
 
 
+class Ended(NamedTuple):
+    """A marker is written.
+
+    Attributes:
+        id: of its entry.
+        follows: last-generated-id before it.
+    """
+
+    id: EntryId
+    follows: EntryId
+
+
 def end(
     keys: TransactionKeys, layout: Layout, numbering: OffsetNumbering, floor: int, marker: Marker, now: int
-) -> Question[EntryId | None]:
-    """Writes a marker; the id of its entry, None where there was no such transaction (any more).
+) -> Question[Ended | None]:
+    """Writes a marker; None where there was no such transaction (any more).
 
     Args:
         floor: the least offset of the marker.
@@ -89,4 +102,4 @@ def end(
     )
     if reply == -1:
         raise InvalidProducerEpoch(f"a marker of epoch {marker.epoch} is older than the producer's epoch")
-    return OffsetNumbering.parse_id(reply) if reply else None
+    return Ended(*map(OffsetNumbering.parse_id, reply)) if reply else None

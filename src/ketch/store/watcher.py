@@ -11,8 +11,9 @@ the first change of a key that was read over it, unless the change came over it 
 - A reply comes in, and a push after it. The reply's callbacks run in a later turn of the event loop, so the push is
   handled there too (`call_soon`): it cannot overtake the reply.
 - The transactions of a stream lie in keys beside it. A push of such a key drops what is known of them. The first batch
-  of a transaction and its marker are our own writes to them: who appends those says so (`transactions_changed`) before
-  it says what they appended. Whoever asks for a stream's `info` first and its `transactions` after that never sees a
+  of a transaction and its marker are our own writes to them. Who appends those says so (`in_transaction`,
+  `transaction_ended`) before it says what they appended. Their scripts read the keys again, as those of appends do, so
+  what is known follows from what was known before. Whoever asks for a stream's `info` first and its `transactions` after that never sees a
   record without its transaction: both are written in one step, and the push of the one comes before the answer that has
   the other.
 - The connection is lost, and pushes with it. Everything that is cached is dropped, and everyone is woken.
@@ -206,15 +207,26 @@ class Watcher:
             self._beside[key] = stream
         return self._transactions.ask(stream, look_command(keys), partial(parse_look, numbering=numbering))
 
-    def transactions_changed(self, stream: bytes, producer: int | None = None) -> None:
-        """This broker has begun a transaction on the stream, or ended one.
+    def in_transaction(self, stream: bytes, producer: int, offset: int | None) -> None:
+        """This broker has appended a batch of a transaction.
 
         Args:
-            producer: whose batch it was, where it was no marker: nothing is new if its transaction is known to be open.
+            offset: its first one; None where the script that appended it did not read the keys again.
         """
         known = self._transactions.known.get(stream)
-        if known is not None and (producer is None or producer not in known[1].open):
-            del self._transactions.known[stream]
+        if known is not None and producer not in known[1].open:
+            if offset is None:
+                del self._transactions.known[stream]
+            else:
+                self._transactions.known[stream] = known[0], known[1].begun(producer, offset)
+
+    def transaction_ended(self, stream: bytes, producer: int, commit: bool) -> None:
+        """This broker has appended a marker."""
+        known = self._transactions.known.get(stream)
+        if known is not None and commit:
+            self._transactions.known[stream] = known[0], known[1].committed(producer)
+        else:
+            self._transactions.known.pop(stream, None)
 
     def _fresh(self, since: float) -> bool:
         return time.monotonic() - max(since, self._verified) < self._max_age
@@ -309,7 +321,7 @@ class Watcher:
                     soon(self.changed, key)
 
     def _pushed_transactions(self, stream: bytes) -> None:
-        self.transactions_changed(stream)
+        self._transactions.known.pop(stream, None)
         self._fire(stream)
 
     def _drop_all(self) -> None:

@@ -14,7 +14,7 @@
 --         floor_ms, floor_seq   the least id of the marker
 --         max_ms, max_seq       the largest id that a record may have
 --         the fields and values of the marker's entry
--- Returns the marker's entry id; 0 where there is no transaction to end; -1 where the producer has written here with a
+-- Returns the marker's entry id and the last-generated-id before it; 0 where there is no transaction to end; -1 where the producer has written here with a
 --         later epoch. An error, before anything is written, where the id would be beyond the largest one.
 -- include last_id
 local stream, producers, transactions, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -27,11 +27,11 @@ local known = tonumber(state:match('^%S+') or '-1')
 if known > epoch then return -1 end
 local open = redis.call('HGET', transactions, producer)
 if open and tonumber(open:match('%S+$')) > started then return 0 end
-local id
+local id, before
 if open then
-  local last = last_id(stream)
-  if type(last) == 'table' then return last end
-  local ms, seq = numbers(last or '0-0')
+  before = last_id(stream) or '0-0'
+  if type(before) == 'table' then return before end
+  local ms, seq = numbers(before)
   seq = seq + 1
   ms, seq = ms + math.floor(seq / limit), seq % limit
   if ms < floor_ms or (ms == floor_ms and seq < floor_seq) then ms, seq = floor_ms, floor_seq end
@@ -56,5 +56,8 @@ elseif open then
   redis.call('HSET', producers, producer, (state:gsub('^(%S+ %S+) %S+', '%1 ' .. now)))
 end
 if not id then return 0 end
+-- A write ends the tracking of its key (CLIENT TRACKING), and a read begins it again.
 redis.call('XLEN', stream)
-return id
+redis.call('HLEN', transactions)
+redis.call('XLEN', aborted)
+return {id, before}

@@ -11,5 +11,6 @@ local function move_producer(hash, id, head, now, batch, entry)
   move_idempotent(hash, id, head, now, batch, entry)
   if @OPENS == 1 then
     redis.call('HSETNX', KEYS[#KEYS], id, head:match('^%S+') .. ' ' .. entry .. ' ' .. (@STARTED or now))
+    redis.call('HLEN', KEYS[#KEYS]) -- a write ends the tracking of its key, a read begins it again
   end
 end
