@@ -18,8 +18,10 @@ from ketch.store.question import Command, call, calls, command, keyed
 from ketch.store.resp import pack, parse
 from ketch.store.url import RedisAddress
 from tests.support.batches import batch, records
-from tests.support.kafka import PRODUCE, Kafka, Record, produce, split
+from tests.support.coordinator import Driver
+from tests.support.kafka import FETCH, PRODUCE, Kafka, Record, fetch, part, produce, split
 from tests.support.ketch import KetchServer, eventually
+from tests.support.transactions import visible
 
 _TURNS = 80
 
@@ -141,6 +143,89 @@ def test_offsets_of_entries_that_are_gone_are_not_given_again(stream: Stream, co
         # The answer comes behind the pushes.
         eventually(lambda: stream.kafka.list_offsets(stream.topic, -1).offset == last + 1)
     assert stream.kafka.stored(stream.topic, batch(records([b"x" * size] * count))) > last
+
+
+class Committed:
+    """What a reader gets of a partition with transactions, from several offsets on, with both isolation levels."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self.kafka, self.topic = kafka, topic
+        self.drivers = [Driver(kafka, f"{topic}-{n}", topic, ()) for n in range(2)]
+        self.sequences = {driver.id: 0 for driver in self.drivers}
+        self.open: set[str] = set()
+        for driver in self.drivers:
+            assert driver.init(-1, -1)[0] == "none"
+
+    def step(self, choose: random.Random) -> None:
+        driver = choose.choice(self.drivers)
+        if driver.id in self.open and choose.random() < 0.4:
+            assert driver.end(driver.pid, driver.epoch, choose.random() < 0.7, 5)[0] == "none"
+            self.open.discard(driver.id)
+            self.sequences[driver.id] = 0
+        elif choose.random() < 0.3:
+            self.kafka.stored(self.topic, batch(records([b"plain"] * 2)))
+        else:
+            assert driver.produce(driver.pid, driver.epoch, self.sequences[driver.id], 0, 12) == "none"
+            self.sequences[driver.id] += 1
+            self.open.add(driver.id)
+
+    def seen(self) -> list[Any]:
+        start = self.kafka.list_offsets(self.topic, -2).offset
+        end = self.kafka.list_offsets(self.topic, -1).offset
+        found = list[Any]()
+        for committed in (0, 1):
+            for offset in {start, (start + end) // 2, end - 3, end - 2, end - 1, end}:
+                answer = self.kafka.fetch(self.topic, max(start, offset), isolation_level=committed)
+                ends = answer.error_code, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
+                found.append((ends, visible(answer), [part.last_offset for part in split(answer.records or b"")[-1:]]))
+        return found
+
+
+@pytest.mark.storage("record", "batch")
+@pytest.mark.only_storage("record", "batch")
+@pytest.mark.append("module", "multi")
+def test_transactions_from_memory_are_those_in_redis(broker: KetchServer, topic: str) -> None:
+    choose = random.Random(2)
+    with Kafka(broker.port) as kafka:
+        kafka.create(topic)
+        partition = Committed(kafka, topic)
+        for turn in range(60):
+            partition.step(choose)
+            seen = partition.seen()
+            if turn % 6 == 5:
+                broker.redis().client_kill_filter(_type="normal", skipme=True)  # the broker forgets all it knows
+                eventually(lambda: partition.seen() == seen, 10, f"turn {turn}: the same from Redis")  # noqa: B023
+
+
+@pytest.mark.storage("record", "batch")
+@pytest.mark.only_storage("record", "batch")
+@pytest.mark.append("module", "multi")
+def test_a_waiting_reader_of_committed_records_costs_no_question(broker: KetchServer, topic: str) -> None:
+    with Kafka(broker.port) as kafka, Kafka(broker.port) as reader:
+        kafka.create(topic)
+        driver = Driver(kafka, topic, topic, ())
+        driver.init(-1, -1)
+        position = kafka.list_offsets(topic, -1).offset
+        with broker.redis().monitor() as monitor:
+            for turn in range(4):
+                reader.send(FETCH, 12, **fetch([part(topic, 0, position)], max_wait=20_000, isolation_level=1))
+                assert driver.produce(driver.pid, driver.epoch, 0, 0, 12) == "none"
+                assert driver.end(driver.pid, driver.epoch, True, 5)[0] == "none"
+                answer = reader.answer(FETCH, 12)[1].responses[0].partitions[0]
+                assert [value for _, value in visible(answer)] == [b"x"]
+                position = split(answer.records)[-1].last_offset + 1
+                broker.redis().echo(f"turn {turn}")
+            turns = [list[str]()]
+            while len(turns) < 5:
+                told = monitor.next_command()
+                command = told["command"]
+                if command.startswith("ECHO turn"):
+                    turns.append([])
+                elif f"korvet:stream:{topic}:0" in command and told["client_type"] != "lua":
+                    turns[-1].append(command.split()[0].upper())
+        # The first turns teach what the later ones know.
+        assert not {"XRANGE", "XINFO", "HGETALL"} & set(turns[3]), turns[3]
+        assert "EVAL" in turns[3], "the marker"
 
 
 def _batch(values: list[bytes]) -> tuple[WholeBatch, BatchHeader]:

@@ -184,10 +184,11 @@ class Transactions(Machines[Transaction]):
     async def _write(self, finish: Finish) -> None:
         """Writes what follows from the decision; every part can be repeated."""
         marker = Marker(finish.producer, finish.epoch, finish.commit, finish.started)
-        await asyncio.gather(
+        parts = [
             *(self._mark(partition, marker) for partition in finish.partitions),
             *(self._decide_offsets(group, finish) for group in finish.groups),
-        )
+        ]
+        await (parts[0] if len(parts) == 1 else asyncio.gather(*parts))
 
     async def _mark(self, partition: Partition, marker: Marker) -> None:
         name, index = partition

@@ -47,7 +47,7 @@ from ketch.store.appends import Landed, Refusal
 from ketch.store.layout import Layout, Payload
 from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
 from ketch.store.scripts import AppendKeys, Producer, TransactionKeys
-from ketch.store.transactions import Ended
+from ketch.store.transactions import End, Ended
 from ketch.store.watcher import Watcher
 
 _CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
@@ -136,7 +136,7 @@ class Appender:
         self._inflight = 0
         self._closed = False
         self._preparing: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._ending: _Ending | None = None  # in flight: what follows it has to know its offset
 
     def close(self) -> None:
         """The topic is being deleted: nothing more is written."""
@@ -192,8 +192,7 @@ class Appender:
                 return
             entry = self._waiting.popleft()
             if isinstance(entry, _Ending):
-                self._inflight += 1
-                self._ending = asyncio.get_running_loop().create_task(self._end(entry))
+                self._end(entry)
             else:
                 self._submit(entry)
 
@@ -262,20 +261,31 @@ class Appender:
             state.advance(epoch, first, entry.batch.count, entry.future, transactional)
             self._producers[pid] = state  # the latest comes last
 
-    async def _end(self, ending: _Ending) -> None:
-        marker, now = ending.marker, now_ms()
-        question = transactions.end(
-            self._transaction_keys, self._layout, self._numbering, self._now_offset(), marker, now
+    def _end(self, ending: _Ending) -> None:
+        now = now_ms()
+        end = transactions.end(
+            self._transaction_keys, self._layout, self._numbering, self._now_offset(), ending.marker, now
         )
         try:
-            self._ended(ending, now, await self._link.ask(question))
+            reply = self._link.send(end.command)
+        except StorageUnavailable as error:
+            ending.fail(error)
+            self._forget()
+            return
+        self._ending = ending
+        self._inflight += 1
+        reply.add_done_callback(partial(self._end_replied, ending, end, now))
+
+    def _end_replied(self, ending: _Ending, end: End, now: int, reply: asyncio.Future[bytes]) -> None:
+        self._ending = None
+        try:
+            self._ended(ending, now, end.read(reply.result()))
         except StorageUnavailable as error:
             ending.fail(error)
             self._watcher.changed(self._keys.stream)
             self._mode = _Mode.DRAINING
         except Exception as error:
             ending.fail(error)
-        self._ending = None
         self._inflight -= 1
         self._pump()
 

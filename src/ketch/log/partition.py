@@ -112,13 +112,13 @@ class Partition:
 
     def _ended(self, marker: Marker, batch: Payload, offset: int, follows: EntryId) -> None:
         self._stream.transaction_ended(marker.producer, marker.commit)
-        self._follow(batch, offset, follows)
+        self._follow(batch, offset, follows, marker=True)
 
-    def _follow(self, batch: Payload, base: int, expected: EntryId) -> None:
+    def _follow(self, batch: Payload, base: int, expected: EntryId, marker: bool = False) -> None:
         """What is known of the stream goes on with what was appended."""
         numbering = self._stream.numbering
         last = numbering.to_id(base + batch.count - 1)
-        info = self._shared.watcher.appended(self.key, expected, last, batch.entries)
+        info = self._shared.watcher.appended(self.key, expected, last, batch.entries, marker)
         if info is not None:
             self._shared.newest.put(self.key, info.lineage, (numbering.to_offset(*expected) + 1, base, batch))
 

@@ -8,9 +8,9 @@ The ways are told apart here and nowhere else. Each is a command and the way to 
   one entry is one script, single.lua.
 - `chosen_by_redis`, for a stream that others write to as well: append.lua, in which nothing can come between.
 
-The third is for a server that has the append module (`module_version`): one command of it does what either of these does
-(`store.module`). With ids chosen here it also goes on where these do not fit: it takes others, so that another writer
-costs no second try. Nothing is too wide for Lua then.
+The third is for a server that has the append module (`module_version`): one command of it does what either of these
+does (`store.module`). With ids chosen here it also goes on where these do not fit: it takes others, so that another
+writer costs no second try. Nothing is too wide for Lua then.
 
 What to do after a refusal is the caller's choice (`log.appender`, `spark.appender`).
 """

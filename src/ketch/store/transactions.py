@@ -9,7 +9,9 @@ first offset of the transaction stands for. Who may open and end a transaction i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ketch.errors import InvalidProducerEpoch, RedisError
@@ -18,7 +20,8 @@ from ketch.store import scripts
 from ketch.store.keys import Keyspace
 from ketch.store.layout import Layout
 from ketch.store.offsets import EntryId, OffsetNumbering
-from ketch.store.question import Question, ask, call
+from ketch.store.question import Command, Question, call
+from ketch.store.resp import checked, parse
 from ketch.store.scripts import TransactionKeys
 
 
@@ -71,6 +74,18 @@ def trim_aborted(aborted: bytes, least: EntryId) -> Question[None]:
     yield from call(aborted, "XTRIM", aborted, "MINID", "=", OffsetNumbering.format_id(*least))
 
 
+class End(NamedTuple):
+    """The end of a transaction, ready to be sent.
+
+    Attributes:
+        read: takes the command's reply; None where there was no such transaction (any more). It raises
+            InvalidProducerEpoch where the producer has written here with a later epoch, and as `resp.checked`.
+    """
+
+    command: Command
+    read: Callable[[bytes], Ended | None]
+
+
 class Ended(NamedTuple):
     """A marker is written.
 
@@ -83,23 +98,21 @@ class Ended(NamedTuple):
     follows: EntryId
 
 
-def end(
-    keys: TransactionKeys, layout: Layout, numbering: OffsetNumbering, floor: int, marker: Marker, now: int
-) -> Question[Ended | None]:
-    """Writes a marker; None where there was no such transaction (any more).
+def end(keys: TransactionKeys, layout: Layout, numbering: OffsetNumbering, floor: int, marker: Marker, now: int) -> End:
+    """Writes a marker.
 
     Args:
         floor: the least offset of the marker.
         now: ms.
-
-    Raises:
-        InvalidProducerEpoch: the producer has written here with a later epoch.
     """
     producer = (marker.producer, marker.epoch)
     fields = layout.marker(marker, now)
-    reply = yield from ask(
-        scripts.end_transaction(keys, numbering, floor, producer, marker.commit, marker.started, now, fields)
-    )
-    if reply == -1:
+    command = scripts.end_transaction(keys, numbering, floor, producer, marker.commit, marker.started, now, fields)
+    return End(command, partial(_read_end, marker))
+
+
+def _read_end(marker: Marker, reply: bytes) -> Ended | None:
+    answer = checked(parse(reply))
+    if answer == -1:
         raise InvalidProducerEpoch(f"a marker of epoch {marker.epoch} is older than the producer's epoch")
-    return Ended(*map(OffsetNumbering.parse_id, reply)) if reply else None
+    return Ended(*map(OffsetNumbering.parse_id, answer)) if answer else None

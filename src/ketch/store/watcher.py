@@ -13,9 +13,9 @@ the first change of a key that was read over it, unless the change came over it 
 - The transactions of a stream lie in keys beside it. A push of such a key drops what is known of them. The first batch
   of a transaction and its marker are our own writes to them. Who appends those says so (`in_transaction`,
   `transaction_ended`) before it says what they appended. Their scripts read the keys again, as those of appends do, so
-  what is known follows from what was known before. Whoever asks for a stream's `info` first and its `transactions` after that never sees a
-  record without its transaction: both are written in one step, and the push of the one comes before the answer that has
-  the other.
+  what is known follows from what was known before. Whoever asks for a stream's `info` first and its `transactions`
+  after that never sees a record without its transaction: both are written in one step, and the push of the one comes
+  before the answer that has the other.
 - The connection is lost, and pushes with it. Everything that is cached is dropped, and everyone is woken.
 - The connection hangs. What is older than `max_age` is used only after a PING was answered: pushes made before its
   reply have come in before it.
@@ -56,15 +56,19 @@ class Waiter:
 
     A reader that adds a stream before it reads the stream's `info` misses no change. A stream that has changed is to be
     added again: so a reader that has gone without closing costs nothing more.
+
+    Attributes:
+        committed: it waits for committed records: an append while a transaction is open gives it none.
     """
 
-    __slots__ = ("_fired", "_streams", "_waiters", "changed")
+    __slots__ = ("_fired", "_streams", "_waiters", "changed", "committed")
 
     def __init__(self, waiters: dict[bytes, set[Waiter]]) -> None:
         self._waiters = waiters
         self._streams: set[bytes] = set()
         self._fired = asyncio.Event()
         self.changed: set[bytes] = set()  # since they were last taken
+        self.committed = False
 
     def add(self, stream: bytes) -> None:
         if stream not in self._streams:
@@ -259,12 +263,15 @@ class Watcher:
         """One that waits for nothing yet."""
         return Waiter(self._waiters)
 
-    def appended(self, stream: bytes, follows: EntryId, last: EntryId, entries: int) -> StreamInfo | None:
+    def appended(
+        self, stream: bytes, follows: EntryId, last: EntryId, entries: int, marker: bool = False
+    ) -> StreamInfo | None:
         """Our own append has landed: what is known of the stream now, if anything is.
 
         Args:
             follows: last-generated-id before it, as Redis has verified.
             last: the last entry's id.
+            marker: it was one; the last stable offset may have moved while other transactions are open.
         """
         known = self._infos.known.get(stream)
         if known is None or known[1].last != follows or known[1].first is None:
@@ -272,7 +279,8 @@ class Watcher:
             return None
         info = known[1].appended(last, entries)
         self._infos.known[stream] = (known[0], info)
-        self._fire(stream)
+        transactions = self._transactions.known.get(stream)
+        self._fire(stream, committed=marker or transactions is None or not transactions[1].open)
         return info
 
     def changed(self, stream: bytes) -> None:
@@ -292,8 +300,14 @@ class Watcher:
         """Nobody will ask."""
         self._written.pop(stream, None)
 
-    def _fire(self, stream: bytes) -> None:
-        for waiter in self._waiters.pop(stream, ()):
+    def _fire(self, stream: bytes, committed: bool = True) -> None:
+        """Args: committed: whether there may be something for readers of committed records, too."""
+        waiting = self._waiters.pop(stream, set())
+        if waiting and not committed:
+            kept = {waiter for waiter in waiting if waiter.committed}
+            if kept:
+                self._waiters[stream], waiting = kept, waiting - kept
+        for waiter in waiting:
             waiter.fire(stream)
 
     def close(self) -> None:
