@@ -25,8 +25,8 @@ def to_fields(machine: Transaction) -> dict[str, str]:
     return {
         "state": str(machine.state),
         **fields,
-        "partitions": json.dumps(sorted(machine.partitions)),
-        "groups": json.dumps(sorted(machine.groups)),
+        "partitions": json.dumps(sorted(machine.partitions)) if machine.partitions else "[]",
+        "groups": json.dumps(sorted(machine.groups)) if machine.groups else "[]",
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from ketch.store import terms
 from ketch.store.keys import Keyspace
-from ketch.store.question import Command, Question, call, calls, command, keyed
+from ketch.store.question import Command, Question, ask, call, calls, command, keyed
 from ketch.store.scripts import Holder, delete_state, hold_state, save_state
 
 _JOURNAL_MAX = 10_000  # changes; brokers read them every few seconds
@@ -47,22 +47,28 @@ def load(keys: Keyspace, id: str) -> Question[dict[str, str]]:
 
 def hold(keys: Keyspace, id: str, holder: Holder, above: int = 0) -> Question[str]:
     """The term to write what belongs to the id in; raises Overtaken."""
-    return (yield from _held(keys, id, hold_state(keys.transaction(id), holder, above)))
+    return (yield from _named(keys, id, hold_state(keys.transaction(id), holder, above)))
 
 
 def save(keys: Keyspace, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
-    """As `hold`, in a new term, and replaces the fields as a whole. The id is named first: no state is forgotten."""
-    return (yield from _held(keys, id, save_state(keys.transaction(id), holder, fields, rises=True)))
+    """As `hold`, in a new term, and replaces the fields as a whole.
+
+    The id is named where its producer begins: no state is forgotten.
+    """
+    script = save_state(keys.transaction(id), holder, fields, rises=True)
+    if holder.loaded == "0" or fields["state"] == "Empty":
+        return (yield from _named(keys, id, script))
+    return terms.granted(f"transactional id {id}", (yield from ask(script)))
 
 
-def _held(keys: Keyspace, id: str, script: Command) -> Question[str]:
+def _named(keys: Keyspace, id: str, script: Command) -> Question[str]:
     _, reply = yield from calls([keyed("SADD", keys.transactional_ids, id), script])
     return terms.granted(f"transactional id {id}", reply)
 
 
 def delete(keys: Keyspace, id: str, term: str) -> Question[None]:
     """Forgets an id in the term that `hold` gave; raises Overtaken where it was written since."""
-    # The name goes first: an id that is written in between is named by that write, or again by this.
+    # The name goes first: where the id is written in between, nothing is deleted, and it is named again.
     _, deleted = yield from calls([keyed("SREM", keys.transactional_ids, id), delete_state(keys.transaction(id), term)])
     if not deleted:
         yield from call(keys.transactional_ids, "SADD", keys.transactional_ids, id)

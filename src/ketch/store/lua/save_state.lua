@@ -11,6 +11,7 @@ local loaded, session, node, may_take, above = ARGV[1], ARGV[2], ARGV[3], ARGV[4
 local free, told = hold(state, loaded, session, node, may_take, above)
 if not free then return {0, told} end
 redis.call('DEL', state)
-for i = 6, #ARGV, 2 do redis.call('HSET', state, ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', state, 'term', told, 'session', session, 'broker', node)
+-- As few commands for replicas and the append-only file as Lua's stack allows.
+for i = 6, #ARGV, 1000 do redis.call('HSET', state, unpack(ARGV, i, math.min(i + 999, #ARGV))) end
 return {1, told}
