@@ -90,7 +90,6 @@ class PartitionBounds:
         Raises:
             StorageUnavailable: Redis is gone.
         """
-        self._stream.prefetch()
         bounds = await self._of(await self._stream.info())
         if offset <= bounds.high_watermark:
             return bounds

@@ -46,7 +46,7 @@ from ketch.log.partition import Partition
 from ketch.log.topic_cache import TopicCache
 from ketch.records import DecodedBatch, select_records
 from ketch.records.columns import row_timestamps
-from ketch.store import compacting, isolation, ranges, transactions
+from ketch.store import compacting, isolation, native, ranges, transactions
 from ketch.store.compacting import Copy, State
 from ketch.store.isolation import Aborted
 from ketch.store.keys import Keyspace
@@ -339,7 +339,7 @@ class _Pass:
     async def _carry(self) -> None:
         """Carries what native groups have pending to the copy, by consumers; one that is carried costs little."""
         began = time.monotonic()
-        for group, consumer in await self._link.ask(compacting.pending(self._at)):
+        for group, consumer in await self._link.ask(native.pending(self._at.key)):
             cursor = b"-"
             while cursor:
                 await self._keep()

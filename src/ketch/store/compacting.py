@@ -15,12 +15,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from ketch.errors import RedisError
 from ketch.store import ranges, scripts
 from ketch.store.layout import Thinned
-from ketch.store.question import Command, Question, Word, ask, call, calls, keyed
+from ketch.store.question import Command, Question, Word, ask, calls, keyed
 from ketch.store.ranges import PartitionStream
 from ketch.store.resp import pack
 from ketch.store.streams import StreamInfo
@@ -138,24 +136,6 @@ def write(copy: Copy, thinned: Thinned) -> Command | None:
         return None
     expire = pack("PEXPIRE", copy.key, _COPY_MS)
     return Command(copy.key, b"".join((*thinned.commands, expire)), len(thinned.commands) + 1)
-
-
-def pending(stream: PartitionStream) -> Question[list[tuple[bytes, bytes]]]:
-    """Groups and consumers of the stream that have deliveries pending."""
-    groups = [row[b"name"] for row in (yield from _rows("GROUPS", stream.key)) if row[b"pending"]]
-    found = []
-    for group in groups:
-        rows = yield from _rows("CONSUMERS", stream.key, group)
-        found += [(group, row[b"name"]) for row in rows if row[b"pending"]]
-    return found
-
-
-def _rows(kind: str, stream: bytes, *group: bytes) -> Question[list[dict[bytes, Any]]]:
-    try:
-        rows = yield from call(stream, "XINFO", kind, stream, *group)
-    except RedisError:
-        return []  # the stream or the group is gone
-    return [row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
 
 
 def carry(copy: Copy, group: bytes, consumer: bytes, cursor: bytes, most: int) -> Question[bytes]:

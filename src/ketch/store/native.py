@@ -36,15 +36,29 @@ class NativeGroup:
 
 def groups(stream: bytes) -> Question[dict[str, NativeGroup]]:
     """The native groups of a stream by name; none where there is no such stream."""
-    (reply,) = yield (command(stream, "XINFO", "GROUPS", stream),)
+    return {group.name: group for group in map(_read, (yield from _rows("GROUPS", stream)))}
+
+
+def pending(stream: bytes) -> Question[list[tuple[bytes, bytes]]]:
+    """Groups and consumers of a stream that have deliveries pending."""
+    found = []
+    for group in (yield from _rows("GROUPS", stream)):
+        if group[b"pending"]:
+            rows = yield from _rows("CONSUMERS", stream, group[b"name"])
+            found += [(group[b"name"], row[b"name"]) for row in rows if row[b"pending"]]
+    return found
+
+
+def _rows(kind: str, stream: bytes, *group: bytes) -> Question[list[dict[bytes, Any]]]:
+    """What XINFO tells of groups or consumers; nothing where the stream or the group is gone."""
+    (reply,) = yield (command(stream, "XINFO", kind, stream, *group),)
     found = parse(reply)
-    if isinstance(found, Exception) and "no such key" in str(found):
-        return {}
-    return {group.name: group for group in map(_read, checked(found))}
+    if isinstance(found, Exception) and ("no such key" in str(found) or "NOGROUP" in str(found)):
+        return []
+    return [row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True)) for row in checked(found)]
 
 
-def _read(row: Any) -> NativeGroup:
-    fields = row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True))
+def _read(fields: dict[bytes, Any]) -> NativeGroup:
     return NativeGroup(
         fields[b"name"].decode(errors="replace"),
         fields[b"consumers"],
