@@ -128,8 +128,8 @@ def test_markers_take_their_turn(broker: KetchServer, made: str) -> None:
         producer.commit_transaction(30)
     redis = broker.redis()
     assert not redis.keys(f"korvet:fence:*{made}*")
-    states = redis.hgetall(f"korvet:transaction:{made}")
-    assert states[b"state"] == b"CompleteCommit"
+    # It is stored after the producer was answered.
+    eventually(lambda: redis.hget(f"korvet:transaction:{made}", "state") == b"CompleteCommit")
 
 
 def test_aiokafka(broker: KetchServer, made: str, reader: Consumer) -> None:
