@@ -12,8 +12,8 @@ import sys
 from confluent_kafka import Consumer, Producer
 
 _QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20, "log_level": 3}
-# librdkafka 2.16 starts again from its bootstrap servers when its only broker goes (KIP-899). A TxnOffsetCommit may then
-# wait for ever for the connection of a broker that it has let go of; no timeout ends send_offsets_to_transaction.
+# librdkafka 2.16 starts again from its bootstrap servers when its only broker goes (KIP-899). A TxnOffsetCommit may
+# then wait for ever for the connection of a broker that it has let go of; no timeout ends send_offsets_to_transaction.
 _NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
 _AT_A_TIME = 20
 
