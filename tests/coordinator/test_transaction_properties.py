@@ -248,3 +248,24 @@ def test_crashes(bumps: bool, epoch: int, actions: list[tuple[Any, ...]]) -> Non
     assert not world.machine.is_open
     # What was acknowledged to belong to a transaction has ended with it.
     assert all(started > world.machine.started for log in world.logs for _, started in log.open.values())
+
+
+def test_a_client_may_have_the_next_producer_id_before_that_is_stored() -> None:
+    """It is answered when the markers are written. Who loads what is stored until then tells it to come again."""
+    machine = Transaction("t", 0.0)
+    machine.handle(Init(1, 60_000, fresh=7), 1.0)
+    machine.epoch = MAX_EPOCH - 1
+    machine.handle(Add(2, 7, MAX_EPOCH - 1, frozenset({("a", 0)})), 1.0)
+    (_, finish) = machine.handle(End(3, 7, MAX_EPOCH - 1, commit=True, bumps=True, fresh=8), 1.0)
+    stored = to_fields(machine)
+    answered = machine.handle(Finished(finish.started), 1.0)
+    assert answered[0] == Reply(3, Identity(producer=8, epoch=0))
+    loaded = from_fields("t", stored, 0.0, 1.0)
+    for event in (
+        Add(4, 8, 0, frozenset({("a", 0)})),
+        End(5, 8, 0, commit=True, bumps=True),
+        Init(6, 60_000, known=(8, 0)),
+    ):
+        (reply,) = loaded.handle(event, 1.0)
+        assert reply.result.error is ErrorCode.concurrent_transactions
+    assert to_fields(loaded) == stored

@@ -426,6 +426,7 @@ def test_it_works_in_transactions_and_scripts(server: RedisServer, writer: Write
             transaction.execute_command("KETCH.APPEND", *words)
             transaction.execute_command("KETCH.APPEND", *words)
             assert transaction.execute() == [b"5-0", b"5-1"]
+        client.config_set("appendfsync", "always")  # else a busy disk may delay the write, and the kill loses it
         script = "return redis.call('KETCH.APPEND', KEYS[1], KEYS[2], KEYS[3], unpack(ARGV))"
         assert client.eval(script, 3, *words) == b"5-2"
         before = content(client, writer.keys)

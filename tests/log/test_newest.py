@@ -177,7 +177,9 @@ class Committed:
             for offset in {start, (start + end) // 2, end - 3, end - 2, end - 1, end}:
                 answer = self.kafka.fetch(self.topic, max(start, offset), isolation_level=committed)
                 ends = answer.error_code, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
-                found.append((ends, visible(answer), [part.last_offset for part in split(answer.records or b"")[-1:]]))
+                # A batch from memory may begin before the offset that was asked for.
+                records_ = [each for each in visible(answer) if each[0] >= offset]
+                found.append((ends, records_, [part.last_offset for part in split(answer.records or b"")[-1:]]))
         return found
 
 

@@ -81,6 +81,12 @@ class Session:
             self.targets.pop(key, None)
             self._due.pop(key, None)
 
+    def isolate(self, committed: bool) -> None:
+        """Says whether this fetch wants committed records only; if not, it looks at what such ones slept through."""
+        if self.waiter.committed and not committed:
+            self._looked = 0.0
+        self.waiter.committed = committed
+
     def due(self, now: float) -> list[Target]:
         """The partitions that may have something to say."""
         if now - self._looked >= _LOOK_AGAIN_S:

@@ -106,7 +106,7 @@ class Transactions(Machines[Transaction]):
                 continue
             if isinstance(result, NeedsProducerId):
                 fresh = await self._log.new_producer_id()
-            elif not sure and cached and result.error not in _RETRIABLE and self._forget(id):
+            elif not sure and cached and result.error not in _RETRIABLE and await self._forget_stored(id):
                 sure = True  # a visitor may have changed it, and a refusal writes nothing that would show it
             else:
                 return result
@@ -128,7 +128,8 @@ class Transactions(Machines[Transaction]):
                 if result.error is not ErrorCode.concurrent_transactions:
                     return result
                 # Its client was answered when the markers were written; that they were is being stored.
-                await asyncio.sleep(_ENDED_SOON_S * 2**tried)
+                if tried < _TRIES - 1:
+                    await asyncio.sleep(_ENDED_SOON_S * 2**tried)
         if result is not None:
             return result
         raise NotCoordinator(f"transactional id {id}: others write it all the time")
@@ -144,6 +145,13 @@ class Transactions(Machines[Transaction]):
             await self._in_term(machine, lambda holder: self._kind.save(machine.id, holder, fields), lease)
             await self._link.ask(transactional_ids.journal(self._keys, machine.id))
         return next(effect.result for effect in effects if isinstance(effect, Reply))
+
+    async def _forget_stored(self, id: str) -> bool:
+        """As `_forget`, once what is being stored of it is: the client may have been answered before."""
+        if self._saving[id]:
+            async with self._writing[id]:
+                pass
+        return id not in self._machines or self._forget(id)
 
     def _forget(self, id: str) -> bool:
         """Drops a machine from memory, unless something waits for it."""

@@ -243,6 +243,8 @@ class Transaction:
     # -- InitProducerId
 
     def _init(self, event: Init, now: float) -> Effects:
+        if event.known is not None and self._becomes(event.known[0]):
+            return [_answer(event, ErrorCode.concurrent_transactions)]
         if not self._may_continue(event.known):
             return [_answer(event, ErrorCode.producer_fenced)]
         if self.state in _PREPARED:
@@ -282,6 +284,10 @@ class Transaction:
             return False
         return True
 
+    def _becomes(self, producer: int) -> bool:
+        """Whether this is the producer id after an overflow of the epoch, which a client has before it is stored."""
+        return self.state in _PREPARED and NO_ID != self.next == producer
+
     @property
     def _identity(self) -> Identity:
         return Identity(ErrorCode.none, self.producer, self.epoch)
@@ -289,6 +295,8 @@ class Transaction:
     # -- AddPartitionsToTxn, AddOffsetsToTxn
 
     def _add(self, event: Add, now: float) -> Effects:
+        if self._becomes(event.producer):
+            return [_answer(event, ErrorCode.concurrent_transactions)]
         if self.epoch == NO_EPOCH or self.producer != event.producer:
             return [_answer(event, ErrorCode.invalid_producer_id_mapping)]
         if self.epoch != event.epoch:
@@ -332,6 +340,8 @@ class Transaction:
 
     def _end_bumping(self, event: End, now: float) -> Effects:
         """Version 2 (KIP-890): an epoch below the current one shows that a request is repeated."""
+        if self._becomes(event.producer):
+            return [_answer(event, ErrorCode.concurrent_transactions)]
         overflowed = self.previous == event.producer and event.epoch == MAX_EPOCH - 1 and self.epoch == 0
         repeated = self.epoch == event.epoch + 1 or overflowed
         if self.producer != event.producer and not overflowed:

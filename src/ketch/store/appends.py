@@ -149,9 +149,10 @@ def chosen_by_redis(
 
 
 def module_version() -> Question[int]:
-    """In which version the server behind this connection appends by the module; 0 where it does not."""
-    (versions,) = yield (Command(None, module.ASK_VERSION),)
-    return module.common_version(versions)
+    """In which version the server behind this connection appends by the module for this user; 0 where it does not."""
+    versions, permission = yield (Command(None, module.ASK_VERSION), Command(None, module.ASK_PERMISSION))
+    version = module.common_version(versions)
+    return min(version, module.TRANSACTIONS_SINCE - 1) if module.is_forbidden(permission) else version
 
 
 def store(append: Append) -> Question[Landed | Refusal]:

@@ -68,8 +68,8 @@ class Transactions:
         """The same, after the first batch of one more."""
         return replace(self, open={**self.open, producer: offset})
 
-    def committed(self, producer: int) -> Transactions:
-        """The same, after a producer's marker."""
+    def ended(self, producer: int) -> Transactions:
+        """The same, after the marker that commits a producer's transaction."""
         return replace(self, open={each: first for each, first in self.open.items() if each != producer})
 
     def last_stable(self, start: int, end: int) -> int:

@@ -20,6 +20,7 @@ TRANSACTIONS_SINCE = 2
 _NO_PRODUCER: tuple[Word, ...] = ("",) * 5
 _INVALID = "INVALID "
 ASK_VERSION = pack("KETCH.VERSION")
+ASK_PERMISSION = pack("KETCH.TXNAPPEND")  # without arguments: an error of one kind or another
 _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
 _ONE_PIECE = 1 << 14  # bytes of records up to which one copy is cheaper than a write of their own
 
@@ -33,6 +34,11 @@ def common_version(reply: bytes) -> int:
     if not (isinstance(oldest, int) and isinstance(newest, int)) or oldest > VERSION:
         return 0
     return max(0, min(newest, VERSION))
+
+
+def is_forbidden(reply: bytes) -> bool:
+    """Whether the reply to ASK_PERMISSION says that this user may not append in transactions by the module."""
+    return reply.startswith(b"-NOPERM")
 
 
 def append(

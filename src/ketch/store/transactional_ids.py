@@ -53,10 +53,10 @@ def hold(keys: Keyspace, id: str, holder: Holder, above: int = 0) -> Question[st
 def save(keys: Keyspace, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
     """As `hold`, in a new term, and replaces the fields as a whole.
 
-    The id is named where its producer begins: no state is forgotten.
+    The id is named where its producer or a transaction begins: none that is open is forgotten.
     """
     script = save_state(keys.transaction(id), holder, fields, rises=True)
-    if holder.loaded == "0" or fields["state"] == "Empty":
+    if fields["state"] in ("Empty", "Ongoing"):
         return (yield from _named(keys, id, script))
     return terms.granted(f"transactional id {id}", (yield from ask(script)))
 

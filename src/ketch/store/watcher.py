@@ -228,7 +228,7 @@ class Watcher:
         """This broker has appended a marker."""
         known = self._transactions.known.get(stream)
         if known is not None and commit:
-            self._transactions.known[stream] = known[0], known[1].committed(producer)
+            self._transactions.known[stream] = known[0], known[1].ended(producer)
         else:
             self._transactions.known.pop(stream, None)
 

@@ -90,7 +90,7 @@ async def handle(request: Request) -> Answer:
         return _failure(ErrorCode.invalid_fetch_session_epoch)
     except SessionTopicIds:
         return _failure(ErrorCode.fetch_session_topic_id_error)
-    session.waiter.committed = body.isolation_level == _READ_COMMITTED
+    session.isolate(body.isolation_level == _READ_COMMITTED)
     now = time.monotonic()
     request.reader.ask(now)
     deadline = now + body.max_wait.total_seconds()

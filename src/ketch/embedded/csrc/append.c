@@ -252,7 +252,8 @@ static void replicate(Context *context, const Request *request, EntryId first, B
 
 typedef enum { CLOSED, OPEN, NO_HASH } Openness;
 
-static Openness look(Context *context, const Request *request) {
+/* A batch that belongs to no transaction has nothing to open. */
+static Openness openness(Context *context, const Request *request) {
     if (request->transactions == NULL) return OPEN;
     Key *key = OpenKey(context, request->transactions, READ);
     if (key == NULL) return CLOSED;
@@ -377,7 +378,7 @@ static int append_to(Context *context, const Request *request, Batch *batch, Key
 
 static int append(Context *context, const Request *request, Batch *batch) {
     if (exists(context, request->fence)) return ReplyWithLongLong(context, REFUSED);
-    Openness transaction = look(context, request);
+    Openness transaction = openness(context, request);
     Key *stream = transaction == NO_HASH ? NULL : open_key(context, request->stream, KEY_STREAM);
     if (stream == NULL) return ReplyWithError(context, WRONG_TYPE);
     Key *producers = request->producer.id == NULL ? NULL : open_key(context, request->producers, KEY_HASH);

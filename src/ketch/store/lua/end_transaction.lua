@@ -14,8 +14,8 @@
 --         floor_ms, floor_seq   the least id of the marker
 --         max_ms, max_seq       the largest id that a record may have
 --         the fields and values of the marker's entry
--- Returns the marker's entry id and the last-generated-id before it; 0 where there is no transaction to end; -1 where the producer has written here with a
---         later epoch. An error, before anything is written, where the id would be beyond the largest one.
+-- Returns the marker's entry id and the last-generated-id before it; 0 where there is no transaction to end; -1 where
+--         the producer has written here with a later epoch. An error, before anything is written, where the id would be beyond the largest one.
 -- include last_id
 local stream, producers, transactions, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local producer, epoch, started, now, aborts = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
