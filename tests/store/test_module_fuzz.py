@@ -35,7 +35,7 @@ void *dlopen(const char *file, int flags) {
 }
 """
 
-pytestmark = pytest.mark.long(minutes=3)
+pytestmark = pytest.mark.long(minutes=0.5)
 
 
 def sanitizer() -> str:

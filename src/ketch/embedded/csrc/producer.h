@@ -44,6 +44,7 @@ typedef struct {
 } Text;
 
 static void put(Text *to, Span span) {
+    if (span.size == 0) return; /* `at` may be NULL */
     memcpy(to->at + to->size, span.at, (size_t)span.size);
     to->size += (size_t)span.size;
 }
