@@ -82,7 +82,8 @@ class Session:
             self._due.pop(key, None)
 
     def isolate(self, committed: bool) -> None:
-        """Says whether this fetch wants committed records only; if not, it looks at what such ones slept through."""
+        """Takes a fetch's isolation level. Where the one before wanted committed records only and this one wants all,
+        every partition is due: the waiter was not woken by records of open transactions."""
         if self.waiter.committed and not committed:
             self._looked = 0.0
         self.waiter.committed = committed

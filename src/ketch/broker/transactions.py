@@ -127,7 +127,7 @@ class Transactions(Machines[Transaction]):
             if result is not None:
                 if result.error is not ErrorCode.concurrent_transactions:
                     return result
-                # Its client was answered when the markers were written; that they were is being stored.
+                # The client was answered when the markers were written, and its coordinator is storing that.
                 if tried < _TRIES - 1:
                     await asyncio.sleep(_ENDED_SOON_S * 2**tried)
         if result is not None:
@@ -147,7 +147,7 @@ class Transactions(Machines[Transaction]):
         return next(effect.result for effect in effects if isinstance(effect, Reply))
 
     async def _forget_stored(self, id: str) -> bool:
-        """As `_forget`, once what is being stored of it is: the client may have been answered before."""
+        """As `_forget`, after a save that is in flight: an EndTxn is answered before its end is stored."""
         if self._saving[id]:
             async with self._writing[id]:
                 pass

@@ -285,7 +285,10 @@ class Transaction:
         return True
 
     def _becomes(self, producer: int) -> bool:
-        """Whether this is the producer id after an overflow of the epoch, which a client has before it is stored."""
+        """Whether this producer id follows the one whose epoch overflows with the transaction that is being finished.
+
+        The client has it as soon as the markers are written, which may be before the coordinator has stored it.
+        """
         return self.state in _PREPARED and NO_ID != self.next == producer
 
     @property
@@ -407,7 +410,8 @@ class Transaction:
         self.groups.clear()
         if self.next != NO_ID:
             self.previous, self.producer, self.next, self.epoch = self.producer, self.next, NO_ID, 0
-        # The markers are what counts. Another broker to which the next transaction comes first waits, see `visit`.
+        # A client may be answered once the markers are written: its transaction is over for every reader. Where another
+        # broker gets the next one before this state is stored, it looks again (`broker.transactions` `visit`).
         return [*self._answer_waiting(), Persist()]
 
     def _delayed(self, event: Delayed, now: float) -> Effects:

@@ -85,8 +85,8 @@ class RecordSet:
         batch = DecodedBatch(base, self.count - 1, self.base_timestamp, self.max_timestamp, self.count, records)
         if self.transaction:
             producer, _, epoch = self.transaction.partition(b":")
-            batch = batch._replace(producer_id=int(producer), producer_epoch=int(epoch))
-            batch = batch._replace(attributes=TRANSACTIONAL | self.control)
+            attributes = TRANSACTIONAL | self.control
+            batch = batch._replace(producer_id=int(producer), producer_epoch=int(epoch), attributes=attributes)
         batch = batch if self.timestamp is None else restamped(batch, self.timestamp)
         return DecodedChunk([batch], log_append_time=self.timestamp is not None)
 

@@ -99,7 +99,7 @@ class Ended(NamedTuple):
 
 
 def end(keys: TransactionKeys, layout: Layout, numbering: OffsetNumbering, floor: int, marker: Marker, now: int) -> End:
-    """Writes a marker.
+    """The command that writes a marker, and how its reply is read.
 
     Args:
         floor: the least offset of the marker.
