@@ -70,6 +70,7 @@ class EmbeddedValkey:
         self._lock: int | None = None
         self._socket = self._data_dir / "valkey.sock"
         self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
+        self._binary, self._environment = Path(), dict[str, str]()  # of Valkey's process
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._syncer: Syncer | None = None
@@ -107,6 +108,9 @@ class EmbeddedValkey:
         """
         self._take_data_dir()
         try:
+            # Not in a thread: the broker's imports would come before Valkey's start, not beside it (cli/serve.py).
+            self._binary, environment = server_binary(), {"GLIBC_TUNABLES": _MALLOC, **os.environ}
+            self._environment = environment | allocator.preloading(self._binary, environment)
             await self._start_on_a_port()
         except BaseException:
             await self._end_process()
@@ -185,15 +189,13 @@ class EmbeddedValkey:
             _check_port(self._port)
             with logfile.open("ab") as output:
                 log_start = output.tell()
-                binary, environment = server_binary(), {"GLIBC_TUNABLES": _MALLOC, **os.environ}
-                environment |= await asyncio.to_thread(allocator.preloading, binary, environment)
                 self._process = await asyncio.create_subprocess_exec(
-                    *dying_with_us(str(binary), *self._options(logfile)),
+                    *dying_with_us(str(self._binary), *self._options(logfile)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     pass_fds=(lock,),
-                    env=environment,
+                    env=self._environment,
                     # Ctrl-C at the terminal goes to the whole group, and Valkey must outlive the broker's drain.
                     start_new_session=True,
                 )
