@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +23,7 @@ from ketch.store import terms
 from ketch.store.question import Question, ask, call
 from ketch.store.registry import Announced, Node
 from ketch.store.scripts import Holder, hold_state, save_state
+from ketch.store.terms import Overtaken
 from ketch.store.url import RedisAddress
 from tests.support.ketch import KetchServer
 
@@ -57,6 +60,7 @@ class Tally:
     id: str
     sum: int = 0
     term: str = "0"
+    mine_at: float = -math.inf
     waiting: list[Hashable] = field(default_factory=list)
     deadline: float | None = None
     retired: bool = False
@@ -214,6 +218,22 @@ def test_a_former_coordinator_stores_nothing(brokers: Callable[[Work], None]) ->
         assert await stale.add(name, 10) == 12, "it is loaded again, and taken over"
         with pytest.raises(NotCoordinator, match="has moved"):
             await fresh.add(name)
+
+    brokers(work)
+
+
+def test_a_machine_that_was_loaded_for_a_request_is_not_looked_at_again(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await stale.add(name)
+        await stale.add(name, -1)  # idle: no longer in memory
+        assert (await fresh.tallies.get(name)).mine_at == -math.inf
+        received = time.monotonic()
+        loaded = await stale.tallies.get(name)
+        await fresh.add(name)
+        assert await stale.tallies.hold(loaded, lease=True, received=received) == loaded.term
+        for later in ({"received": time.monotonic()}, {"received": received, "above": int(loaded.term)}, {}):
+            with pytest.raises(Overtaken):
+                await stale.tallies.hold(loaded, lease=True, **later)
 
     brokers(work)
 

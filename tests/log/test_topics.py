@@ -20,7 +20,7 @@ from ketch.store.link import Link
 from ketch.store.url import RedisAddress
 from ketch.topicconfig import defaults
 from tests.support.batches import batch, records
-from tests.support.groups import Member
+from tests.support.groups import Member, group_of
 from tests.support.kafka import CREATE_PARTITIONS, DELETE_TOPICS, DESCRIBE_CONFIGS, Kafka, split
 from tests.support.ketch import KetchServer, eventually
 
@@ -250,7 +250,10 @@ def test_a_deletion_knows_of_partitions_that_another_broker_has_added(
     forgetful: tuple[KetchServer, KetchServer], topic: str
 ) -> None:
     first, second = forgetful
-    with Member(first.port, f"g-{topic}") as ours, Kafka(second.port) as theirs:
+    with Kafka(first.port) as ours:
+        eventually(lambda: len(ours.metadata().brokers) == 2)
+    group = group_of(1, first, f"g-{topic}-")
+    with Member(first.port, group) as ours, Kafka(second.port) as theirs:
         ours.create(topic, 1)
         topic_id = theirs.topic_id(topic)
         grown = [{"name": topic, "count": 3, "assignments": None}]
@@ -260,7 +263,7 @@ def test_a_deletion_knows_of_partitions_that_another_broker_has_added(
         gone = [{"name": None, "topic_id": topic_id}]
         assert theirs.ask(DELETE_TOPICS, 6, topics=gone, timeout=5000).responses[0].error_code == 0
         assert not [key for key in keys(first) if topic.encode() in key and b"g-" not in key]
-        assert not first.redis().hkeys(f"korvet:offsets:g-{topic}")
+        assert not first.redis().hkeys(f"korvet:offsets:{group}")
 
 
 def test_a_deletion_by_id_spares_the_topic_that_has_the_name_now(

@@ -78,6 +78,29 @@ def test_a_refused_term_names_its_holder() -> None:
     assert told(groups.hold(KEYS, "g", HOLDER), {b"k:groups": 0, b"k:group:g": [1, b"17"]}) == "17"
 
 
+@pytest.mark.parametrize(
+    ("stored", "above", "term", "scripts"),
+    [
+        ([b"17", b"1-a"], 0, "17", 0),  # this process's own term: nothing would be written
+        ([b"17", b"1-a"], 17, "18", 1),  # a higher one is asked for
+        ([b"17", b"2-b"], 0, "18", 1),  # another process's, which the script may take
+        ([b"18", b"1-a"], 0, "18", 1),  # written since it was loaded, which the script refuses
+        ([None, None], 0, "18", 1),  # deleted since
+    ],
+)
+def test_a_script_holds_a_term_only_where_a_look_is_not_enough(
+    stored: list[bytes | None], above: int, term: str, scripts: int
+) -> None:
+    asked = []
+
+    def reply(command: list[bytes]) -> bytes:
+        asked.append(command[0])
+        return resp(stored if command[0] == b"HMGET" else [1, b"18"])
+
+    assert answered(groups.hold(KEYS, "g", Holder("1-a", 1, "17", may_take=True), above), reply) == term
+    assert asked.count(b"EVAL") == scripts
+
+
 def routed(question: Question[T], reply: Callable[[Command], bytes]) -> None:
     """Answers a question's commands until it ends."""
     try:
@@ -90,6 +113,7 @@ def routed(question: Question[T], reply: Callable[[Command], bytes]) -> None:
 
 QUESTIONS: dict[str, Callable[[], Question[Any]]] = {
     "hold": lambda: groups.hold(KEYS, "g", HOLDER),
+    "hold again": lambda: groups.hold(KEYS, "g", Holder("1-a", 1, "4", may_take=True)),
     "save": lambda: groups.save(KEYS, "g", HOLDER, {"state": "Empty"}),
     "journal": lambda: groups.journal(KEYS, "g"),
     "store": lambda: commits.store(KEYS, "g", {FIRST: Committed(5), SECOND: Committed(6)}, "4"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,6 +32,17 @@ def subscription(*topics: str) -> bytes:
     """ConsumerProtocolSubscription, version 0."""
     names = b"".join(len(topic).to_bytes(2) + topic.encode() for topic in topics)
     return b"\0\0" + len(topics).to_bytes(4) + names + (-1).to_bytes(4, signed=True)
+
+
+def coordinator(server: KetchServer, group: str) -> int:
+    """The node id of a group's coordinator, as this broker tells."""
+    with Kafka(server.port) as client:
+        return int(client.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group]).coordinators[0].node_id)
+
+
+def group_of(node: int, server: KetchServer, prefix: str = "g") -> str:
+    """A group that falls to this node."""
+    return next(name for name in (f"{prefix}{n}" for n in itertools.count()) if coordinator(server, name) == node)
 
 
 def assignment(places: Mapping[str, Iterable[int]]) -> bytes:

@@ -59,20 +59,21 @@ class Groups(Machines[Group]):
         self,
         group_id: str,
         make: Callable[[Token], Commit],
-        lease: bool,
+        received: float,
         commits: Mapping[TopicPartition, Committed],
     ) -> ErrorCode:
         """Asks the group whether commits may be stored, and stores them.
 
         Args:
             make: the event from its token.
-            lease: `Cluster.leased_at` of the time when the request was received.
+            received: when the request was, s of the monotonic clock.
             commits: may be none, then the group is asked alone.
 
         Raises:
             NotCoordinator: it is another broker's, or another one has written it since it was loaded here.
             StorageUnavailable: Redis is gone; the commits may be stored or not.
         """
+        lease = self._cluster.leased_at(received)
         if commits:
             await self.settle(group_id)  # what transactions have committed before counts before
         above, tries = 0, _COMMIT_TRIES
@@ -81,7 +82,7 @@ class Groups(Machines[Group]):
             if error or not commits:
                 return ErrorCode(error)
             try:
-                await self._store_commits(group_id, commits, await self.hold(group, lease, above))
+                await self._store_commits(group_id, commits, await self.hold(group, lease, above, received))
                 return ErrorCode.none
             except Overtaken as newer:  # by another request of this broker, or the commits know of a higher term
                 tries -= 1

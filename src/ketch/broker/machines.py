@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
@@ -172,10 +173,13 @@ class Machines(Generic[M]):
         return await asyncio.shield(task)
 
     async def _load(self, id: str, take: bool) -> M:
+        asked = time.monotonic()
         fields = await self._link.ask(self._kind.load(id))
         stored = self._stored(id, fields)
         machine = self._kind.new(id) if stored is None else stored
         machine.term = fields.get("term", machine.term)
+        if fields.get("session") == self._session and machine.term.isdecimal():
+            machine.mine_at = asked
         if stored is None:
             return machine  # it is kept once something happens to it
         others = fields.get("broker", str(self._node)) != str(self._node)
@@ -195,16 +199,19 @@ class Machines(Generic[M]):
 
     # -- terms
 
-    async def hold(self, machine: M, lease: bool, above: int = 0) -> str:
+    async def hold(self, machine: M, lease: bool, above: int = 0, received: float = math.inf) -> str:
         """The term in which may be written what belongs to the machine; see `store.terms`.
 
         Args:
             lease: `Cluster.leased_at` of the time when the request was received.
+            received: that time, where nothing has to be asked if the machine was loaded since.
 
         Raises:
             Overtaken: the machine has been written since it was loaded; if it was in memory, it no longer is.
             StorageUnavailable: Redis is gone.
         """
+        if machine.mine_at >= received and int(machine.term) > above:
+            return machine.term
         return await self._in_term(machine, lambda holder: self._kind.hold(machine.id, holder, above), lease)
 
     async def _in_term(self, machine: M, write: Callable[[Holder], Question[str]], lease: bool) -> str:

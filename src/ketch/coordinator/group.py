@@ -11,6 +11,7 @@ instance id.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,8 @@ class Group:
     delay_until: float | None = None  # while a group that was empty waits for more members: how far that may go
     joined_in_delay: bool = False
     assigned_here: bool = False  # the leader's assignment came to this process; else the group was loaded with it
-    term: str = "0"  # see `Machine.term`
+    term: str = "0"  # see `Machine`, as the next one
+    mine_at: float = -math.inf
     effects: list[Effect] = field(default_factory=list)
 
     def handle(self, event: Event, now: float) -> list[Effect]:

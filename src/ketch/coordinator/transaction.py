@@ -15,6 +15,7 @@ the broker that leads it. The epoch of a marker is always the one that the produ
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,7 +175,8 @@ class Transaction:
 
     id: str
     clock: float
-    term: str = "0"
+    term: str = "0"  # see `Machine`, as the next one
+    mine_at: float = -math.inf
     state: State = State.EMPTY
     producer: int = NO_ID
     epoch: int = NO_EPOCH

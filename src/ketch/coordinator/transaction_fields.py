@@ -39,7 +39,7 @@ def from_fields(id: str, fields: Mapping[str, str], clock: float, now: float) ->
     Raises:
         ValueError, KeyError, TypeError: the fields are not what `to_fields` makes.
     """
-    machine = Transaction(id, clock, fields.get("term", "0"), State(fields["state"]))
+    machine = Transaction(id, clock, fields.get("term", "0"), state=State(fields["state"]))
     for name, attribute in _NUMBERS.items():
         setattr(machine, attribute, int(fields[name]))
     machine.partitions = {(str(topic), int(index)) for topic, index in json.loads(fields["partitions"])}

@@ -11,16 +11,18 @@ A broker judges a request by a group that it loaded before. So each write says i
 script compares. No script needs two slots; the order of the writes makes it safe:
 
 1. HOLD, on the group's hash. The term there must be the one in which the group was loaded. Where another process holds
-   it, HOLD replaces it by a higher one. SAVE does the same and writes the membership.
+   it, HOLD replaces it by a higher one. SAVE does the same and writes the membership. Where the term is the process's
+   own already, HOLD would write nothing, so a plain read of `term` and `session` is enough. Where the group was loaded
+   after the request had come, that was this read (`broker.machines.Machines.hold`).
 2. STORE, on each commit key. The term beside it must not be higher than the one from step 1.
 
 What can happen when a coordinator A is paused, or cut off from Redis, and B takes its place:
 
 - A is paused before step 1, with the group in memory. B's first write took a higher term. HOLD refuses, so A stores
   nothing: neither what B has overtaken nor what B has yet to write.
-- A is paused between the steps, or Redis gets A's step 2 late. Where B has stored a commit, its term is higher and
-  STORE refuses. Where B has not, A's commit was judged before B took over, and it is stored as if it had come a moment
-  earlier.
+- A is paused between the steps, or between loading and judging, or Redis gets A's step 2 late. Where B has stored a
+  commit, its term is higher and STORE refuses. Where B has not, A's commit was judged by the group as it was before B
+  took over, and it is stored as if it had come a moment earlier.
 - A does not have the group in memory and loads it when it wakes. It then sees B's term and could take a higher one. It
   must not for a request that it received while it was paused: `may_take` is False unless A had announced itself
   within the brokers' session timeout when it received the request (`broker.cluster.Cluster.leased_at`). Without it HOLD

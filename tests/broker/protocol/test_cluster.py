@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import signal
@@ -15,7 +14,7 @@ import confluent_kafka
 import pytest
 
 from tests.support.batches import batch, records
-from tests.support.groups import FIND_COORDINATOR, OFFSET_COMMIT, Member, assignment
+from tests.support.groups import OFFSET_COMMIT, Member, assignment, coordinator, group_of
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 
@@ -39,16 +38,6 @@ def acquainted(count: int, *servers: KetchServer) -> None:
     for server in servers:
         with Kafka(server.port) as client:
             eventually(lambda client=client: len(client.metadata().brokers) == count)
-
-
-def coordinator(server: KetchServer, group: str) -> int:
-    with Kafka(server.port) as client:
-        return int(client.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group]).coordinators[0].node_id)
-
-
-def group_of(node: int, server: KetchServer) -> str:
-    """A group that falls to this node."""
-    return next(name for name in (f"g{n}" for n in itertools.count()) if coordinator(server, name) == node)
 
 
 def test_they_agree(pair: Pair) -> None:

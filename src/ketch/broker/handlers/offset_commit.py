@@ -29,7 +29,6 @@ _NOT_GIVEN = -_MS
 
 
 async def handle(request: Request) -> Answer:
-    lease = request.broker.cluster.leased_at(request.received)  # see `Groups.commit`
     parts = {(topic.name, part.partition_index): part for topic in request.body.topics for part in topic.partitions}
     errors = {partition: await partition_error(request, *partition) for partition in parts}
     exist = [partition for partition in parts if not errors[partition]]
@@ -37,12 +36,12 @@ async def handle(request: Request) -> Answer:
     now = now_ms()
     commits = {partition: _committed(request, part, now) for partition, part in parts.items() if not errors[partition]}
     # What does not exist is said first; then comes the group, then what the commit carries.
-    if exist and (group_error := await _commit(request, commits, lease)):
+    if exist and (group_error := await _commit(request, commits)):
         errors |= dict.fromkeys(exist, group_error)
     return _answer(request, errors)
 
 
-async def _commit(request: Request, commits: dict[TopicPartition, Committed], lease: bool) -> ErrorCode:
+async def _commit(request: Request, commits: dict[TopicPartition, Committed]) -> ErrorCode:
     """Stores the commits unless the group refuses."""
     body, broker = request.body, request.broker
 
@@ -51,7 +50,7 @@ async def _commit(request: Request, commits: dict[TopicPartition, Committed], le
         return Commit(token, body.member_id, instance, body.generation_id_or_member_epoch)
 
     try:
-        error = await broker.groups.commit(body.group_id, event, lease, commits)
+        error = await broker.groups.commit(body.group_id, event, request.received, commits)
     except KetchError as failure:
         return request.refuse(f"group {body.group_id}", failure)
     if error is ErrorCode.unknown_member_id and not await request.broker.groups.exists(body.group_id):

@@ -56,9 +56,8 @@ async def _member_error(request: Request) -> ErrorCode:
     instance = getattr(body, "group_instance_id", None)
     if generation < 0 and not member and instance is None:
         return ErrorCode.none
-    lease = request.broker.cluster.leased_at(request.received)
     return await request.broker.groups.commit(
-        body.group_id, lambda token: Commit(token, member, instance, generation), lease, {}
+        body.group_id, lambda token: Commit(token, member, instance, generation), request.received, {}
     )
 
 

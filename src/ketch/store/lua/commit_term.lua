@@ -1,6 +1,6 @@
 -- Included by scripts that write one commit; store/terms.py has the cases.
--- later(key, term): the term kept under `key` where it is higher than `term`, else false.
+-- later(key, term): the term kept under `key` where it is higher than `term`, else false; and whether it is `term`.
 local function later(key, term)
   local stored = redis.call('GET', key)
-  return (tonumber(stored or '') or 0) > tonumber(term) and stored
+  return (tonumber(stored or '') or 0) > tonumber(term) and stored, stored == term
 end

@@ -6,8 +6,8 @@
 -- include commit_term
 local commit, commit_term = KEYS[1], KEYS[2]
 local term, offset = ARGV[1], ARGV[2]
-local newer = later(commit_term, term)
+local newer, known = later(commit_term, term)
 if newer then return newer end
-redis.call('SET', commit_term, term)
+if not known then redis.call('SET', commit_term, term) end
 redis.call('SET', commit, offset)
 return false

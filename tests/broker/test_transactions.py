@@ -1,0 +1,104 @@
+"""Transactions of two brokers, one Redis: what clients are answered while another broker writes the same id."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.assignments import Assignments
+from ketch.broker.cluster import Cluster
+from ketch.broker.groups import Groups
+from ketch.broker.native_groups import NativeGroups
+from ketch.broker.transactions import Transactions
+from ketch.config import Settings
+from ketch.coordinator.transaction import Add, Added, End, Identity, Init, State
+from ketch.log.log import Log
+from ketch.store.question import Question
+from ketch.store.url import RedisAddress
+from tests.support.ketch import KetchServer
+
+T = TypeVar("T")
+PARTITIONS = frozenset({("nothing-is-produced", 0)})
+
+
+class Broker:
+    """A broker that coordinates transactional ids and sends no heartbeats: it sees those that were there before."""
+
+    def __init__(self, url: str, keyspace: str, node: int) -> None:
+        settings = Settings(node_id=node, keyspace=keyspace)
+        self.log = Log(settings, RedisAddress.parse(url))
+        self.cluster = Cluster(settings, self.log)
+        tasks = set[asyncio.Task[Any]]()
+        groups = Groups(
+            settings, self.log, self.cluster, NativeGroups(self.log, self.cluster, Assignments(), tasks.add)
+        )
+        self.transactions = Transactions(settings, self.log, self.cluster, groups, tasks.add)
+
+    async def start(self, port: int) -> None:
+        await self.log.start()
+        await self.cluster.join(port, alone=False)
+
+    async def stop(self) -> None:
+        self.transactions.stop()
+        await self.log.stop()
+
+    async def add(self, id: str, identity: Identity) -> Added:
+        """What a broker that leads a partition does before it appends."""
+        added: Added = await self.transactions.visit(
+            id, lambda token: Add(token, identity.producer, identity.epoch, PARTITIONS), self.cluster.lease
+        )
+        return added
+
+    async def end(self, id: str, identity: Identity) -> Identity:
+        ended: Identity = await self.transactions.ask(
+            id, lambda token, fresh: End(token, identity.producer, identity.epoch, commit=True, bumps=True, fresh=fresh)
+        )
+        return ended
+
+    def hear_late(self, of: State) -> asyncio.Event:
+        """Has this broker hear that a state is stored only when the event is set; Redis stores it at once."""
+        ask, heard = self.log.link.ask, asyncio.Event()
+
+        async def late(question: Question[T]) -> T:
+            saves = question.gi_frame.f_locals.get("fields", {}).get("state") == of  # type: ignore[attr-defined]
+            answer = await ask(question)
+            if saves:
+                await heard.wait()
+            return answer
+
+        self.log.link.ask = late  # type: ignore[method-assign]
+        return heard
+
+
+def test_a_refusal_waits_until_what_the_client_was_answered_before_is_stored(broker: KetchServer) -> None:
+    async def work(coordinator: Broker, leader: Broker, id: str) -> None:
+        first: Identity = await coordinator.transactions.ask(id, lambda token, fresh: Init(token, 60_000, fresh=fresh))
+        assert not (await coordinator.add(id, first)).error
+        heard = coordinator.hear_late(State.COMPLETE_COMMIT)
+        second = await coordinator.end(id, first)  # answered before its end is stored
+        assert (second.error, second.epoch) == (ErrorCode.none, first.epoch + 1)
+        assert not (await leader.add(id, second)).error, "the leader sees in Redis that the first one has ended"
+        ending = asyncio.ensure_future(coordinator.end(id, second))
+        done, _ = await asyncio.wait([ending], timeout=0.2)
+        assert not done, "what the coordinator knows has ended, but another broker has begun the next one"
+        heard.set()
+        assert (await ending).error is ErrorCode.none
+
+    asyncio.run(_with_two(broker.redis_url, work))
+
+
+async def _with_two(url: str, work: Any) -> None:
+    """Runs work with a coordinator that knows only itself, a broker that knows both, and a transactional id."""
+    keyspace = f"transactions-{uuid.uuid4()}"
+    coordinator, leader = (Broker(url, keyspace, node) for node in (1, 2))
+    try:
+        await coordinator.start(9093)
+        await leader.start(9094)
+        ids = (f"id-{n}" for n in range(1000))
+        await work(coordinator, leader, next(id for id in ids if not leader.cluster.coordinates("transaction", id)))
+    finally:
+        await coordinator.stop()
+        await leader.stop()
