@@ -109,15 +109,22 @@ class Ketch(Server):
     def data(self) -> Path:
         return Path(self._directory.name) / "data"
 
+    def interpreter(self) -> tuple[str, dict[str, str]]:
+        """The Python that runs the checkout's programs, and their environment."""
+        if self.tree is None:
+            python, paths = sys.executable, [path for path in sys.path if path]
+        else:
+            python, paths = str(self.tree / ".venv" / "bin" / "python"), [str(self.tree / "src")]
+        return python, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
     def store(self) -> redis.Redis:
         return redis.Redis(unix_socket_path=str(self.redis))
 
     def start(self) -> None:
         """Starts the broker and waits until it is ready. After `halt` it starts with the same data."""
         output = Path(self._directory.name) / "ketch.log"
-        python, paths = _interpreter(self.tree)
+        python, environment = self.interpreter()
         command = [python, "-m", "ketch", "serve", "--port", "0", "--redis-port", "0", "--data-dir", str(self.data)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         with output.open("wb") as log:
             self._process = subprocess.Popen([*command, *self._arguments], stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + _START_SECONDS
@@ -141,13 +148,6 @@ class Ketch(Server):
     def stop(self) -> None:
         self.halt()
         self._directory.cleanup()
-
-
-def _interpreter(tree: Path | None) -> tuple[str, list[str]]:
-    """The Python that runs a checkout's broker, and its module search path."""
-    if tree is None:
-        return sys.executable, [path for path in sys.path if path]
-    return str(tree / ".venv" / "bin" / "python"), [str(tree / "src")]
 
 
 class Valkey(Ketch):

@@ -1,4 +1,4 @@
-"""Runs a plan: in each round starts every contestant afresh, runs the scenarios on it and collects the samples."""
+"""Runs a plan: in each round starts every contestant afresh, has them take turns in each scenario, collects samples."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -31,6 +32,7 @@ from bench.scenarios import SCENARIOS
 from bench.scenarios.base import Scenario
 
 QUICK = 0.1  # of the full load
+_AT_ONCE = 0.05  # seconds; a sample that comes sooner is one more number of the load before
 _WARM_UP = 300_000  # records of 100 bytes in and out, for just-in-time compilers and allocators
 
 
@@ -78,7 +80,7 @@ def carry_out(plan: Plan) -> Iterator[Result]:
 
 
 def take_turns(plans: Sequence[Plan]) -> Iterator[list[Result]]:
-    """Runs plans of as many rounds, a round of each in turn, as `carry_out` does; every other time in reverse."""
+    """Runs plans of as many rounds, as `carry_out` does, all at the same time: their contestants take turns."""
     results = [Result(machine.facts(plan.tree), quick=plan.quick, asked=plan.rounds) for plan in plans]
     total = sum(plan.rounds * len(plan.work(made.name)) for plan in plans for made in CONTESTANTS)
     if not total:
@@ -87,75 +89,105 @@ def take_turns(plans: Sequence[Plan]) -> Iterator[list[Result]]:
     console = Console(file=sys.stdout)
     with Progress(TextColumn("{task.description:40}"), *columns, console=console) as progress:
         task = progress.add_task("", total=total)
-        each = [_Rounds(plan, result, progress, task) for plan, result in zip(plans, results, strict=True)]
+        each = list(zip(plans, results, strict=True))
         for turn in range(plans[0].rounds):
-            for rounds in each if turn % 2 == 0 else each[::-1]:
-                rounds.run(turn)
+            begin = time.monotonic()
+            _Round(turn, each if turn % 2 == 0 else each[::-1], progress, task).run()
+            for result in results:
+                result.seconds.append(time.monotonic() - begin)
             yield results
 
 
-class _Rounds:
-    """The rounds of one plan; adds their samples to its result."""
+@dataclass(slots=True, eq=False)
+class _Player:
+    """A contestant of one plan in one round."""
 
-    def __init__(self, plan: Plan, result: Result, progress: Progress, task: TaskID) -> None:
-        self._plan = plan
-        self._result = result
-        self._progress = progress
-        self._task = task
+    plan: Plan
+    result: Result
+    server: Server
 
-    def run(self, turn: int) -> None:
+    @property
+    def name(self) -> str:
+        return self.server.name
+
+
+class _Round:
+    """One round: all servers run at once, and one at a time has a load; adds the samples to the plans' results."""
+
+    def __init__(self, turn: int, plans: Sequence[tuple[Plan, Result]], progress: Progress, task: TaskID) -> None:
+        self._turn, self._plans = turn, plans
+        self._progress, self._task = progress, task
+
+    def run(self) -> None:
+        busy = machine.busy()
+        for _, result in self._plans:
+            result.busy.append(busy)
+        with ExitStack() as servers:
+            players = [player for plan, result in self._plans for player in self._start(plan, result, servers)]
+            for scenario in SCENARIOS:
+                self._scenario(scenario, [player for player in players if scenario in player.plan.work(player.name)])
+
+    def _start(self, plan: Plan, result: Result, servers: ExitStack) -> Iterator[_Player]:
+        for made in plan.turn(self._turn):
+            if not (work := plan.work(made.name)):
+                continue
+            self._describe(f"{made.name} starts")
+            started: list[Server] = []
+
+            def start() -> None:
+                server = servers.enter_context(made())  # noqa: B023
+                _warm_up(server, plan.factor)
+                started.append(server)  # noqa: B023
+
+            if made.name not in result.skipped:
+                self._guard(result, made.name, start)
+            if started:
+                yield _Player(plan, result, started[0])
+            else:
+                self._progress.advance(self._task, len(work))
+
+    def _scenario(self, scenario: Scenario, players: list[_Player]) -> None:
+        """Each player in turn is measured until it gives a number: what slows the machine for a minute slows all."""
+        self._describe(scenario.name)
+        measured = {}
+        for player in players:
+            if f"{player.name}/{scenario.name}" not in player.result.skipped:
+                measured[player] = scenario.measure(player.server, self._run_of(player.plan, scenario))
+                await_quiet(player.server.pid)
+        while measured:
+            for player, samples in list(measured.items()):
+                if not self._next(scenario, player, samples):
+                    del measured[player]
+        self._progress.advance(self._task, len(players))
+
+    def _next(self, scenario: Scenario, player: _Player, samples: Iterator[Sample]) -> bool:
+        """Takes one sample; False where there is no more."""
+        found: list[Sample] = []
         begin = time.monotonic()
-        self._contestants(turn)
-        self._result.seconds.append(time.monotonic() - begin)
+        self._guard(player.result, f"{player.name}/{scenario.name}", lambda: found.extend(islice(samples, 1)))
+        for sample in found:
+            player.result.add(scenario.name, player.name, self._turn, sample)
+            self._say(_shown(self._turn, scenario, player.server, sample, player.plan.tree))
+        if time.monotonic() - begin > _AT_ONCE:
+            await_quiet(player.server.pid)
+        return bool(found)
 
-    def _contestants(self, turn: int) -> None:
-        for made in self._plan.turn(turn):
-            work = self._plan.work(made.name)
-            if work and made.name not in self._result.skipped:
-                self._describe(turn, made.name, "starting")
-                self._guard(made.name, partial(self._contest, made, turn, work))
-            elif work:
-                self._advance(len(work))
+    def _run_of(self, plan: Plan, scenario: Scenario) -> Run:
+        return Run(lambda label: plan.wants(scenario, label), plan.factor, plan.quick, self._turn, plan.rounds)
 
-    def _contest(self, made: type[Server], turn: int, work: list[Scenario]) -> None:
-        self._result.busy.append(machine.busy())
-        done = 0
-        try:
-            with made() as server:
-                _warm_up(server, self._plan.factor)
-                for scenario in work:
-                    self._describe(turn, made.name, scenario.name)
-                    if f"{made.name}/{scenario.name}" not in self._result.skipped:
-                        self._guard(f"{made.name}/{scenario.name}", partial(self._scenario, scenario, server, turn))
-                    self._advance(1)
-                    done += 1
-        finally:
-            self._advance(len(work) - done)
-
-    def _scenario(self, scenario: Scenario, server: Server, turn: int) -> None:
-        plan = self._plan
-        run = Run(lambda label: plan.wants(scenario, label), plan.factor, plan.quick, turn, plan.rounds)
-        await_quiet(server.pid)
-        for sample in scenario.measure(server, run):
-            self._result.add(scenario.name, server.name, turn, sample)
-            self._say(_shown(turn, scenario, server, sample, plan.tree))
-
-    def _guard(self, what: str, work: Callable[[], None]) -> None:
+    def _guard(self, result: Result, what: str, work: Callable[[], object]) -> None:
         """Runs a part. If the part fails, its reason is noted in the result and the run goes on."""
         try:
             work()
         except Unavailable as reason:
-            self._result.skipped[what] = str(reason)
+            result.skipped[what] = str(reason)
             self._say(f"{what} skipped: {reason}")
         except (BenchError, KafkaException, OSError, subprocess.SubprocessError) as error:
-            self._result.failed[what] = str(error)
+            result.failed[what] = str(error)
             self._say(f"{what} failed: {error}")
 
-    def _describe(self, turn: int, contestant: str, what: str) -> None:
-        self._progress.update(self._task, description=f"round {turn + 1}: {contestant}, {what}")
-
-    def _advance(self, steps: int) -> None:
-        self._progress.advance(self._task, steps)
+    def _describe(self, what: str) -> None:
+        self._progress.update(self._task, description=f"round {self._turn + 1}: {what}")
 
     def _say(self, line: str) -> None:
         self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)

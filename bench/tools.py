@@ -26,14 +26,21 @@ TIMEOUT = 120.0
 KAFKA_TOOLS = "4.2.0"
 
 
-def run(command: list[str], output: int = subprocess.PIPE, timeout: float = TIMEOUT) -> str:
+def run(
+    command: list[str],
+    output: int = subprocess.PIPE,
+    timeout: float = TIMEOUT,
+    environment: dict[str, str] | None = None,
+) -> str:
     """Runs a program and returns its standard output.
 
     Raises:
         BenchError: the program failed or took longer than `timeout` seconds.
     """
     try:
-        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=timeout, check=False)
+        done = subprocess.run(
+            command, stdout=output, stderr=subprocess.PIPE, timeout=timeout, env=environment, check=False
+        )
     except subprocess.TimeoutExpired:
         raise BenchError(f"{Path(command[0]).name} did not end within {timeout:.0f} s: {_short(command)}") from None
     if done.returncode:

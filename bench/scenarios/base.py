@@ -25,7 +25,7 @@ class Scenario:
         raise NotImplementedError
 
     def measure(self, server: Server, run: Run) -> Iterator[Sample]:
-        """Puts the load on a running server.
+        """Puts the load on a running server. Between two samples there is none: other contestants are measured then.
 
         Raises:
             Unavailable: a program that it needs is missing.

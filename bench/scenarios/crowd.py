@@ -133,7 +133,8 @@ class Slow(Scenario):
         await_quiet(server.pid)
         yield from _busy_pair(server, run, _ALONE)
         with tools.background("slow_producers", server=server.kafka, topic="slow", count=_SLOW):
-            yield from _busy_pair(server, run, _CROWDED)
+            crowded = list(_busy_pair(server, run, _CROWDED))
+        yield from crowded
         server.delete("slow", "busy")
 
 

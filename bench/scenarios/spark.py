@@ -8,10 +8,10 @@ import importlib.util
 import itertools
 import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import quantiles
 from typing import Any, ClassVar
 
@@ -42,6 +42,7 @@ _COLD_SLOW, _COLD_FAST = (f"tail, beside {rate:,} archived records/s" for rate i
 _ELSEWHERE = f"tail, beside {_FAST:,} records/s of another broker"
 _OF_TAIL = {_ALONE: 0, _COLD_SLOW: _SLOW, _COLD_FAST: _FAST, _ELSEWHERE: _FAST}
 _PATIENCE = 300.0
+_JOB = tools.CLIENTS / "spark_job.py"
 
 
 class Spark(Scenario):
@@ -65,7 +66,6 @@ class Spark(Scenario):
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch", "kafka")
     quick: ClassVar[bool] = False
-    trees: ClassVar[bool] = False  # Ketch's data source runs in this process's environment
     targets: ClassVar[tuple[Target, ...]] = (
         *(
             target
@@ -109,7 +109,9 @@ def _with_connector(server: Server, run: Run, connector: SparkKafka) -> Iterator
     where = {"kafka.bootstrap.servers": server.kafka}
     producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 0})
     with _paced(lambda partition, value: producer.produce("paced", value, partition=partition), _PACE):
-        yield from _spark(connector.python, run, format="kafka", options=where, jars=connector.jars, paced="paced")
+        yield from _spark(
+            (connector.python, None), _JOB, run, format="kafka", options=where, jars=connector.jars, paced="paced"
+        )
     server.delete("warm", "source", "sink", "paced", "spaced")
 
 
@@ -121,11 +123,13 @@ def _with_ketch(server: Ketch, run: Run) -> Iterator[Sample]:
     await_quiet(server.pid)
     archive = {"redis": url, "data_dir": str(server.data)}
     told = {"format": "ketch", "options": {"redis.url": url}, "jars": [], "archive": archive}
+    # Another checkout's job imports that checkout's modules.
+    job = _JOB if server.tree is None else server.tree / "bench" / "clients" / _JOB.name
     if server.name == "ketch":
         with _xadds(server, "paced", _PACE), _xadds(server, "spaced", _SELDOM):
-            yield from _spark(sys.executable, run, **told, paced="paced", spaced="spaced")
+            yield from _spark(server.interpreter(), job, run, **told, paced="paced", spaced="spaced")
     else:
-        yield from _spark(sys.executable, run, **told)
+        yield from _spark(server.interpreter(), job, run, **told)
     _await_trimmed(server)
     yield Sample(_COLD, "confluent", "rate", hot())
     if server.name == "ketch":
@@ -152,11 +156,12 @@ def _paced(send: Callable[[int, bytes], object], pace: int) -> contextlib.Abstra
     return tools.meanwhile(lambda: send(next(partitions), b"%d" % time.time_ns()), 1 / pace)
 
 
-def _spark(python: str, run: Run, **options: Any) -> Iterator[Sample]:
+def _spark(interpreter: tuple[str, dict[str, str] | None], job: Path, run: Run, **options: Any) -> Iterator[Sample]:
+    python, environment = interpreter
     counts = {"count": run.count(_RECORDS), "warm_count": run.count(_WARM), "rows": run.count(_ROWS)}
     with tempfile.TemporaryDirectory(prefix="ketch-bench-") as directory:
         told = {**options, **counts, "warm": "warm", "source": "source", "sink": "sink", "directory": directory}
-        said = tools.run([python, str(tools.CLIENTS / "spark_job.py"), json.dumps(told)], timeout=_PATIENCE)
+        said = tools.run([python, str(job), json.dumps(told)], timeout=_PATIENCE, environment=environment)
     found = json.loads(said.splitlines()[-1])
     for name, seconds in found["seconds"].items():
         yield Sample(_OF[name], "spark", "rate", counts["rows" if name == "sink" else "count"] / seconds)
