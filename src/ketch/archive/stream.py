@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from ketch.archive.options import Ends, Job, from_options
 from ketch.spark.compat import DataSourceStreamArrowWriter, ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from ketch.spark.quiet_end import EndsQuietly
 from ketch.store.blocking import ask
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class SplitTask(InputPartition):
     split: Split
 
 
-class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SplitReader(EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Gives each task its split. The stream's offset is `{"run": ..., "ends": {"topic": {"0": 123}}}`.
 
     `run` differs for every start, so that Spark runs a first batch even where nothing has been appended since the last.

@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 from ketch.errors import ConfigError
 from ketch.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from ketch.spark.options import LATEST, Offsets, ReadOptions, include_headers, read_options, write_options
+from ketch.spark.quiet_end import EndsQuietly
 from ketch.store.keys import TopicPartition
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class BatchReader(_Reader, DataSourceReader):
         return self._planner.ranges(connection, view, start, end, again=False)
 
 
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches. An offset of the stream is Kafka's: `{"topic": {"0": 123}}`, the next offset of each partition."""
 
     def __init__(self, options: ReadOptions) -> None:
