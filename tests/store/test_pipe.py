@@ -160,6 +160,44 @@ def test_commands_are_written_in_their_order(turns: list[list[bytes]]) -> None:
     assert asyncio.run(run()) == expected
 
 
+def test_replies_and_pushes_are_taken_as_they_come_in() -> None:
+    async def run() -> None:
+        connected = Connected()
+        for words in ("one", "two"):
+            connected.pipe.post(Command(None, words.encode()), connected.pushes.append)
+        connected.feed(resp(1) + resp(Push(["a"])) + resp(2) + resp(Push(["b"])))
+        assert connected.pushes == [resp(1), [b"a"], resp(2), [b"b"]]  # and the event loop has not turned
+        connected.transport.abort()
+
+    asyncio.run(run())
+
+
+def test_what_takes_a_reply_may_fail_and_may_send(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        connected, taken = Connected(), list[object]()
+
+        def fails(reply: object) -> None:
+            raise ValueError("a mistake")
+
+        def sends(reply: object) -> None:
+            taken.append(reply)
+            connected.pipe.post(Command(None, b"more", 3), taken.append)
+
+        connected.pipe.post(Command(None, b"x"), fails)
+        connected.pipe.post(Command(None, b"y"), sends)
+        connected.feed(resp(1) + resp(2))
+        assert taken == [resp(2)]
+        connected.feed(resp("OK") + resp("QUEUED") + resp([7]))
+        assert taken == [resp(2), resp([7])]
+        assert connected.pipe.connected
+        connected.pipe.post(Command(None, b"z"), taken.append)
+        connected.transport.abort()
+        assert isinstance(taken[-1], StorageUnavailable)
+
+    asyncio.run(run())
+    assert "a mistake" in caplog.text
+
+
 def test_a_lost_connection_fails_all_that_wait() -> None:
     async def run() -> None:
         connected = Connected()

@@ -46,6 +46,7 @@ from ketch.store import appends, producers, transactions
 from ketch.store.appends import Landed, Refusal
 from ketch.store.layout import Layout, Payload
 from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
+from ketch.store.pipe import Reply, received
 from ketch.store.scripts import AppendKeys, Producer, TransactionKeys
 from ketch.store.transactions import End, Ended
 from ketch.store.watcher import Watcher
@@ -250,8 +251,7 @@ class Appender:
             append = appends.chosen_by_redis(
                 self._keys, self._numbering, floor, entry.batch, producer, by_module, self._exists
             )
-        reply = self._link.send(append.command)
-        reply.add_done_callback(partial(self._replied, entry, append.read, expected))
+        self._link.post(append.command, partial(self._replied, entry, append.read, expected))
         if self._mode is _Mode.FAST:
             self._last = self._numbering.to_id(base + entry.batch.count - 1)
         self._inflight += 1
@@ -267,19 +267,18 @@ class Appender:
             self._transaction_keys, self._layout, self._numbering, self._now_offset(), ending.marker, now
         )
         try:
-            reply = self._link.send(end.command)
+            self._link.post(end.command, partial(self._end_replied, ending, end, now))
         except StorageUnavailable as error:
             ending.fail(error)
             self._forget()
             return
         self._ending = ending
         self._inflight += 1
-        reply.add_done_callback(partial(self._end_replied, ending, end, now))
 
-    def _end_replied(self, ending: _Ending, end: End, now: int, reply: asyncio.Future[bytes]) -> None:
+    def _end_replied(self, ending: _Ending, end: End, now: int, reply: Reply) -> None:
         self._ending = None
         try:
-            self._ended(ending, now, end.read(reply.result()))
+            self._ended(ending, now, end.read(received(reply)))
         except StorageUnavailable as error:
             ending.fail(error)
             self._watcher.changed(self._keys.stream)
@@ -319,10 +318,10 @@ class Appender:
         entry: _Append,
         read: Callable[[bytes], Landed | Refusal],
         expected: EntryId | None,
-        reply: asyncio.Future[bytes],
+        reply: Reply,
     ) -> None:
         try:
-            outcome = read(reply.result())
+            outcome = read(received(reply))
             if isinstance(outcome, Landed):
                 self._stored(entry, outcome.base, expected if outcome.follows else None)
             else:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ketch.errors import StorageUnavailable
-from ketch.store.pipe import Pipe, open_pipe
+from ketch.store.pipe import Pipe, Reply, open_pipe
 from ketch.store.question import Command, Question
 from ketch.store.url import RedisAddress
 
@@ -79,6 +79,14 @@ class Link:
             StorageUnavailable: there is no connection now. (The future fails with it when the connection goes.)
         """
         return self.pipe.send(command)
+
+    def post(self, command: Command, take: Callable[[Reply], None]) -> None:
+        """See `Pipe.post`.
+
+        Raises:
+            StorageUnavailable: there is no connection now; `take` is not called.
+        """
+        self.pipe.post(command, take)
 
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""

@@ -14,6 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
@@ -24,6 +25,7 @@ from ketch.store.url import RedisAddress, why_unusable
 from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
+Reply = bytes | StorageUnavailable  # of a command; or why there is none
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ _PUSH = ord(">")
 
 
 class Pipe(asyncio.BufferedProtocol):
-    """A connection: write commands in any number, every reply goes to the future of its command, in order.
+    """A connection: write commands in any number, every reply goes to who sent its command, in order.
 
     Args:
         on_push: takes the out-of-band messages of RESP3 (client tracking).
@@ -45,7 +47,7 @@ class Pipe(asyncio.BufferedProtocol):
     def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
         self._on_lost = on_lost
         self._on_push = on_push
-        self._waiting: deque[tuple[int, asyncio.Future[bytes]]] = deque()  # (replies, future of the last)
+        self._waiting: deque[tuple[int, Callable[[Reply], None]]] = deque()  # (replies, what takes the last)
         self._buffer = bytearray(_START)
         self._start = 0  # where the reply being read begins
         self._scanned = 0  # how far it has been framed
@@ -103,10 +105,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._transport = None
         self._writable.set()
         waiting, self._waiting = self._waiting, deque()
-        for _, future in waiting:
-            if not future.done():
-                future.set_exception(StorageUnavailable("the connection to Redis was lost"))
-                future.exception()  # some nobody waits for any more; that is no error of its own
+        for _, take in waiting:
+            self._give(take, StorageUnavailable("the connection to Redis was lost"))
         self._on_lost()
 
     # -- the callers' side
@@ -121,11 +121,22 @@ class Pipe(asyncio.BufferedProtocol):
         Raises:
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
         """
-        _, payload, replies = command
-        future = self._await_reply(replies)
-        for piece in payload if isinstance(payload, tuple) else (payload,):
-            self._write(piece)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.post(command, partial(_settle, future))
         return future
+
+    def post(self, command: Command, take: Callable[[Reply], None]) -> None:
+        """Writes a command; `take` is called with the bytes of its last reply, or when the connection goes.
+
+        It is called as soon as the reply has come in, before any reply or push after it is looked at. A future's
+        callbacks would run a turn of the event loop later.
+
+        Raises:
+            StorageUnavailable: not connected; `take` is not called.
+        """
+        _, payload, replies = command
+        self._await_reply(replies, take)
+        self._write(payload)
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `store.question`; raises whatever it raises, too."""
@@ -146,7 +157,10 @@ class Pipe(asyncio.BufferedProtocol):
     async def _replies(self, commands: Sequence[Command]) -> list[bytes]:
         if not commands:
             return []
-        futures = [self._await_reply(command.replies) for command in commands]
+        create = asyncio.get_running_loop().create_future
+        futures: list[asyncio.Future[bytes]] = [create() for _ in commands]
+        for command, future in zip(commands, futures, strict=True):
+            self._await_reply(command.replies, partial(_settle, future))
         self._write(b"".join(piece for command in commands for piece in command.pieces))
         try:
             await futures[-1]  # replies come in order
@@ -185,22 +199,22 @@ class Pipe(asyncio.BufferedProtocol):
                 log.error("Redis did not answer for %.1f s; connection closed", now - since)
                 self.close()
 
-    def _await_reply(self, replies: int) -> asyncio.Future[bytes]:
+    def _await_reply(self, replies: int, take: Callable[[Reply], None]) -> None:
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append((replies, future))
+        self._waiting.append((replies, take))
         if len(self._waiting) == 1 and replies > 1:
             self._expect(replies)
-        return future
 
-    def _write(self, payload: BytesLike) -> None:
+    def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
         """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
         assert self._transport is not None
-        if len(payload) >= _AT_ONCE:
-            self._transport.writelines([*self._outgoing, payload])
+        pieces = payload if isinstance(payload, tuple) else (payload,)
+        if sum(map(len, pieces)) >= _AT_ONCE:
+            self._transport.writelines([*self._outgoing, *pieces])  # in one go: Redis needs all of a command
             self._outgoing.clear()
             return
+        payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._gathering:
             self._outgoing.append(payload)
             return
@@ -248,12 +262,17 @@ class Pipe(asyncio.BufferedProtocol):
             if self._on_push is not None:
                 self._on_push(parse(reply))
         elif self._waiting:
-            _, future = self._waiting.popleft()
+            _, take = self._waiting.popleft()
             self._expect(self._waiting[0][0] if self._waiting else 1)
-            if not future.done():
-                future.set_result(reply)
+            self._give(take, reply)
         if self._start == self._end:
             self._reset()
+
+    def _give(self, take: Callable[[Reply], None], reply: Reply) -> None:
+        try:
+            take(reply)
+        except Exception:  # an error of this program; the other replies have their takers
+            log.exception("taking a reply of Redis")
 
     def _reset(self) -> None:
         self._start = self._scanned = self._end = 0
@@ -265,6 +284,23 @@ class Pipe(asyncio.BufferedProtocol):
         self._buffer[:size] = self._buffer[self._start : self._end]
         self._scanned -= self._start
         self._start, self._end = 0, size
+
+
+def received(reply: Reply) -> bytes:
+    """A reply's bytes; raises StorageUnavailable where there is none."""
+    if isinstance(reply, StorageUnavailable):
+        raise reply
+    return reply
+
+
+def _settle(future: asyncio.Future[bytes], reply: Reply) -> None:
+    if future.done():
+        return
+    if isinstance(reply, StorageUnavailable):
+        future.set_exception(reply)
+        future.exception()  # some nobody waits for any more; that is no error of its own
+    else:
+        future.set_result(reply)
 
 
 async def open_pipe(

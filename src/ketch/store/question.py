@@ -14,7 +14,8 @@ waiting functions.)
     connection.ask(length(b"korvet:stream:orders:0"))      # in a Spark task
 
 A driver raises StorageUnavailable inside the question when the connection is lost; what was written then may have been
-stored or not. The records' own way (`Link.send` of bytes that the kernel made) does not go through questions.
+stored or not. The records' own way (`Link.post` and `Link.send` of bytes that the kernel made) does not go through
+questions.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ the first change of a key that was read over it, unless the change came over it 
   end follows from the old one and the reply (`Watcher.appended`), without a question.
 - A write ends the tracking of its key, one of this broker too. So an append with ids chosen here ends with a read of
   the stream (release.lua, single.lua). After one with ids chosen by Redis the cached end is dropped.
-- A reply comes in, and a push after it. The reply's callbacks run in a later turn of the event loop, so the push is
-  handled there too (`call_soon`): it cannot overtake the reply.
+- A reply comes in, and a push before or after it. What is cached changes as soon as either is read off the connection
+  (`Pipe.post`), so in the order in which Redis wrote them. Who awaits an answer goes on in a later turn of the event
+  loop, and puts nothing here.
 - The transactions of a stream lie in keys beside it. A push of such a key drops what is known of them. The first batch
   of a transaction and its marker are our own writes to them. Who appends those says so (`in_transaction`,
   `transaction_ended`) before it says what they appended. Their scripts read the keys again, as those of appends do, so
@@ -39,7 +40,7 @@ from ketch.store import appends
 from ketch.store.isolation import IsolationKeys, Transactions, look_command, parse_look
 from ketch.store.link import Link
 from ketch.store.offsets import EntryId, OffsetNumbering
-from ketch.store.pipe import Pipe
+from ketch.store.pipe import Pipe, Reply, received
 from ketch.store.question import Command, call, command
 from ketch.store.resp import parse
 from ketch.store.streams import StreamInfo, parse_info
@@ -115,17 +116,15 @@ class _Answers(Generic[T]):
         """The answer to come; one question for all who ask at the same time."""
         asked = self._asked.get(stream)
         if asked is None:
-            answer = self._link.send(command)
-            asked = self._asked[stream] = asyncio.get_running_loop().create_future()
-            answer.add_done_callback(partial(self._answered, stream, asked, read))
+            asked = asyncio.get_running_loop().create_future()
+            self._link.post(command, partial(self._answered, stream, asked, read))
+            self._asked[stream] = asked
         return asked
 
-    def _answered(
-        self, stream: bytes, asked: asyncio.Future[T], read: Callable[[Any], T], answer: asyncio.Future[bytes]
-    ) -> None:
+    def _answered(self, stream: bytes, asked: asyncio.Future[T], read: Callable[[Any], T], reply: Reply) -> None:
         del self._asked[stream]
         try:
-            found = read(parse(answer.result()))
+            found = read(parse(received(reply)))
         except Exception as error:  # a reply that cannot be read, too: who asked must not wait for ever
             asked.set_exception(error)
             asked.exception()  # nobody may have waited for it
@@ -324,19 +323,14 @@ class Watcher:
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":
-            # call_soon, as futures do: a push must not overtake the reply that came in before it.
-            soon = asyncio.get_running_loop().call_soon
-            for key in message[1] or {*self._infos.known, *self._written, *self._beside}:  # null: everything (FLUSHALL)
+            for key in message[1] or {*self._infos.known, *self._written, *self._beside}:  # null: all (FLUSHALL)
                 if key in self._written:
                     self._written[key] = True
                 if key in self._beside:
-                    soon(self._pushed_transactions, self._beside[key])
+                    self._transactions.known.pop(self._beside[key], None)
+                    self._fire(self._beside[key])
                 else:
-                    soon(self.changed, key)
-
-    def _pushed_transactions(self, stream: bytes) -> None:
-        self._transactions.known.pop(stream, None)
-        self._fire(stream)
+                    self.changed(key)
 
     def _drop_all(self) -> None:
         self._written = dict.fromkeys(self._written, True)
