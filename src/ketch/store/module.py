@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import hiredis
 
 from ketch.errors import InvalidRecord, RedisError
 from ketch.store.layout import Operands
-from ketch.store.offsets import LAST_OFFSET, EntryId, OffsetNumbering
+from ketch.store.offsets import LAST_OFFSET, MAX_BITS, EntryId, OffsetNumbering
 from ketch.store.question import Command, Word
 from ketch.store.resp import checked, pack, parse
 from ketch.store.scripts import AppendKeys, Producer
@@ -22,6 +24,8 @@ _INVALID = "INVALID "
 ASK_VERSION = pack("KETCH.VERSION")
 ASK_PERMISSION = pack("KETCH.TXNAPPEND")  # without arguments: an error of one kind or another
 _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
+_AS_EXPECTED = b":1\r\n"  # what most replies of EXEC begin with, after the "*2\r\n" or "*3\r\n" of the array
+_STREAMS = 1 << 12  # whose common words are kept packed
 _ONE_PIECE = 1 << 14  # bytes of records up to which one copy is cheaper than a write of their own
 
 
@@ -61,25 +65,50 @@ def append(
         tracked: the keys are read in the same transaction: a write ends their tracking (CLIENT TRACKING), a read begins
             it again. The reply is then that of EXEC.
     """
-    state, name, watched = _NO_PRODUCER, tuple[Word, ...](("KETCH.APPEND", *keys)), b""
+    name: tuple[Word, ...] = ("KETCH.APPEND", *keys)
+    started: tuple[Word, ...] = ()
+    state, watched = _NO_PRODUCER, None
     if producer is not None:
         state = (producer.id, producer.expected, producer.head, producer.now, producer.batch)
         if producer.transactions is not None:
-            started = "" if producer.started is None else producer.started
-            name = ("KETCH.TXNAPPEND", *keys, producer.transactions, started)
-            watched = pack("HLEN", producer.transactions) if producer.started is not None else b""
+            name = ("KETCH.TXNAPPEND", *keys, producer.transactions)
+            started = ("" if producer.started is None else producer.started,)
+            watched = producer.transactions if producer.started is not None else None
     shape, data = operands
-    head = pack(
-        *name, b"" if expected is None else numbering.format_id(*expected),
-        numbering.format_id(*numbering.to_id(floor)), numbering.format_id(*numbering.to_id(LAST_OFFSET)),
-        numbering.bits, count, int(must_exist), *state, *shape, "",
-    )[:-6] + b"$%d\r\n" % len(data)  # fmt: skip
+    words = (
+        *started, b"" if expected is None else numbering.format_id(*expected),
+        numbering.format_id(*numbering.to_id(floor)), _last_id(numbering.bits, numbering.dense),
+        numbering.bits, count, int(must_exist), *state, *shape,
+    )  # fmt: skip
+    size = len(name) + len(words) + 1
+    head = b"*%d\r\n%b%b$%d\r\n" % (size, _common_bulks(*name), _bulks(*words), len(data))
     tail = b"\r\n"
     if tracked:
-        head, tail = _MULTI + head, tail + pack("XLEN", keys.stream) + watched + _EXEC
+        head, tail = _MULTI + head, _reads(keys.stream, watched)
     pieces: tuple[BytesLike, ...] = (head, data, tail)
-    commands = 4 + bool(watched) if tracked else 1
+    commands = 1 if not tracked else 4 if watched is None else 5
     return Command(keys.stream, pieces if len(data) > _ONE_PIECE else b"".join(pieces), commands)
+
+
+def _bulks(*words: Word) -> bytes:
+    """Words as bulk strings: what follows the array's header in a command."""
+    packed = pack(*words)
+    return packed[packed.index(b"\n") + 1 :]
+
+
+_common_bulks = lru_cache(_STREAMS)(_bulks)
+
+
+@lru_cache(_STREAMS)
+def _reads(stream: bytes, transactions: bytes | None) -> bytes:
+    """What follows an append that is tracked."""
+    watched = b"" if transactions is None else pack("HLEN", transactions)
+    return b"\r\n" + pack("XLEN", stream) + watched + _EXEC
+
+
+@lru_cache(2 * MAX_BITS)
+def _last_id(bits: int, dense: bool) -> bytes:
+    return OffsetNumbering.format_id(*OffsetNumbering(bits, dense).to_id(LAST_OFFSET))
 
 
 def read(reply: bytes, tracked: bool) -> bytes | int:
@@ -91,6 +120,8 @@ def read(reply: bytes, tracked: bool) -> bytes | int:
         InvalidRecord: the records are not what the batch says.
         StorageUnavailable, RedisError: as `resp.checked`.
     """
+    if tracked and reply[4:8] == _AS_EXPECTED:
+        return 1
     answer = parse(reply)
     if tracked:
         answer = checked(answer)
