@@ -1,11 +1,11 @@
-"""What a handler is given (`Request`) and what it may return, and what a row of the dispatch table holds (`Api`)."""
+"""What a handler is given (`Request`) and may return (`Answer`, `Later`), and what a row of the dispatch table is."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
     return short if short.isprintable() else "".join(c if c.isprintable() else "?" for c in short)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """One request and who sent it.
 
@@ -93,23 +93,52 @@ class Request:
         return "; ".join([*self.complaints[:_COMPLAINTS_MAX], *more])
 
 
-# A body; None for no response (acks=0); or a future of either. A handler that returns a future lets the next request of
-# the connection begin while its own answer is still on the way; that request's response waits for the answer.
+# A body; None for no response (acks=0).
 Answer = Body | None
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """The request gets no response and later responses do not wait for it.
+class Later:
+    """An answer that is made when some futures are done, or when a deadline has come.
+
+    A handler that returns one lets the next request of the connection begin. The responses of later requests wait for
+    it, unless it gets none.
 
     Args:
-        end: done when the request's bytes are needed no more; fails with CloseConnection where Kafka hangs up.
+        waits: the futures, one or more.
+        timeout: seconds to the deadline.
+        make: makes the answer; it may raise CloseConnection, where Kafka hangs up.
+        answered: whether the request gets a response.
     """
 
-    end: asyncio.Future[Answer]
+    __slots__ = ("_left", "_take", "_timeout", "_timer", "_waits", "answered", "make")
+
+    def __init__(
+        self, waits: Sequence[asyncio.Future[Any]], timeout: float, make: Callable[[], Answer], answered: bool
+    ) -> None:
+        self._waits, self._timeout = waits, timeout
+        self.make, self.answered = make, answered
+        self._left = len(waits)
+
+    def then(self, take: Callable[[], None]) -> None:
+        """Has `take` called once, when it is time to make the answer."""
+        self._take: Callable[[], None] | None = take
+        self._timer = asyncio.get_running_loop().call_later(self._timeout, self._end)
+        for wait in self._waits:
+            wait.add_done_callback(self._done)
+
+    def _done(self, _: asyncio.Future[Any]) -> None:
+        self._left -= 1
+        if not self._left:
+            self._timer.cancel()
+            self._end()
+
+    def _end(self) -> None:
+        take, self._take = self._take, None
+        if take is not None:
+            take()
 
 
-Handler = Callable[[Request], Awaitable[Answer | asyncio.Future[Answer] | Unanswered]]
+Handler = Callable[[Request], Awaitable[Answer | Later]]
 
 
 @dataclass(frozen=True, slots=True)

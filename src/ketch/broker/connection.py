@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from ketch import metrics
-from ketch.broker.api import Answer, Api, CloseConnection, Request, Unanswered, printable
+from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
 from ketch.broker.readers import Reader
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
@@ -33,8 +33,25 @@ log = logging.getLogger(__name__)
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
 
-# Pieces of it, None for no response, or the reason for closing the connection when it is this one's turn.
-_Response = asyncio.Future[list[BytesLike] | KetchError | None]
+
+class _Response:
+    """A place in the line of responses.
+
+    Attributes:
+        size: bytes of the request's frame.
+        ready: whether `made` is set.
+        made: the response in pieces, None for no response, or the reason for closing the connection when it is this
+            one's turn.
+    """
+
+    __slots__ = ("made", "ready", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size, self.ready = size, False
+        self.made: list[BytesLike] | KetchError | None = None
+
+    def set(self, made: list[BytesLike] | KetchError | None) -> None:
+        self.made, self.ready = made, True
 
 
 class Host(Services, Protocol):
@@ -61,9 +78,10 @@ class Connection(MeteredConnection):
         self._broker = broker
         self._carrying = 0  # bytes of the Produce request at hand
         self._client_id: str | None = None
+        self._host_name = ""
         self._reader = Reader()
-        self._responses: deque[tuple[int, _Response]] = deque()  # (request's bytes, response)
-        self._unanswered = set[asyncio.Future[Answer]]()  # requests that get no response and are not stored yet
+        self._responses = deque[_Response]()
+        self._unanswered = set[Later]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
 
     @property
@@ -79,6 +97,7 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._host_name = "/" + self.peer.rpartition(":")[0]
         if not self._broker.admit(self):
             self.abort()
 
@@ -91,8 +110,6 @@ class Connection(MeteredConnection):
         if self._worker is not None and not self._carrying:
             self._worker.cancel()
             self._worker = None
-        for _, response in self._responses:
-            response.cancel()
         self._responses.clear()
         self._unanswered.clear()
         self._broker.forget(self)
@@ -109,7 +126,7 @@ class Connection(MeteredConnection):
         except KetchError as error:
             self.drain()
             self._requests.clear()
-            self._respond(0).set_result(error)
+            self._respond(0).set(error)
             self._flush()
         except Exception:
             log.exception("%s: unexpected error; connection closed", self.client)
@@ -139,30 +156,27 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._client_id = printable(header.client_id or "")
-        host = "/" + self.peer.rpartition(":")[0]
-        request = Request(self._broker, api, header, body, self.client, host, self._reader, received)
+        request = Request(self._broker, api, header, body, self.client, self._host_name, self._reader, received)
         self._carrying = len(frame) + 4 if api.carries_records else 0
         try:
             answer = await api.handle(request)
         finally:
             self._carrying = 0
         metrics.requested(api.metric)
-        if isinstance(answer, Unanswered):
-            self._unanswered.add(answer.end)
-            answer.end.add_done_callback(partial(self._ended, request, len(frame) + 4))
-            return
-        response = self._respond(len(frame) + 4)
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(partial(self._later, request, response))
+        if not isinstance(answer, Later):
+            self._answer(request, answer, self._respond(len(frame) + 4))
+        elif answer.answered:
+            answer.then(partial(self._later, request, self._respond(len(frame) + 4), answer))
         else:
-            self._answer(request, answer, response)
+            self._unanswered.add(answer)
+            answer.then(partial(self._ended, request, len(frame) + 4, answer))
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
         if api.unknown_version is None:
             served = f"served are {api.oldest_answered or api.oldest} to {api.newest}"
             raise MalformedRequest(f"version {version} of API key {api_label(api.key)}, {served}")
         body = api.unknown_version(self._broker)
-        self._respond(size + 4).set_result(encode_response(api.key, 0, correlation_id, body))
+        self._respond(size + 4).set(encode_response(api.key, 0, correlation_id, body))
         self._flush()
 
     def _carries_records(self, frame: Incoming) -> bool:
@@ -174,58 +188,55 @@ class Connection(MeteredConnection):
     # -- responses
 
     def _respond(self, size: int) -> _Response:
-        """A place in the line of responses; `size` is that of the request's frame."""
-        response: _Response = asyncio.get_running_loop().create_future()
-        self._responses.append((size, response))
+        response = _Response(size)
+        self._responses.append(response)
         return response
 
-    def _later(self, request: Request, response: _Response, answer: asyncio.Future[Answer]) -> None:
+    def _later(self, request: Request, response: _Response, answer: Later) -> None:
         try:
-            self._answer(request, answer.result(), response)
+            self._answer(request, answer.make(), response)
         except CloseConnection as error:
             self._report(request)
             self.drain()
-            if not response.done():
-                response.set_result(error)
-                self._flush()
+            response.set(error)
+            self._flush()
         except Exception:
             log.exception("%s: unexpected error; connection closed", self.client)
             self._close()
 
-    def _ended(self, request: Request, size: int, end: asyncio.Future[Answer]) -> None:
+    def _ended(self, request: Request, size: int, answer: Later) -> None:
         """A request that gets no response is done with."""
-        counted = end in self._unanswered  # else the connection is gone, and its bytes with it
-        self._unanswered.discard(end)
+        counted = answer in self._unanswered  # else the connection is gone, and its bytes with it
+        self._unanswered.discard(answer)
         if counted:
             self._release(size)
-        self._later(request, self._respond(0), end)
+        self._later(request, self._respond(0), answer)
         self._progress.set()
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
-        if not response.done():
-            header = request.header
-            response.set_result(
-                encode_response(header.api_key, header.api_version, header.correlation_id, answer) if answer else None
-            )
-            self._flush()
+        header = request.header
+        response.set(
+            encode_response(header.api_key, header.api_version, header.correlation_id, answer) if answer else None
+        )
+        self._flush()
 
     def _flush(self) -> None:
         """Writes the responses that are ready, as far as those before them are, too."""
-        while self._responses and self._responses[0][1].done():
-            size, response = self._responses.popleft()
-            data = response.result()
-            if isinstance(data, KetchError):
-                self._hang_up(data)
+        while self._responses and self._responses[0].ready:
+            response = self._responses.popleft()
+            if isinstance(response.made, KetchError):
+                self._hang_up(response.made)
                 return
-            if data is not None and self._transport is not None:
-                self._transport.writelines(data)
-            self._release(size)
+            if response.made is not None and self._transport is not None:
+                self._transport.writelines(response.made)
+            self._release(response.size)
         self._progress.set()
 
     def _report(self, request: Request) -> None:
-        summary = request.summary
-        line = self._complaints.line(summary, time.monotonic()) if summary else None
+        if not request.complaints:
+            return
+        line = self._complaints.line(request.summary, time.monotonic())
         if line:
             log.log(logging.WARNING if request.failures else logging.INFO, "%s: %s", request.client, line)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ketch.errors import InvalidRecord, RecordTooLarge, UnsupportedCompression
 from ketch.log.producers import Sequenced
@@ -15,8 +15,7 @@ _CODECS = frozenset(Codec)
 _ATTRIBUTES_AT = 22  # their low byte
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """A batch that may be stored."""
 
     header: BatchHeader

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.index import load_request_schema
 from kio.schema.index import api_key_map
@@ -14,9 +14,10 @@ from kio.serial.errors import SerialError
 
 from ketch.wire.bounds import MalformedRequest, check_bounds
 
+_API = struct.Struct(">hhi")
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+
+class RequestHeader(NamedTuple):
     """What every request begins with (Kafka's RequestHeader, versions 1 and 2)."""
 
     api_key: int
@@ -33,8 +34,7 @@ def peek_api(frame: bytes) -> tuple[int, int, int]:
     """
     if len(frame) < 8:
         raise MalformedRequest(f"a request of {len(frame)} bytes")
-    key, version = int.from_bytes(frame[:2], signed=True), int.from_bytes(frame[2:4], signed=True)
-    return key, version, int.from_bytes(frame[4:8], signed=True)
+    return _API.unpack_from(frame)
 
 
 def api_label(api_key: int) -> str:

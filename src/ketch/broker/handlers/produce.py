@@ -20,13 +20,14 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
-from ketch.broker.api import Answer, CloseConnection, Request, Unanswered, printable
+from ketch.broker.api import Answer, CloseConnection, Later, Request, printable
 from ketch.broker.entering import Consent, enter, transactional
 from ketch.broker.errors import Refused
 from ketch.clock import now_ms
@@ -75,7 +76,7 @@ _Entered = Mapping[Partition, Consent]
 _Outcomes = list[tuple[_TopicKey, list[_Outcome]]]
 
 
-async def handle(request: Request) -> Answer | asyncio.Future[Answer] | Unanswered:
+async def handle(request: Request) -> Answer | Later:
     deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
     entered = {} if request.body.transactional_id is None else await _enter(request)
     topics = []
@@ -84,8 +85,11 @@ async def handle(request: Request) -> Answer | asyncio.Future[Answer] | Unanswer
         outcomes = [await _store(request, key, part.index, part.records, deadline, entered) for part in parts]
         if outcomes:
             topics.append((key, outcomes))
-    answer = _answer_when_stored(request, topics, deadline)
-    return Unanswered(answer) if request.body.acks == 0 and isinstance(answer, asyncio.Future) else answer
+    waits = [wait for _, outcomes in topics for each in outcomes for wait in (each.offset, each.start) if wait]
+    if not waits:
+        return _answer(request, topics)
+    left = max(0.0, deadline - time.monotonic())
+    return Later(waits, left, partial(_answer, request, topics), answered=request.body.acks != 0)
 
 
 def _key(request: Request, topic: Any) -> _TopicKey:
@@ -198,33 +202,6 @@ def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, error: Ketch
     if isinstance(error, BadRecords):
         outcome.bad = tuple({"batch_index": n, "batch_index_error_message": text} for n, text in error.records)
     return outcome
-
-
-def _answer_when_stored(request: Request, topics: _Outcomes, deadline: float) -> Answer | asyncio.Future[Answer]:
-    """The answer, or a future of it: that all is stored, or that the deadline has come."""
-    waits = [wait for _, outcomes in topics for each in outcomes for wait in (each.offset, each.start)]
-    pending: set[asyncio.Future[Any]] = {wait for wait in waits if wait is not None}
-    if not pending:
-        return _answer(request, topics)
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Answer] = loop.create_future()
-
-    def finish() -> None:
-        try:
-            answer.set_result(_answer(request, topics))
-        except Exception as error:  # the connection knows what to make of it
-            answer.set_exception(error)
-
-    def done(wait: asyncio.Future[Any]) -> None:
-        pending.discard(wait)
-        if not (pending or answer.done()):
-            late.cancel()
-            finish()
-
-    late = loop.call_later(max(0.0, deadline - time.monotonic()), finish)
-    for wait in list(pending):
-        wait.add_done_callback(done)
-    return answer
 
 
 def _answer(request: Request, topics: _Outcomes) -> Answer:
