@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka import KafkaException
 from rich.console import Console
@@ -30,6 +31,8 @@ from bench.processes import await_quiet
 from bench.results import Result
 from bench.scenarios import SCENARIOS
 from bench.scenarios.base import Scenario
+
+T = TypeVar("T")
 
 QUICK = 0.1  # of the full load
 _AT_ONCE = 0.05  # seconds; a sample that comes sooner is one more number of the load before
@@ -132,17 +135,11 @@ class _Round:
             if not (work := plan.work(made.name)):
                 continue
             self._describe(f"{made.name} starts")
-            started: list[Server] = []
-
-            def start() -> None:
-                server = servers.enter_context(made())  # noqa: B023
-                _warm_up(server, plan.factor)
-                started.append(server)  # noqa: B023
-
+            server = None
             if made.name not in result.skipped:
-                self._guard(result, made.name, start)
-            if started:
-                yield _Player(plan, result, started[0])
+                server = self._guard(result, made.name, partial(_started, made, servers, plan.factor))
+            if server is not None:
+                yield _Player(plan, result, server)
             else:
                 self._progress.advance(self._task, len(work))
 
@@ -150,41 +147,43 @@ class _Round:
         """Each player in turn is measured until it gives a number: what slows the machine for a minute slows all."""
         self._describe(scenario.name)
         measured = {}
-        for player in players:
-            if f"{player.name}/{scenario.name}" not in player.result.skipped:
-                measured[player] = scenario.measure(player.server, self._run_of(player.plan, scenario))
-                await_quiet(player.server.pid)
-        while measured:
-            for player, samples in list(measured.items()):
-                if not self._next(scenario, player, samples):
-                    del measured[player]
+        with ExitStack() as unfinished:  # an interrupt ends the servers that scenarios have of their own, too
+            for player in players:
+                if f"{player.name}/{scenario.name}" not in player.result.skipped:
+                    samples = scenario.measure(player.server, self._run_of(player.plan, scenario))
+                    measured[player] = unfinished.enter_context(closing(samples))
+                    await_quiet(player.server.pid)
+            while measured:
+                for player, samples in list(measured.items()):
+                    if not self._next(scenario, player, samples):
+                        del measured[player]
         self._progress.advance(self._task, len(players))
 
     def _next(self, scenario: Scenario, player: _Player, samples: Iterator[Sample]) -> bool:
         """Takes one sample; False where there is no more."""
-        found: list[Sample] = []
         begin = time.monotonic()
-        self._guard(player.result, f"{player.name}/{scenario.name}", lambda: found.extend(islice(samples, 1)))
-        for sample in found:
+        sample = self._guard(player.result, f"{player.name}/{scenario.name}", partial(next, samples, None))
+        if sample is not None:
             player.result.add(scenario.name, player.name, self._turn, sample)
             self._say(_shown(self._turn, scenario, player.server, sample, player.plan.tree))
         if time.monotonic() - begin > _AT_ONCE:
             await_quiet(player.server.pid)
-        return bool(found)
+        return sample is not None
 
     def _run_of(self, plan: Plan, scenario: Scenario) -> Run:
         return Run(lambda label: plan.wants(scenario, label), plan.factor, plan.quick, self._turn, plan.rounds)
 
-    def _guard(self, result: Result, what: str, work: Callable[[], object]) -> None:
-        """Runs a part. If the part fails, its reason is noted in the result and the run goes on."""
+    def _guard(self, result: Result, what: str, work: Callable[[], T]) -> T | None:
+        """What a part returns. If the part fails, its reason is noted in the result and the run goes on."""
         try:
-            work()
+            return work()
         except Unavailable as reason:
             result.skipped[what] = str(reason)
             self._say(f"{what} skipped: {reason}")
         except (BenchError, KafkaException, OSError, subprocess.SubprocessError) as error:
             result.failed[what] = str(error)
             self._say(f"{what} failed: {error}")
+        return None
 
     def _describe(self, what: str) -> None:
         self._progress.update(self._task, description=f"round {self._turn + 1}: {what}")
@@ -198,6 +197,12 @@ def _shown(turn: int, scenario: Scenario, server: Server, sample: Sample, tree: 
     where = f"{scenario.name}/{sample.load}/{sample.client}"
     line = f"{turn + 1} {server.name:11} {where:44} {sample.value * metric.scale:10,.3f} {metric.heading}"
     return f"{line} of {tree}" if tree else line
+
+
+def _started(made: type[Server], servers: ExitStack, factor: float) -> Server:
+    server = servers.enter_context(made())
+    _warm_up(server, factor)
+    return server
 
 
 def _warm_up(server: Server, factor: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import ClassVar
 
 from confluent_kafka import Consumer, TopicPartition
@@ -45,7 +45,7 @@ class Backlog(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return [f"{after(verb, backlog)}/kcat" for verb in ("produce", "consume") for backlog in BACKLOGS]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         if run.round:
             return
         for backlog in BACKLOGS:

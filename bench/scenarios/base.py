@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import ClassVar
 
 from bench.contestants import Server
@@ -24,7 +24,7 @@ class Scenario:
         """The rows as "load/client", known before it runs."""
         raise NotImplementedError
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         """Puts the load on a running server. Between two samples there is none: other contestants are measured then.
 
         Raises:

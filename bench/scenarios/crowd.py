@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import ClassVar
 
 from confluent_kafka import Producer
@@ -40,7 +40,7 @@ class Fanout(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return [f"{self._label}/confluent"]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         topic, batches = "fanout", run.count(_BATCHES, 50)
         server.create(topic)
         producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 0, "acks": "all"})
@@ -90,7 +90,7 @@ class Idle(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return [f"{_IDLE:,} idle connections/socket"]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES
         count = run.count(_IDLE, 2000)
         if limit < count:
@@ -128,7 +128,7 @@ class Slow(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return [f"{load}/java" for load in (_ALONE, _CROWDED)]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         server.create("slow", "busy")
         await_quiet(server.pid)
         yield from _busy_pair(server, run, _ALONE)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -52,7 +52,7 @@ class Groups(Scenario):
         loads = [_ASSIGNED, _GROUP, _COMMIT] + ([] if contestant == "ketch-batch" else [_DEATH])
         return [f"{load}/confluent" for load in loads]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         wanted = [label.rpartition("/")[0] for label in self.labels(server.name) if run.wants(label)]
         yield from _reads(server, run, wanted)
         if _COMMIT in wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import ClassVar
 
 from bench import tools
@@ -44,7 +44,7 @@ class Latency(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return [f"{STEADY}/java", f"{STEADY}/confluent", f"{ALONE}/java"]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         server.create("latency-steady", "latency-alone")
         if run.wants(f"{STEADY}/java"):
             warm, count = run.count(4 * _RATE, 2 * _RATE), run.count(6 * _RATE, 3 * _RATE)

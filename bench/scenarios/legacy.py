@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import ClassVar
 
 from bench import tools
@@ -48,7 +48,7 @@ class Legacy(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return list(_ROWS)
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         kind = KetchBatch if isinstance(server, KetchBatch) else Ketch
         with kind("--legacy-port", "0") as own:
             for size, full in _COUNTS.items():

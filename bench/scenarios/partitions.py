@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from statistics import median
 from typing import ClassVar
 
@@ -56,7 +56,7 @@ class Partitions(Scenario):
         ]
         return [*through, f"{partitioned('waiting', PARTITIONS[-1])}/java"]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         for partitions in PARTITIONS:
             topic = f"wide-{partitions}"
             server.create(topic, partitions=partitions)

@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, ClassVar
@@ -92,7 +92,7 @@ class Spark(Scenario):
             fetches += _OF_TAIL
         return [*(f"{load}/spark" for load in queries), *(f"{load}/confluent" for load in fetches)]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         if not isinstance(server, Ketch):
             yield from _with_connector(server, run, spark_kafka())
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import suppress
 from typing import ClassVar
 
@@ -65,7 +65,7 @@ class Startup(Scenario):
         own = [f"{_WITH_TOPICS}/confluent", f"{_WITH_BACKLOG}/confluent"] if contestant == "ketch" else []
         return own + restarts
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         assert isinstance(server, Ketch)
         asked = [label for label in self.labels(server.name) if run.wants(label)]
         if f"{_WITH_TOPICS}/confluent" in asked:

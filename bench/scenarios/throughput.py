@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
@@ -107,7 +107,7 @@ class Throughput(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return [label for load in _LOADS[contestant] for label in load.labels]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         for load in _LOADS[server.name]:
             if any(run.wants(label) for label in load.labels) and not (run.quick and load in _SLOW):
                 yield from self._load(server, load, run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import ClassVar
 
 from bench import tools
@@ -37,7 +37,7 @@ class Transactions(Scenario):
     def labels(self, contestant: str) -> list[str]:
         return [f"{PRODUCED}/java", f"{ALONE}/confluent"]
 
-    def measure(self, server: Server, run: Run) -> Iterator[Sample]:
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         server.create("transactions-produced", "transactions-alone")
         if run.wants(f"{PRODUCED}/java"):
             count = run.count(400_000, 50_000)

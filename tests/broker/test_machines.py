@@ -6,25 +6,22 @@ import asyncio
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from ketch.broker.cluster import Cluster
 from ketch.broker.machines import Machines
-from ketch.config import Settings
 from ketch.coordinator.machine import Persist, Reply, Tick
 from ketch.errors import NotCoordinator, StorageUnavailable
-from ketch.log.log import Log
 from ketch.store import terms
 from ketch.store.question import Question, ask, call
 from ketch.store.registry import Announced, Node
 from ketch.store.scripts import Holder, hold_state, save_state
 from ketch.store.terms import Overtaken
-from ketch.store.url import RedisAddress
+from tests.support.brokers import SilentBroker
 from tests.support.ketch import KetchServer
 
 COME_AGAIN, TIME_IS_UP = "come again", "time is up"
@@ -60,7 +57,7 @@ class Tally:
     id: str
     sum: int = 0
     term: str = "0"
-    mine_at: float = -math.inf
+    held_at: float = -math.inf
     waiting: list[Hashable] = field(default_factory=list)
     deadline: float | None = None
     retired: bool = False
@@ -146,15 +143,16 @@ class TallyKind:
         return COME_AGAIN
 
 
-class Broker:
-    """A broker that coordinates tallies and does not send heartbeats: it sees those that were there when it came."""
+class Broker(SilentBroker):
+    """A broker that coordinates tallies."""
 
     def __init__(self, url: str, keyspace: str, node: int) -> None:
-        settings = Settings(node_id=node, keyspace=keyspace)
-        self.log = Log(settings, RedisAddress.parse(url))
-        self.cluster = Cluster(settings, self.log)
+        super().__init__(url, keyspace, node)
         self.kind = TallyKind(keyspace)
         self.tallies = Machines(self.kind, node, self.log, self.cluster)
+
+    def stop(self) -> None:
+        self.tallies.stop()
 
     async def add(self, id: str, number: int = 1) -> Any:
         return await self.tallies.submit(id, lambda token: Add(token, number))
@@ -164,18 +162,6 @@ class Broker:
 
     async def stored(self, id: str) -> dict[str, str]:
         return await self.log.link.ask(self.kind.load(id))
-
-
-@asynccontextmanager
-async def running(url: str, keyspace: str, node: int) -> AsyncIterator[Broker]:
-    broker = Broker(url, keyspace, node)
-    await broker.log.start()
-    try:
-        await broker.cluster.join(9092 + node, alone=False)
-        yield broker
-    finally:
-        broker.tallies.stop()
-        await broker.log.stop()
 
 
 Work = Callable[[Broker, Broker, str], Coroutine[Any, Any, None]]
@@ -188,8 +174,9 @@ def brokers(broker: KetchServer) -> Callable[[Work], None]:
 
     async def run(work: Work) -> None:
         async with AsyncExitStack() as stack:
-            stale = await stack.enter_async_context(running(url, keyspace, 1))
-            fresh = await stack.enter_async_context(running(url, keyspace, 2))
+            stale, fresh = Broker(url, keyspace, 1), Broker(url, keyspace, 2)
+            for one in (stale, fresh):
+                await stack.enter_async_context(one.running())
             names = (f"tally {n}" for n in range(1000))
             await work(stale, fresh, next(name for name in names if fresh.cluster.coordinates("tally", name)))
 
@@ -226,7 +213,7 @@ def test_a_machine_that_was_loaded_for_a_request_is_not_looked_at_again(brokers:
     async def work(stale: Broker, fresh: Broker, name: str) -> None:
         await stale.add(name)
         await stale.add(name, -1)  # idle: no longer in memory
-        assert (await fresh.tallies.get(name)).mine_at == -math.inf
+        assert (await fresh.tallies.get(name)).held_at == -math.inf
         received = time.monotonic()
         loaded = await stale.tallies.get(name)
         await fresh.add(name)

@@ -9,41 +9,30 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.assignments import Assignments
-from ketch.broker.cluster import Cluster
 from ketch.broker.groups import Groups
 from ketch.broker.native_groups import NativeGroups
 from ketch.broker.transactions import Transactions
-from ketch.config import Settings
 from ketch.coordinator.transaction import Add, Added, End, Identity, Init, State
-from ketch.log.log import Log
 from ketch.store.question import Question
-from ketch.store.url import RedisAddress
+from tests.support.brokers import SilentBroker
 from tests.support.ketch import KetchServer
 
 T = TypeVar("T")
 PARTITIONS = frozenset({("nothing-is-produced", 0)})
 
 
-class Broker:
-    """A broker that coordinates transactional ids and sends no heartbeats: it sees those that were there before."""
+class Broker(SilentBroker):
+    """A broker that coordinates transactional ids."""
 
     def __init__(self, url: str, keyspace: str, node: int) -> None:
-        settings = Settings(node_id=node, keyspace=keyspace)
-        self.log = Log(settings, RedisAddress.parse(url))
-        self.cluster = Cluster(settings, self.log)
+        super().__init__(url, keyspace, node)
         tasks = set[asyncio.Task[Any]]()
-        groups = Groups(
-            settings, self.log, self.cluster, NativeGroups(self.log, self.cluster, Assignments(), tasks.add)
-        )
-        self.transactions = Transactions(settings, self.log, self.cluster, groups, tasks.add)
+        native = NativeGroups(self.log, self.cluster, Assignments(), tasks.add)
+        groups = Groups(self.settings, self.log, self.cluster, native)
+        self.transactions = Transactions(self.settings, self.log, self.cluster, groups, tasks.add)
 
-    async def start(self, port: int) -> None:
-        await self.log.start()
-        await self.cluster.join(port, alone=False)
-
-    async def stop(self) -> None:
+    def stop(self) -> None:
         self.transactions.stop()
-        await self.log.stop()
 
     async def add(self, id: str, identity: Identity) -> Added:
         """What a broker that leads a partition does before it appends."""
@@ -93,12 +82,7 @@ def test_a_refusal_waits_until_what_the_client_was_answered_before_is_stored(bro
 async def _with_two(url: str, work: Any) -> None:
     """Runs work with a coordinator that knows only itself, a broker that knows both, and a transactional id."""
     keyspace = f"transactions-{uuid.uuid4()}"
-    coordinator, leader = (Broker(url, keyspace, node) for node in (1, 2))
-    try:
-        await coordinator.start(9093)
-        await leader.start(9094)
+    coordinator, leader = Broker(url, keyspace, 1), Broker(url, keyspace, 2)
+    async with coordinator.running(), leader.running():
         ids = (f"id-{n}" for n in range(1000))
         await work(coordinator, leader, next(id for id in ids if not leader.cluster.coordinates("transaction", id)))
-    finally:
-        await coordinator.stop()
-        await leader.stop()

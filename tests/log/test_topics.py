@@ -20,6 +20,7 @@ from ketch.store.link import Link
 from ketch.store.url import RedisAddress
 from ketch.topicconfig import defaults
 from tests.support.batches import batch, records
+from tests.support.brokers import acquainted
 from tests.support.groups import Member, group_of
 from tests.support.kafka import CREATE_PARTITIONS, DELETE_TOPICS, DESCRIBE_CONFIGS, Kafka, split
 from tests.support.ketch import KetchServer, eventually
@@ -250,8 +251,7 @@ def test_a_deletion_knows_of_partitions_that_another_broker_has_added(
     forgetful: tuple[KetchServer, KetchServer], topic: str
 ) -> None:
     first, second = forgetful
-    with Kafka(first.port) as ours:
-        eventually(lambda: len(ours.metadata().brokers) == 2)
+    acquainted(2, first)
     group = group_of(1, first, f"g-{topic}-")
     with Member(first.port, group) as ours, Kafka(second.port) as theirs:
         ours.create(topic, 1)

@@ -179,7 +179,7 @@ class Machines(Generic[M]):
         machine = self._kind.new(id) if stored is None else stored
         machine.term = fields.get("term", machine.term)
         if fields.get("session") == self._session and machine.term.isdecimal():
-            machine.mine_at = asked
+            machine.held_at = asked
         if stored is None:
             return machine  # it is kept once something happens to it
         others = fields.get("broker", str(self._node)) != str(self._node)
@@ -204,13 +204,13 @@ class Machines(Generic[M]):
 
         Args:
             lease: `Cluster.leased_at` of the time when the request was received.
-            received: that time, where nothing has to be asked if the machine was loaded since.
+            received: that time, where a machine loaded after it need not be read again; inf where it must.
 
         Raises:
             Overtaken: the machine has been written since it was loaded; if it was in memory, it no longer is.
             StorageUnavailable: Redis is gone.
         """
-        if machine.mine_at >= received and int(machine.term) > above:
+        if machine.held_at >= received and int(machine.term) > above:
             return machine.term
         return await self._in_term(machine, lambda holder: self._kind.hold(machine.id, holder, above), lease)
 

@@ -61,7 +61,7 @@ class Group:
     joined_in_delay: bool = False
     assigned_here: bool = False  # the leader's assignment came to this process; else the group was loaded with it
     term: str = "0"  # see `Machine`, as the next one
-    mine_at: float = -math.inf
+    held_at: float = -math.inf
     effects: list[Effect] = field(default_factory=list)
 
     def handle(self, event: Event, now: float) -> list[Effect]:

@@ -35,12 +35,12 @@ class Machine(Protocol):
     Attributes:
         term: in which it was loaded or stored last, see `store.terms`. The shell keeps it here; nothing in the machine
             depends on it.
-        mine_at: the same: when it was loaded, where the term was this process's then; -inf where it was not.
+        held_at: when it was loaded, if this process held that term then; else -inf. Kept here like the term.
     """
 
     id: str
     term: str
-    mine_at: float
+    held_at: float
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """The effects of an event, in the order in which they have to be carried out: Reply, Persist, others."""

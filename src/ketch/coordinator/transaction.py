@@ -176,7 +176,7 @@ class Transaction:
     id: str
     clock: float
     term: str = "0"  # see `Machine`, as the next one
-    mine_at: float = -math.inf
+    held_at: float = -math.inf
     state: State = State.EMPTY
     producer: int = NO_ID
     epoch: int = NO_EPOCH

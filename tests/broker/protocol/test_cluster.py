@@ -14,6 +14,7 @@ import confluent_kafka
 import pytest
 
 from tests.support.batches import batch, records
+from tests.support.brokers import acquainted
 from tests.support.groups import OFFSET_COMMIT, Member, assignment, coordinator, group_of
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
@@ -32,12 +33,6 @@ def pair(start_ketch: Callable[..., KetchServer]) -> Iterator[Pair]:
     acquainted(2, first, second)
     yield first, second
     second.stop()
-
-
-def acquainted(count: int, *servers: KetchServer) -> None:
-    for server in servers:
-        with Kafka(server.port) as client:
-            eventually(lambda client=client: len(client.metadata().brokers) == count)
 
 
 def test_they_agree(pair: Pair) -> None:
