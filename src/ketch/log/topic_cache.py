@@ -10,6 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 
 from ketch.store import topic_hashes
 from ketch.store.keys import Keyspace
@@ -36,6 +37,7 @@ class TopicCache:
         self._cache: dict[str, tuple[float, Topic | None]] = {}
         self._names: tuple[float, list[str]] | None = None
         self._ids: dict[uuid.UUID, str] = {}
+        self._loading: dict[str, asyncio.Task[list[Topic | None]]] = {}  # the question of `get` that is on its way
         self._loads: list[set[str]] = []  # for each question on its way, what was forgotten meanwhile
 
     # -- asking
@@ -45,7 +47,11 @@ class TopicCache:
         cached = self._cache.get(name)
         if cached is not None and time.monotonic() - cached[0] < self._max_age:
             return cached[1]
-        return (await self._load([name]))[0]
+        loading = self._loading.get(name)
+        if loading is None:  # all who find the answer too old at the same time share one question
+            loading = self._loading[name] = lasting(self._load([name]))
+            loading.add_done_callback(partial(self._loaded, name))
+        return (await asyncio.shield(loading))[0]
 
     async def reread(self, topic: Topic) -> Topic | None:
         """The topic as Redis has it now, whatever is cached; None where it is gone, or another one has its name."""
@@ -138,14 +144,19 @@ class TopicCache:
     def forget(self, name: str) -> None:
         """Drops what is cached of a topic, so that the next question goes to Redis."""
         self._cache.pop(name, None)
+        self._loading.pop(name, None)
         self._names = None
         for forgotten in self._loads:
             forgotten.add(name)
 
     def forget_all(self) -> None:
         """Drops what is cached of every topic."""
-        for name in list(self._cache):
+        for name in {*self._cache, *self._loading}:
             self.forget(name)
+
+    def _loaded(self, name: str, task: asyncio.Task[list[Topic | None]]) -> None:
+        if self._loading.get(name) is task:
+            del self._loading[name]
 
     async def _load(self, names: list[str]) -> list[Topic | None]:
         forgotten = set[str]()
