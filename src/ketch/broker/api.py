@@ -41,7 +41,7 @@ class Request:
         api: its row of the dispatch table.
         body: the kio entity of this API and version.
         client: "client-id at host:port", for log lines.
-        host: the client's, as Kafka names it: "/127.0.0.1".
+        peer: the client's "host:port".
         reader: what is known of the connection's fetches.
         received: when its last byte came, seconds of the monotonic clock.
         complaints: what did not go well, for the request's line in the log.
@@ -53,7 +53,7 @@ class Request:
     header: RequestHeader
     body: Any
     client: str
-    host: str
+    peer: str
     reader: Reader
     received: float
     complaints: list[str] = field(default_factory=list)
@@ -62,6 +62,11 @@ class Request:
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    @property
+    def host(self) -> str:
+        """The client's, as Kafka names it: "/127.0.0.1"."""
+        return "/" + self.peer.rpartition(":")[0]
 
     def complain(self, text: str, error: BaseException | ErrorCode = ErrorCode.none) -> None:
         """What did not go well, for the request's line in the log: a warning if `error` is a failure of this side."""

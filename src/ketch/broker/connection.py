@@ -78,7 +78,6 @@ class Connection(MeteredConnection):
         self._broker = broker
         self._carrying = 0  # bytes of the Produce request at hand
         self._client_id: str | None = None
-        self._host_name = ""
         self._reader = Reader()
         self._responses = deque[_Response]()
         self._unanswered = set[Later]()  # requests that get no response and are not stored yet
@@ -97,7 +96,6 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._host_name = "/" + self.peer.rpartition(":")[0]
         if not self._broker.admit(self):
             self.abort()
 
@@ -138,8 +136,7 @@ class Connection(MeteredConnection):
     async def _keep_pace(self) -> None:
         """Waits while the peer does not read, or has too many answers outstanding."""
         while not self._writable or len(self._responses) + len(self._unanswered) >= _IN_FLIGHT_MAX:
-            self._progress.clear()
-            await self._progress.wait()
+            await self._gone_on()
 
     async def _serve(self, received: float, frame: Incoming) -> None:
         if isinstance(frame, FrameError):
@@ -156,7 +153,7 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._client_id = printable(header.client_id or "")
-        request = Request(self._broker, api, header, body, self.client, self._host_name, self._reader, received)
+        request = Request(self._broker, api, header, body, self.client, self.peer, self._reader, received)
         self._carrying = len(frame) + 4 if api.carries_records else 0
         try:
             answer = await api.handle(request)
@@ -206,12 +203,11 @@ class Connection(MeteredConnection):
 
     def _ended(self, request: Request, size: int, answer: Later) -> None:
         """A request that gets no response is done with."""
-        counted = answer in self._unanswered  # else the connection is gone, and its bytes with it
-        self._unanswered.discard(answer)
-        if counted:
+        if answer in self._unanswered:  # else the connection is gone, and its bytes with it
+            self._unanswered.discard(answer)
             self._release(size)
         self._later(request, self._respond(0), answer)
-        self._progress.set()
+        self._go_on()
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
@@ -231,7 +227,7 @@ class Connection(MeteredConnection):
             if response.made is not None and self._transport is not None:
                 self._transport.writelines(response.made)
             self._release(response.size)
-        self._progress.set()
+        self._go_on()
 
     def _report(self, request: Request) -> None:
         if not request.complaints:

@@ -23,8 +23,8 @@ Pure: it owns what is known of each connection and does no I/O. `broker.assignme
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Set
+from dataclasses import dataclass
 from functools import reduce
 from weakref import WeakSet
 
@@ -52,8 +52,8 @@ class Reader:
     asked: float = -math.inf
     member: Identity | None = None
     group: str | None = None
-    fits: set[Identity] = field(default_factory=set)
-    spoken: set[Identity] = field(default_factory=set)
+    fits: Set[Identity] = frozenset()
+    spoken: frozenset[Identity] = frozenset()
     closed: bool = False
     software: tuple[str, str] = ("", "")
 
@@ -99,7 +99,7 @@ class Readers:
             owner.member = None
         speaker = self._speakers.pop(member, None)
         if speaker is not None:
-            speaker.spoken.discard(member)
+            speaker.spoken -= {member}
 
     def doubt(self, name: Name) -> None:
         """A group that may have been reading before is learned of: it was left out of account until now."""
@@ -112,7 +112,7 @@ class Readers:
     def speak(self, reader: Reader, member: Identity) -> None:
         """A connection brought a heartbeat or a SyncGroup of the member."""
         if member not in reader.spoken:
-            reader.spoken.add(member)
+            reader.spoken |= {member}
             self._speakers[member] = reader
             self._forget(reader)
 

@@ -104,8 +104,7 @@ class Connection(MeteredConnection):
     async def _until(self, waiting: int) -> None:
         """Until the peer reads, and at most so many sets wait for Redis."""
         while not self._writable or len(self._storing) > waiting:
-            self._progress.clear()
-            await self._progress.wait()
+            await self._gone_on()
 
     async def _work(self) -> None:
         """Serves what has come in, one request after the other, until there is nothing left."""
@@ -184,7 +183,7 @@ class Connection(MeteredConnection):
 
     def _stored(self, part: Produce, stored: asyncio.Future[None]) -> None:
         self._release(self._storing.pop(stored))
-        self._progress.set()
+        self._go_on()
         error = None if stored.cancelled() else stored.exception()
         if isinstance(error, KetchError):
             self._hang_up(Unstored(part, error))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -38,8 +38,7 @@ Member = tuple[str, str]  # group id and member id
 _WHOLE = 1 << 62  # bytes: a chunk of the whole reply
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """Batches from the offset asked for on, and the bounds they were read between.
 
     Attributes:
@@ -151,7 +150,8 @@ class PartitionReader:
                 return await self.read(offset, max_bytes, now, zstd, None, None, at_least_one, committed)
         bounds = _beyond(bounds, chunk)
         more = chunk is found and chunk.end < bounds.end(committed)
-        return replace(_limited(self._wire(chunk, zstd), bounds, more, limit), aborted=aborted)
+        read = _limited(self._wire(chunk, zstd), bounds, more, limit)
+        return read._replace(aborted=aborted) if aborted else read
 
     async def records(self, offset: int, max_bytes: int, end: int | None = None, least: int = 1) -> Records:
         """Committed records from `offset` on, about `max_bytes` of what lies there but `least` records at least.
