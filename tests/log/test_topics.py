@@ -247,6 +247,30 @@ def test_a_change_is_seen_though_a_question_was_on_its_way(broker: KetchServer, 
     asyncio.run(run())
 
 
+def test_all_who_ask_at_the_same_time_share_a_question(broker: KetchServer, topic: str) -> None:
+    with Kafka(broker.port) as kafka:
+        kafka.create(topic, 1)
+
+    async def run() -> None:
+        link = Link("test", RedisAddress.parse(broker.redis_url), 5)
+        await link.start()
+        topics = TopicCache(Keyspace("korvet"), link, 0, defaults(Settings()))  # every answer is too old at once
+        before = [asyncio.create_task(topics.get(topic)) for _ in range(3)]
+        await asyncio.sleep(0)
+        topics.forget(topic)  # something has changed
+        after = [asyncio.create_task(topics.get(topic)) for _ in range(3)]
+        before[0].cancel()
+        await asyncio.wait([*before, *after])
+        answers = [task.result() for task in (*before[1:], *after)]
+        assert len({id(answer) for answer in answers}) == 2
+        assert answers[0] is answers[1]
+        assert all(answer is not None and answer.name == topic for answer in answers)
+        assert await topics.get(topic) is not answers[-1]
+        await link.stop()
+
+    asyncio.run(run())
+
+
 def test_a_deletion_knows_of_partitions_that_another_broker_has_added(
     forgetful: tuple[KetchServer, KetchServer], topic: str
 ) -> None:

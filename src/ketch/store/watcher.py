@@ -62,12 +62,12 @@ class Waiter:
         committed: it waits for committed records: an append while a transaction is open gives it none.
     """
 
-    __slots__ = ("_fired", "_streams", "_waiters", "changed", "committed")
+    __slots__ = ("_streams", "_waiters", "_waking", "changed", "committed")
 
     def __init__(self, waiters: dict[bytes, set[Waiter]]) -> None:
         self._waiters = waiters
         self._streams: set[bytes] = set()
-        self._fired = asyncio.Event()
+        self._waking: asyncio.Future[None] | None = None  # of the last who waits
         self.changed: set[bytes] = set()  # since they were last taken
         self.committed = False
 
@@ -87,17 +87,30 @@ class Waiter:
     def take(self) -> set[bytes]:
         """The streams that have changed since the last call."""
         changed, self.changed = self.changed, set()
-        self._fired.clear()
         return changed
 
-    async def wait(self) -> None:
-        """Until there is something to take."""
-        await self._fired.wait()
+    async def wait(self, timeout: float) -> bool:
+        """Until there is something to take; False where there is nothing after `timeout` seconds."""
+        if not self.changed:
+            loop = asyncio.get_running_loop()
+            waking = self._waking = loop.create_future()
+            timer = loop.call_later(timeout, _wake, waking)
+            try:
+                await waking
+            finally:
+                timer.cancel()
+        return bool(self.changed)
 
     def fire(self, stream: bytes) -> None:
         self._streams.discard(stream)
         self.changed.add(stream)
-        self._fired.set()
+        if self._waking is not None:
+            _wake(self._waking)
+
+
+def _wake(waking: asyncio.Future[None]) -> None:
+    if not waking.done():
+        waking.set_result(None)
 
 
 class _Answers(Generic[T]):

@@ -254,12 +254,7 @@ async def _changed(request: Request, session: Session, deadline: float) -> bool:
     watcher = request.broker.log.watcher
     if left <= 0 or watcher.closing:
         return False
-    try:
-        async with asyncio.timeout(left):
-            await session.waiter.wait()
-    except TimeoutError:
-        return False
-    return not watcher.closing
+    return await session.waiter.wait(left) and not watcher.closing
 
 
 # -- answering
