@@ -77,6 +77,7 @@ class RecordReader:
         self.end = end
         self.open = {p for p in begin if end is None or begin[p] < end[p]}
         self.down = False
+        self._offsets: dict[int, int] = {}  # after the last record printed of each partition, until `_printed`
         self.configuration = {**configuration, "error_cb": self._connection_failed}
 
     def run(self, printer: Printer) -> None:
@@ -89,6 +90,9 @@ class RecordReader:
         try:
             self._start(consumer)
             self._print(consumer, printer)
+        except KeyboardInterrupt:  # it may have come between the last records and what is noted of them
+            self._printed(consumer, self._offsets)
+            raise
         finally:
             consumer.close()
 
@@ -111,15 +115,15 @@ class RecordReader:
                 self.down, heard = False, time.monotonic()
             elif self.down and self.end is not None and time.monotonic() - heard > client.TIMEOUT:
                 raise ClientError("The broker went away before the end of the topic.")
-            offsets: dict[int, int] = {}
             message: Any
             for message in self._wanted(messages):
                 printer.print(message)
-                offsets[message.partition()] = message.offset() + 1
+                self._offsets[message.partition()] = message.offset() + 1
                 if printer.full:
                     break
             sys.stdout.buffer.flush()
-            self._printed(consumer, offsets)
+            self._printed(consumer, self._offsets)
+            self._offsets = {}
 
     def _connection_failed(self, error: KafkaError) -> None:
         """Under --follow a broker may come back; without it there is an end to reach."""
