@@ -136,7 +136,7 @@ class Connection(MeteredConnection):
     async def _keep_pace(self) -> None:
         """Waits while the peer does not read, or has too many answers outstanding."""
         while not self._writable or len(self._responses) + len(self._unanswered) >= _IN_FLIGHT_MAX:
-            await self._gone_on()
+            await self._await_progress()
 
     async def _serve(self, received: float, frame: Incoming) -> None:
         if isinstance(frame, FrameError):
@@ -207,7 +207,7 @@ class Connection(MeteredConnection):
             self._unanswered.discard(answer)
             self._release(size)
         self._later(request, self._respond(0), answer)
-        self._go_on()
+        self._note_progress()
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
@@ -227,7 +227,7 @@ class Connection(MeteredConnection):
             if response.made is not None and self._transport is not None:
                 self._transport.writelines(response.made)
             self._release(response.size)
-        self._go_on()
+        self._note_progress()
 
     def _report(self, request: Request) -> None:
         if not request.complaints:

@@ -90,7 +90,7 @@ class RecordReader:
         try:
             self._start(consumer)
             self._print(consumer, printer)
-        except KeyboardInterrupt:  # it may have come between the last records and what is noted of them
+        except KeyboardInterrupt:  # records may have been printed whose offsets `_printed` has not been given yet
             self._printed(consumer, self._offsets)
             raise
         finally:

@@ -66,7 +66,7 @@ class MeteredConnection(asyncio.Protocol):
         self._worker: asyncio.Task[None] | None = None
         # writing
         self._writable = True
-        self._going_on: asyncio.Future[None] | None = None  # what the worker waits for, see `_go_on`
+        self._awaited: asyncio.Future[None] | None = None  # what the worker waits for, see `_note_progress`
         self._unsent = 0  # response bytes that the peer does not take and that the budget counts
 
     async def _work(self) -> None:
@@ -124,7 +124,7 @@ class MeteredConnection(asyncio.Protocol):
         self._host.budget.leave(self, self._held - kept)
         self._held = kept
         self._writable = True
-        self._go_on()
+        self._note_progress()
         self._start_work()
 
     def pause_writing(self) -> None:
@@ -136,7 +136,7 @@ class MeteredConnection(asyncio.Protocol):
         self.last_active = time.monotonic()
         self._writable = True
         self._count_unsent(0)
-        self._go_on()
+        self._note_progress()
 
     # -- backpressure
 
@@ -162,15 +162,15 @@ class MeteredConnection(asyncio.Protocol):
         if self._paused and self._host.budget.open_for(self):
             self.resume()
 
-    def _go_on(self) -> None:
+    def _note_progress(self) -> None:
         """A request is done with, or the peer reads again."""
-        if self._going_on is not None and not self._going_on.done():
-            self._going_on.set_result(None)
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
 
-    async def _gone_on(self) -> None:
-        """Waits for the next `_go_on`; only the worker may. (An event would take 700 bytes of each idle connection.)"""
-        self._going_on = asyncio.get_running_loop().create_future()
-        await self._going_on
+    async def _await_progress(self) -> None:
+        """Waits for it; only the worker may. An asyncio.Event would take 700 bytes of each idle connection."""
+        self._awaited = asyncio.get_running_loop().create_future()
+        await self._awaited
 
     # -- the end
 

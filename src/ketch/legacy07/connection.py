@@ -104,7 +104,7 @@ class Connection(MeteredConnection):
     async def _until(self, waiting: int) -> None:
         """Until the peer reads, and at most so many sets wait for Redis."""
         while not self._writable or len(self._storing) > waiting:
-            await self._gone_on()
+            await self._await_progress()
 
     async def _work(self) -> None:
         """Serves what has come in, one request after the other, until there is nothing left."""
@@ -183,7 +183,7 @@ class Connection(MeteredConnection):
 
     def _stored(self, part: Produce, stored: asyncio.Future[None]) -> None:
         self._release(self._storing.pop(stored))
-        self._go_on()
+        self._note_progress()
         error = None if stored.cancelled() else stored.exception()
         if isinstance(error, KetchError):
             self._hang_up(Unstored(part, error))
