@@ -12,7 +12,7 @@ PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL) $(MODULE)
 SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.records import KERNEL; KERNEL == "cython" or print("ketch: the Cython kernel was not built; the slower plain-Python one is used.")'
 ARGS ?=
 # Test processes: most of a test's time is waiting for servers and clients, so more than there are cores.
-JOBS ?= 3
+JOBS ?= 4
 
 # Exact versions for the isolated build environment too (older and newer pip read it from different variables).
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.apache_kafka import LOG4J, libraries, missing_tools
+from tests.support.apache_kafka import missing_tools
+from tests.support.kafka_tools import KafkaTools, run_alone
 from tests.support.ketch import KetchServer
 
 MISSING = missing_tools()
@@ -23,21 +23,21 @@ PARTITIONS = 3
 Tool = Callable[..., list[str]]
 
 
+@pytest.fixture(scope="module")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    with KafkaTools(tmp_path_factory.mktemp("tools")) as tools:
+        yield tools
+
+
 @pytest.fixture
-def tool(broker: KetchServer, tmp_path: Path) -> Tool:
+def tool(jvm: KafkaTools, broker: KetchServer) -> Tool:
     """Runs a tool by its class, of Scala's or behind org.apache.kafka.tools; the lines it printed."""
-    jars, log4j = libraries(), tmp_path / "log4j2.properties"
-    log4j.write_text(LOG4J)
 
     def run(name: str, *arguments: str, bootstrap: bool = True) -> list[str]:
-        options = ["-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        options += [f"-Dlog4j2.configurationFile={log4j}", "-Dkafka.log=/dev/null"]
-        where = ["--bootstrap-server", broker.bootstrap] if bootstrap else []
-        main = name if name.startswith("kafka.") else f"{TOOLS}.{name}"
-        command = ["java", *options, "-cp", f"{jars}/*", main, *where, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()
+        where = ("--bootstrap-server", broker.bootstrap) if bootstrap else ()
+        code, printed = jvm.run(name, *where, *arguments)
+        assert code == 0, printed
+        return printed.splitlines()
 
     return run
 
@@ -102,10 +102,10 @@ def test_what_the_performance_tools_write_they_read(tool: Tool, broker: KetchSer
     assert dict(zip(header.split(", "), row.split(", "), strict=True))["data.consumed.in.nMsg"] == str(COUNT)
 
 
-def test_verifiable_producer(tool: Tool, topic: str) -> None:
+def test_verifiable_producer(tool: Tool, broker: KetchServer, topic: str, tmp_path: Path) -> None:
     create(tool, topic)
-    said = tool("VerifiableProducer", "--topic", topic, "--max-messages", "5")
-    assert '"sent":5,"acked":5' in said[-1]
+    where = ("--bootstrap-server", broker.bootstrap, "--topic", topic)
+    assert '"sent":5,"acked":5' in run_alone(tmp_path, "VerifiableProducer", *where, "--max-messages", "5")
 
 
 def test_groups(tool: Tool, broker: KetchServer, topic: str) -> None:
@@ -141,7 +141,9 @@ def test_transactional_performance(tool: Tool, broker: KetchServer, topic: str) 
     assert state[b"state"] == b"CompleteCommit"
     assert int(state[b"producerEpoch"]) > 1
     read = ["--topic", topic, "--from-beginning", "--isolation-level", "read_committed", "--max-messages", str(COUNT)]
-    assert len(tool("consumer.ConsoleConsumer", *read)) == COUNT
+    (*values, summary) = tool("consumer.ConsoleConsumer", *read)
+    assert len(values) == COUNT
+    assert summary == f"Processed a total of {COUNT} messages"
 
 
 @pytest.mark.long(minutes=1)

@@ -22,10 +22,7 @@ class KafkaTools:
     """
 
     def __init__(self, directory: Path) -> None:
-        log4j = directory / "log4j2.properties"
-        log4j.write_text(LOG4J)
-        log = [f"-Dlog4j2.configurationFile={log4j}", "-Dkafka.log=/dev/null"]
-        command = ["java", *_OPTIONS, *log, "-cp", f"{libraries()}/*", str(_SOURCE)]
+        command = [*_java(directory), str(_SOURCE)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, tool: str, *arguments: str) -> tuple[int, str]:
@@ -33,8 +30,7 @@ class KafkaTools:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        main = tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}"
-        stdin.write("\t".join([main, *arguments]) + "\n")
+        stdin.write("\t".join([_main_class(tool), *arguments]) + "\n")
         stdin.flush()
         code, _, printed = stdout.readline().rstrip("\n").partition(" ")
         if not code:  # it has called System.exit itself, as argparse4j does for options that cannot be
@@ -49,3 +45,20 @@ class KafkaTools:
     ) -> None:
         self._process.terminate()
         self._process.communicate()
+
+
+def run_alone(directory: Path, tool: str, *arguments: str) -> str:
+    """What a tool prints that ends in good order, in a JVM of its own: some print their result when their JVM ends."""
+    command = [*_java(directory), _main_class(tool), *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+
+
+def _java(directory: Path) -> list[str]:
+    log4j = directory / "log4j2.properties"
+    log4j.write_text(LOG4J)
+    log = [f"-Dlog4j2.configurationFile={log4j}", "-Dkafka.log=/dev/null"]
+    return ["java", *_OPTIONS, *log, "-cp", f"{libraries()}/*"]
+
+
+def _main_class(tool: str) -> str:
+    return tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}"

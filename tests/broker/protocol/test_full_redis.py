@@ -79,6 +79,6 @@ def test_a_client_goes_on_where_there_is_room_again(server: KetchServer) -> None
     consumer.subscribe(["full"])
     found = []
     while len(found) < 100 * stored + 200:
-        found += consumer.consume(500, 10)
+        found += consumer.consume(500, 1)
     consumer.close()
     assert [message.value() for message in found[100 * stored :]] == [b"%d" % n for n in range(200)]
