@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
-KERNEL := $(wildcard src/ketch/records/_kernel*.pyx src/ketch/records/_kernel*.pxi src/ketch/records/*.h)
+KERNEL := $(wildcard src/ketch/*/_kernel*.pyx src/ketch/*/_kernel*.pxi src/ketch/records/*.h)
 MODULE := $(wildcard src/ketch/embedded/csrc/*)
 PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL) $(MODULE)
 # pip shows nothing of a build that worked, and one without a compiler works.
@@ -67,7 +67,7 @@ bench-trees: dev ## Run Ketch from two checkouts by turns, fail where B is slowe
 clean: ## Remove .venv, build and cache files (not ketch-data)
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
-	rm -rf src/*.egg-info src/ketch/records/_kernel.c src/ketch/records/_kernel*.so src/ketch/embedded/_append*.so
+	rm -rf src/*.egg-info src/ketch/*/_kernel.c src/ketch/*/_kernel*.so src/ketch/embedded/_append*.so
 
 dev: $(VENV)/.installed-dev
 

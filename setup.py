@@ -9,11 +9,11 @@ import sys
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNEL = "src/ketch/records/_kernel.pyx"
+KERNELS = {"ketch.records._kernel": "src/ketch/records/_kernel.pyx", "ketch.wire._kernel": "src/ketch/wire/_kernel.pyx"}
 MODULE = "src/ketch/embedded/csrc"
 
 WITHOUT = {
-    "ketch.records._kernel": "no Cython kernel ({}); the plain-Python one is used.",
+    **dict.fromkeys(KERNELS, "no Cython kernel ({}); the plain-Python one is used."),
     "ketch.embedded._append": "no append module ({}); appends are transactions.",
 }
 
@@ -28,17 +28,19 @@ class OptionalBuildExt(build_ext):
             print("ketch:", WITHOUT[ext.name].format(error), file=sys.stderr)
 
 
-def kernel() -> list[Extension]:
-    if not os.path.exists(KERNEL):
-        return []
+def kernels() -> list[Extension]:
     headers = glob.glob("src/ketch/records/*.h")
-    extension = Extension("ketch.records._kernel", [KERNEL], depends=headers, extra_compile_args=["-O3"])
+    extensions = [
+        Extension(name, [source], depends=headers, extra_compile_args=["-O3"])
+        for name, source in KERNELS.items()
+        if os.path.exists(source)
+    ]
     try:
         from Cython.Build import cythonize
     except ImportError:
         print("ketch: Cython is missing; the plain-Python kernel is used.", file=sys.stderr)
         return []
-    built: list[Extension] = cythonize([extension], language_level=3)
+    built: list[Extension] = cythonize(extensions, language_level=3)
     return built
 
 
@@ -52,7 +54,7 @@ def module() -> list[Extension]:
     return [Extension("ketch.embedded._append", [source], depends=headers, extra_compile_args=arguments)]
 
 
-extensions = kernel() + module()
+extensions = kernels() + module()
 for one in extensions:
     one.optional = True  # after cythonize, which makes new ones without it
 

@@ -19,6 +19,8 @@ from ketch.wire.bounds import MAX_ELEMENTS, MalformedRequest, check_bounds
 from ketch.wire.requests import decode_request
 from tests.support.entities import drawn_body, entity
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 METADATA = 3
 REQUESTS = [
     (api.key, version) for api in TABLE.values() for version in range(api.oldest_answered or api.oldest, api.newest + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,8 @@ from ketch.broker.dispatch import TABLE
 from ketch.wire.pieces import Pieces, gather
 from ketch.wire.responses import Kept, encode_response
 from tests.support.entities import drawn_body, entity
+
+pytestmark = pytest.mark.usefixtures("kernel")
 
 
 def encoded(api_key: int, version: int, correlation_id: int, body: dict[str, Any]) -> bytes:
@@ -130,3 +133,35 @@ def test_a_body_may_know_more_than_the_version() -> None:
 def test_a_field_without_a_default_is_not_made_up() -> None:
     with pytest.raises(KeyError, match="brokers"):
         encoded(3, 12, 1, {"throttle_time": 0})
+
+
+@pytest.mark.parametrize(("field", "value"), [("throttle_time", 2**31), ("error_code", 2**15), ("port", -(2**31) - 1)])
+def test_a_number_that_does_not_fit_is_not_cut(field: str, value: int) -> None:
+    body = {"throttle_time": 0, "error_code": 0, "error_message": None, "node_id": 1, "host": "h", "port": 9}
+    encoded(10, 1, 1, body)
+    with pytest.raises((OverflowError, struct.error)):
+        encoded(10, 1, 1, {**body, field: value})
+
+
+def test_a_string_that_is_too_long_for_its_length() -> None:
+    body = {"throttle_time": 0, "error_code": 0, "error_message": None, "node_id": 1, "port": 9}
+    encoded(10, 1, 1, {**body, "host": "h" * 32_767})
+    with pytest.raises(OverflowError):
+        encoded(10, 1, 1, {**body, "host": "h" * 32_768})
+
+
+@pytest.mark.parametrize("value", [5, b"h", object()])
+def test_a_string_that_is_none(value: object) -> None:
+    body = {"throttle_time": 0, "error_code": 0, "error_message": None, "node_id": 1, "host": value, "port": 9}
+    with pytest.raises((TypeError, AttributeError)):
+        encoded(10, 1, 1, body)
+
+
+def test_pieces_large_and_small() -> None:
+    """What is large stays a piece of its own, what lies between is one, and none is empty."""
+    sizes = [1 << 15, 10, 20, 1 << 16, 1 << 15, (1 << 15) - 1]
+    partition = {"partition_index": 0, "error_code": ErrorCode.none, "high_watermark": 9, "aborted_transactions": None}
+    partition["records"] = Pieces([bytes(size) for size in sizes], sum(sizes))
+    pieces = encode_response(1, 4, 7, {"throttle_time": 0, "responses": [{"topic": "t", "partitions": [partition]}]})
+    assert [len(piece) for piece in pieces[1:]] == [1 << 15, 30, 1 << 16, 1 << 15, (1 << 15) - 1]
+    assert int.from_bytes(pieces[0][:4]) == sum(map(len, pieces)) - 4

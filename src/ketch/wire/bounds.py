@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from kio.index import load_request_schema
 
 from ketch.errors import KetchError
+from ketch.wire.kernel import ARRAY, FIXED, SIZED, TAGS, Step, walk
 
 MAX_ELEMENTS = 100_000  # of all arrays of a request; each becomes an object of some hundred bytes
 
@@ -40,19 +41,7 @@ class MalformedRequest(KetchError):
     """A frame that does not parse as the request its header announces."""
 
 
-# The parts of an entity: a fixed number of bytes; bytes after their length; an array; tagged fields (KIP-482).
-_FIXED, _SIZED, _ARRAY, _TAGS = range(4)
-
-
-class _Step(typing.NamedTuple):
-    kind: int
-    size: int = 0  # of the bytes, or of the length in front of them; 0 for a varint of one more
-    element: tuple[Any, ...] = ()  # steps
-    nullable: bool = True
-    tags: frozenset[int] = frozenset()  # those that the schema knows
-
-
-_Plan: TypeAlias = tuple[_Step, ...]
+_Plan: TypeAlias = tuple[Step, ...]
 _Cuts: TypeAlias = list[tuple[int, int, bytes]]  # from, to, what takes its place; in ascending order
 
 
@@ -67,9 +56,11 @@ def check_bounds(frame: bytes, api_key: int, version: int) -> bytes:
     cuts: _Cuts = []
     try:
         for plan in _request_plans(api_key, version):
-            pos, left = _walk(plan, frame, pos, left, cuts)
+            pos, left = walk(plan, frame, pos, left, cuts)
     except IndexError:
         raise MalformedRequest("the request is cut short") from None
+    except ValueError as error:
+        raise MalformedRequest(f"a request with {error}") from None
     return _without(frame, cuts) if cuts else frame
 
 
@@ -81,116 +72,61 @@ def _without(frame: bytes, cuts: _Cuts) -> bytes:
     return b"".join((*pieces, frame[pos:]))
 
 
-def _walk(plan: _Plan, data: bytes, pos: int, left: int, cuts: _Cuts) -> tuple[int, int]:
-    """Passes over one entity: (where it ends, elements that may still come)."""
-    for kind, size, element, nullable, tags in plan:
-        if kind == _FIXED:
-            pos += size
-        elif kind == _TAGS:
-            if pos < len(data) and data[pos] == 0:
-                pos += 1
-            else:
-                pos, left = _walk_tags(tags, data, pos, left, cuts)
-        else:
-            length, pos = _length(data, pos, size)
-            if length < 0 and not nullable:
-                raise MalformedRequest("a null where none is allowed")
-            if kind == _SIZED:
-                pos += max(0, length)
-            else:
-                left -= max(0, length)
-                _check_left(left)
-                for _ in range(length):
-                    pos, left = _walk(element, data, pos, left, cuts)
-    if pos > len(data):
-        raise IndexError
-    return pos, left
-
-
-def _walk_tags(tags: frozenset[int], data: bytes, pos: int, left: int, cuts: _Cuts) -> tuple[int, int]:
-    begin = pos
-    count, pos = _varint(data, pos)
-    left -= count
-    _check_left(left)
-    known: dict[int, bytes] = {}
-    for _ in range(count):
-        field = pos
-        tag, pos = _varint(data, pos)
-        size, pos = _varint(data, pos)
-        pos += size
-        if tag in tags:
-            known[tag] = data[field:pos]
-    if len(known) < count:
-        cuts.append((begin, pos, bytes((len(known),)) + b"".join(known.values())))
-    return pos, left
-
-
-def _check_left(left: int) -> None:
-    if left < 0:
-        raise MalformedRequest(f"a request of more than {MAX_ELEMENTS} elements")
-
-
-def _length(data: bytes, pos: int, size: int) -> tuple[int, int]:
-    """A length, below 0 for null, and where it ends."""
-    if size:
-        return int.from_bytes(data[pos : pos + size], signed=True), pos + size
-    length, pos = _varint(data, pos)
-    return length - 1, pos
-
-
-def _varint(data: bytes, pos: int) -> tuple[int, int]:
-    value = data[pos]
-    if value < 0x80:
-        return value, pos + 1
-    value &= 0x7F
-    for shift in (7, 14, 21, 28):
-        pos += 1
-        byte = data[pos]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, pos + 1
-    raise MalformedRequest("a varint of more than five bytes")
-
-
 # -- plans
 
 
 @cache
 def _request_plans(api_key: int, version: int) -> tuple[_Plan, _Plan]:
     schema = load_request_schema(api_key, version)
-    header = _plan(schema.__header_schema__)
     # The client id has a two-byte length in every version, for brokers to find it there (KIP-511).
-    return tuple(step._replace(size=2) if step.kind == _SIZED else step for step in header), _plan(schema)
+    return _plan(schema.__header_schema__, string_length=2), _plan(schema)
 
 
-def _plan(schema: Any) -> _Plan:
+def _plan(schema: Any, string_length: int | None = None) -> _Plan:
+    """Args: string_length: bytes of the length of a string, where that is another than the version's."""
     hints = typing.get_type_hints(schema)
-    steps: list[_Step] = []
+    steps: list[Step] = []
+    fixed = 0
     tags = set()
     for field in dataclasses.fields(schema):
         if "tag" in field.metadata:
             tags.add(field.metadata["tag"])
             continue
-        step = _step(field.metadata.get("kafka_type"), hints[field.name], schema.__flexible__)
-        if steps and steps[-1].kind == step.kind == _FIXED:
-            steps[-1] = _Step(_FIXED, steps[-1].size + step.size)
+        kind, hint = field.metadata.get("kafka_type"), hints[field.name]
+        if kind in _SIZES and not _is_array(hint):
+            fixed += _SIZES[kind]
+            continue
+        steps += _fixed(fixed)
+        fixed = 0
+        if kind == "string" and string_length is not None:
+            steps.append(Step(SIZED, string_length))
         else:
-            steps.append(step)
-    return (*steps, _Step(_TAGS, tags=frozenset(tags))) if schema.__flexible__ else tuple(steps)
+            steps.append(_step(kind, hint, schema.__flexible__))
+    steps += _fixed(fixed)
+    return (*steps, Step(TAGS, tags=frozenset(tags))) if schema.__flexible__ else tuple(steps)
 
 
-def _step(kafka_type: str | None, hint: Any, flexible: bool) -> _Step:
+def _is_array(hint: Any) -> bool:
+    """Of a `tuple[T, ...]` or one that may be None."""
+    return any(typing.get_origin(each) is tuple for each in (hint, *typing.get_args(hint)))
+
+
+def _fixed(size: int) -> list[Step]:
+    return [Step(FIXED, size)] if size else []
+
+
+def _step(kafka_type: str | None, hint: Any, flexible: bool, nullable: bool = False) -> Step:
     options = [option for option in typing.get_args(hint) if option is not type(None) and option is not Ellipsis]
     if typing.get_origin(hint) is tuple:
         element = _plan(options[0]) if kafka_type is None else (_step(kafka_type, None, flexible),)
-        return _Step(_ARRAY, 0 if flexible else 4, element, nullable=False)
+        return Step(ARRAY, 0 if flexible else 4, element, nullable)
     if len(options) == 1:  # T | None
         if kafka_type is None and typing.get_origin(options[0]) is not tuple:
             # A nullable entity (KIP-893): a byte, -1 for null or 1, and the entity. Much like an array of one.
-            return _Step(_ARRAY, 1, _plan(options[0]))
-        return _step(kafka_type, options[0], flexible)._replace(nullable=True)
+            return Step(ARRAY, 1, _plan(options[0]))
+        return _step(kafka_type, options[0], flexible, nullable=True)
     if kafka_type in _SIZES:
-        return _Step(_FIXED, _SIZES[kafka_type])
+        return Step(FIXED, _SIZES[kafka_type])
     if kafka_type in ("string", "bytes", "records"):
-        return _Step(_SIZED, 0 if flexible else 2 if kafka_type == "string" else 4)
+        return Step(SIZED, 0 if flexible else 2 if kafka_type == "string" else 4)
     raise TypeError(f"a field of type {kafka_type or hint}")

@@ -1,0 +1,53 @@
+"""What sees every field of a request or a response: a Cython kernel or, where it was not built, its twin in Python.
+
+Both walk along plans, which `wire.bounds` and `wire.responses` make of kio's schemas. ``KETCH_KERNEL=python`` in the
+environment asks for the twin.
+
+`Step(kind, size, element, nullable, tags)` is a part of a request's plan. Its kinds:
+    FIXED: `size` bytes.
+    SIZED: bytes after their length, which has `size` bytes, or is a varint of one more where `size` is 0.
+    ARRAY: the same with elements, which have the plan `element`.
+    TAGS: tagged fields (KIP-482), of which the schema knows `tags`.
+`walk(plan, data, pos, left, cuts)` passes over an entity. It returns where the entity ends, and how many elements of
+arrays may still come. What has to be cut out of the request it appends to `cuts`: from, to, what takes its place; in
+ascending order. It raises IndexError where the request is cut short, ValueError where it has more elements or nulls
+than it may have.
+
+`Field(name, kind, flexible, array, nullable, default, entity, tag)` is a field of a response. `kind` is kio's word for
+a primitive type, or "entity". `default` is what a body without the field means, REQUIRED where it has to be there.
+`Entity(fields, tagged)` is a response or a part of one; `tagged` is None in a version that is not flexible, else those
+fields that have a tag, in its order.
+`encode(header, header_body, entity, body)` is a response frame in pieces, its length prefix included, and
+`entity_bytes(entity, body)` a part of one. A body is a dict, or has a method `bytes_of(entity)` (`responses.Kept`).
+Bytes of 32 KB or more are a piece of their own, so that they are not copied.
+Both raise KeyError where a required field is missing, OverflowError or struct.error where a number does not fit.
+"""
+
+from __future__ import annotations
+
+import os
+
+try:
+    if os.environ.get("KETCH_KERNEL") == "python":
+        raise ImportError
+    from ketch.wire._kernel import Entity, Field, Step, encode, entity_bytes, walk
+except ImportError:
+    from ketch.wire._pure_walk import Step, walk
+    from ketch.wire._pure_write import Entity, Field, encode, entity_bytes
+
+from ketch.wire._pure_walk import ARRAY, FIXED, SIZED, TAGS
+from ketch.wire._pure_write import REQUIRED
+
+__all__ = [
+    "ARRAY",
+    "FIXED",
+    "REQUIRED",
+    "SIZED",
+    "TAGS",
+    "Entity",
+    "Field",
+    "Step",
+    "encode",
+    "entity_bytes",
+    "walk",
+]
