@@ -189,6 +189,7 @@ def test_a_table_that_was_dropped_begins_anew(archive: Archive, make_topic: Make
     assert plain(archive.records()) == expected(range(10))
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_records_that_were_gone_before(archive: Archive, make_topic: MakeTopic, store: redis.Redis) -> None:
     make_topic(1, **{"offset.ids": "dense"})
     produce(archive.broker, archive.topic, range(10))
@@ -200,6 +201,7 @@ def test_records_that_were_gone_before(archive: Archive, make_topic: MakeTopic, 
     assert archive.table.progress()[0] == (0, 30)
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_a_gap_between_time_ids_is_no_loss(
     archive: Archive, make_topic: MakeTopic, store: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

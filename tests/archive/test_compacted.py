@@ -61,6 +61,7 @@ def test_the_archive_is_a_full_history(
     assert [(row["offset"], row["key"], row["value"]) for row in archive.records()] == history
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_a_deleted_key_stays_deleted(start_ketch: Callable[..., KetchServer], topic: str, tmp_path: Path) -> None:
     """Where the archive still gives a key's old value, its tombstone stays beyond `delete.retention.ms`."""
     server = start_ketch(*FAST)

@@ -64,6 +64,7 @@ def test_a_small_backlog_needs_no_spark(
     assert [(part.start, part.through, part.records) for part in status(job)] == [(0, 6, 6), (0, 1, 1)]
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_upkeep_says_what_it_did(
     broker: KetchServer, topic: str, make_topic: MakeTopic, ketch: Command, tmp_path: Path
 ) -> None:

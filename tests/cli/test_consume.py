@@ -21,6 +21,7 @@ def ketch(broker: KetchServer) -> Ketch:
 # -- where to begin
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_an_offset_outside_the_log(ketch: Ketch, topic: str) -> None:
     ketch("produce", topic, stdin=b"a\nb\n")
     (partition,) = json.loads(ketch("topics", "describe", topic, "--json").stdout)[0]["partitions"]

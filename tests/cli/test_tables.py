@@ -76,6 +76,7 @@ def test_without_redis_the_figures_are_left_out(tmp_path: Path, start_ketch: Cal
         server.stop()
 
 
+@pytest.mark.only_storage("record", "batch")
 def test_no_number_is_broken_on_a_narrow_terminal(broker: KetchServer, ketch: Ketch, topic: str) -> None:
     topic = topic[:4] + topic[-4:]
     with Member(broker.port, f"g-{topic}") as member:

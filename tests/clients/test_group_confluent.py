@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import members
@@ -103,6 +104,7 @@ def test_a_killed_broker_comes_back_to_the_group_as_it_was(start_ketch: Callable
         reader.close()
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_groups_with_one_client_id_read_the_same_partition(broker: KetchServer, topic: str) -> None:
     """The second group's consumer starts while the first one reads: the native groups of both follow."""
     redis, stream = broker.redis(), f"korvet:stream:{topic}:0"

@@ -53,6 +53,7 @@ def test_a_limit_that_is_no_number_harms_no_other_topic(server: KetchServer, top
     assert redis.xlen(kept) == 1
 
 
+@pytest.mark.only_storage("record", "batch")
 @pytest.mark.parametrize("limit", ["0", "100"])
 @pytest.mark.parametrize("layout", ["record", "batch"])
 def test_by_size_the_newest_node_stays(server: KetchServer, topic: str, layout: str, limit: str) -> None:

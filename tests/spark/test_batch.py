@@ -93,6 +93,7 @@ def test_topics_by_pattern_and_assignment(broker: KetchServer, make_topic: MakeT
     assert read(subscribePattern="no such topic").count() == 0
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_trimmed_records_are_told(broker: KetchServer, store: redis.Redis, make_topic: MakeTopic, read: Read) -> None:
     name = make_topic(1, **{"offset.ids": "dense"})
     produce(broker, name, 100)

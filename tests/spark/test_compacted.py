@@ -69,6 +69,7 @@ def test_a_range_has_gaps(start_ketch: Callable[..., KetchServer], topic: str, l
     assert rows_of(late, planned(late)) == [row for row in left if row[0] >= gap]
 
 
+@pytest.mark.only_storage("record", "record-dense")
 @pytest.mark.parametrize("name", [None, *(name for name in binaries() if name == "redis-6.2")])
 def test_a_stream_goes_on_in_a_gap_at_the_start(
     start_ketch: Callable[..., KetchServer], tmp_path: Any, topic: str, name: str | None

@@ -145,6 +145,7 @@ def test_a_stream_from_latest_starts_while_records_come(
     assert len(second.partitions(end, second.latestOffset(end, second.getDefaultReadLimit()))) == 1
 
 
+@pytest.mark.only_storage("record", "record-dense")
 def test_loss_is_told(
     broker: KetchServer, store: redis.Redis, make_topic: MakeTopic, stream: Stream, tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ def test_others_follow_within_a_heartbeat(kafka: Kafka, server: KetchServer, sta
         assert alter(second, "1", ("max.connections", SET, "5"))[0] == INVALID_REQUEST
         assert alter(second, "2", ("max.connections", SET, "66")) == (0, None)
         assert described(second, "2")["max.connections"] == ("66", OF_BROKER)
+        assert alter(second, "2", ("max.connections", DELETE, None)) == (0, None)
     assert described(kafka, "1")["max.connections"] == ("77", OF_ALL)
 
 

@@ -148,6 +148,7 @@ def test_the_state_survives_a_restart(broker: KetchServer, start_ketch: type[Ket
         assert kafka.producer_id() > producer.pid
 
 
+@pytest.mark.only_storage("record", "batch")
 @pytest.mark.parametrize(
     "state", ["0 2 1700000000000 0:2:18446744073709551615-1", "0 2 1700000000000 0:2:9007199254740991-1023", "none"]
 )
