@@ -126,7 +126,8 @@ class ByteLog:
         topic, now = self._partition.topic, now_ms()
         taken = []
         for batch, codec, size in payloads(topic, messages, now, self._logs.inflated_max):
-            await self._logs.notes.see(topic, codec, now, batch, now)
+            news = self._logs.notes.news(topic, codec, now, batch, now)
+            await self._logs.notes.write(topic, news)
             taken.append(self._partition.append(batch))
             metrics.produced(topic.name, batch.count, size)
         return lasting(_all(taken))

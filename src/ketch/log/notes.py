@@ -35,39 +35,47 @@ class TopicNotes:
         self._codec_noted: dict[str, float] = {}
         self._sizes: dict[str, _Size] = {}
 
-    async def see(self, topic: Topic, codec: int, latest: int, batch: Payload, now: int) -> None:
-        """Notes what is new in a batch that is about to be stored.
+    def news(self, topic: Topic, codec: int, latest: int, batch: Payload, now: int) -> dict[str, str | int]:
+        """What is new in a batch that is about to be stored: fields for `write`, mostly none.
 
         Args:
             codec: Kafka's number of the compression that it came with.
             latest: the latest timestamp in it, ms.
             now: ms.
-
-        Raises:
-            StorageUnavailable: there is something to note and Redis is gone.
         """
-        for field, value in topic.notes(batch, latest, now).items():
-            await self._topics.note(topic, field, value)
-        await self._see_size(topic, batch)
+        news: dict[str, str | int] = dict(topic.notes(batch, latest, now))
+        size = self._new_size(topic, batch)
+        if size is not None:
+            news["messageBytes"] = size
         name = CODEC_NAMES[codec]
-        if name != topic.compression_seen and topic.configs["compression.type"] == "producer":
-            await self._see_codec(topic, name)
+        if name != topic.compression_seen and topic.configs["compression.type"] == "producer" and self._due(topic):
+            news["producerCompression"] = name
+        return news
 
-    async def _see_size(self, topic: Topic, batch: Payload) -> None:
+    async def write(self, topic: Topic, news: dict[str, str | int]) -> None:
+        """Notes it; raises StorageUnavailable where Redis is gone."""
+        for field, value in news.items():
+            await self._topics.note(topic, field, value)
+
+    def _new_size(self, topic: Topic, batch: Payload) -> int | None:
         size = batch.size / batch.count
-        known = self._sizes.get(topic.name) or _Size(topic.message_bytes or size)
-        self._sizes[topic.name] = known
+        known = self._sizes.get(topic.name)
+        if known is None:
+            known = self._sizes[topic.name] = _Size(topic.message_bytes or size)
         known.average += (size - known.average) * min(1.0, batch.count / _SIZE_OF)
         average, now = round(known.average), time.monotonic()
-        if now >= known.next and abs(average - topic.message_bytes) > topic.message_bytes / 8:
-            known.next = now + _SIZE_INTERVAL
-            await self._topics.note(topic, "messageBytes", average)
+        if now < known.next or abs(average - topic.message_bytes) <= topic.message_bytes / 8:
+            return None
+        known.next = now + _SIZE_INTERVAL
+        return average
 
-    async def _see_codec(self, topic: Topic, codec: str) -> None:
+    def _due(self, topic: Topic) -> bool:
+        """Whether the codec may be written again."""
         now = time.monotonic()
-        if now - self._codec_noted.get(topic.name, -_CODEC_INTERVAL) >= _CODEC_INTERVAL:
+        due = now - self._codec_noted.get(topic.name, -_CODEC_INTERVAL) >= _CODEC_INTERVAL
+        if due:
             self._codec_noted[topic.name] = now
-            await self._topics.note(topic, "producerCompression", codec)
+        return due
 
 
 def fetch_codec(topic: Topic) -> int:

@@ -42,10 +42,22 @@ class TopicCache:
 
     # -- asking
 
+    def known(self, key: str | uuid.UUID) -> Topic | None:
+        """The topic with this name or id, where the cache has it; None says nothing."""
+        name = key if isinstance(key, str) else self._ids.get(key)
+        cached = None if name is None else self._fresh(name)
+        topic = None if cached is None else cached[1]
+        return topic if topic is None or name is key or topic.id == key else None
+
+    def _fresh(self, name: str) -> tuple[float, Topic | None] | None:
+        """What the cache has of a name, where it is not too old."""
+        cached = self._cache.get(name)
+        return cached if cached is not None and time.monotonic() - cached[0] < self._max_age else None
+
     async def get(self, name: str) -> Topic | None:
         """The topic, or None where there is none."""
-        cached = self._cache.get(name)
-        if cached is not None and time.monotonic() - cached[0] < self._max_age:
+        cached = self._fresh(name)
+        if cached is not None:
             return cached[1]
         loading = self._loading.get(name)
         if loading is None:  # all who find the answer too old at the same time share one question

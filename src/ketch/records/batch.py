@@ -159,8 +159,8 @@ def _unpack(buf: BytesLike) -> BatchHeader:
     length = _batch_length(buf)
     if length != len(buf):
         raise CorruptRecord(f"the batch has {length} bytes and is followed by {len(buf) - length} more")
-    base_offset, _, epoch, _, crc, *checked = _HEADER.unpack_from(buf)
-    return BatchHeader(base_offset, length, epoch, crc, *checked)
+    offset, _, leader, _, crc, attributes, delta, base, latest, pid, epoch, first, count = _HEADER.unpack_from(buf)
+    return BatchHeader(offset, length, leader, crc, attributes, delta, base, latest, pid, epoch, first, count)
 
 
 def _check_count(header: BatchHeader) -> None:

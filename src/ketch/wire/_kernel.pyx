@@ -149,7 +149,7 @@ cdef int walk_tags(frozenset tags, Place* at, bytes data, list cuts) except -1:
 
 cdef inline int count_down(Place* at, int64_t count) except -1:
     if count > at.left:
-        raise ValueError("more elements than it may have")
+        raise OverflowError
     at.left -= count
     return 0
 

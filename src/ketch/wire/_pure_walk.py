@@ -64,7 +64,7 @@ def _walk_tags(tags: frozenset[int], data: bytes, pos: int, left: int, cuts: _Cu
 
 def _less(left: int, count: int) -> int:
     if count > left:
-        raise ValueError("more elements than it may have")
+        raise OverflowError
     return left - count
 
 

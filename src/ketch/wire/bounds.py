@@ -59,6 +59,8 @@ def check_bounds(frame: bytes, api_key: int, version: int) -> bytes:
             pos, left = walk(plan, frame, pos, left, cuts)
     except IndexError:
         raise MalformedRequest("the request is cut short") from None
+    except OverflowError:
+        raise MalformedRequest(f"a request of more than {MAX_ELEMENTS} elements") from None
     except ValueError as error:
         raise MalformedRequest(f"a request with {error}") from None
     return _without(frame, cuts) if cuts else frame

@@ -10,8 +10,8 @@ environment asks for the twin.
     TAGS: tagged fields (KIP-482), of which the schema knows `tags`.
 `walk(plan, data, pos, left, cuts)` passes over an entity. It returns where the entity ends, and how many elements of
 arrays may still come. What has to be cut out of the request it appends to `cuts`: from, to, what takes its place; in
-ascending order. It raises IndexError where the request is cut short, ValueError where it has more elements or nulls
-than it may have.
+ascending order. It raises IndexError where the request is cut short, OverflowError where it has more elements than it
+may have, ValueError where it has a null or a varint that cannot be.
 
 `Field(name, kind, flexible, array, nullable, default, entity, tag)` is a field of a response. `kind` is kio's word for
 a primitive type, or "entity". `default` is what a body without the field means, REQUIRED where it has to be there.

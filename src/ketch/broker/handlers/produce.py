@@ -109,10 +109,12 @@ async def _enter(request: Request) -> _Entered:
 
 
 async def _find(request: Request, key: _TopicKey, index: int) -> Partition:
-    if isinstance(key, str) and not legal_name(key):
-        raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
     logs = request.broker.log
-    topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
+    topic = logs.known_topic(key)
+    if topic is None:
+        if isinstance(key, str) and not legal_name(key):
+            raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
+        topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
     return logs.partition(topic, index)
 
 
@@ -125,7 +127,8 @@ async def _store(
         partition = await _find(request, key, index)
         if request.body.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
-        await _turn(request, deadline)
+        if request.broker.log.behind or not request.broker.inflated.open:
+            await _turn(request, deadline)
         await _append(request, partition, _admit(request, partition.topic, records or b""), outcome, entered)
     except KetchError as error:
         return _refused(request, outcome, key, error)
@@ -134,8 +137,6 @@ async def _store(
 
 async def _turn(request: Request, deadline: float) -> None:
     """Waits while Redis has much to take that was sent already."""
-    if request.broker.inflated.open and not request.broker.log.behind:
-        return
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             await request.broker.log.writable()
@@ -163,7 +164,10 @@ async def _append(
     gate.take(weight)
     try:
         header, batch, producer = admitted.header, admitted.batch, admitted.producer
-        await request.broker.topic_notes.see(partition.topic, header.codec, header.max_timestamp, batch, now_ms())
+        topic, notes = partition.topic, request.broker.topic_notes
+        news = notes.news(topic, header.codec, header.max_timestamp, batch, now_ms())
+        if news:
+            await notes.write(topic, news)
         if producer is not None and producer.transactional:
             outcome.offset = _append_in_transaction(request, partition, batch, producer, entered)
         else:
@@ -174,7 +178,7 @@ async def _append(
     outcome.offset.add_done_callback(lambda _: gate.give(weight))
     outcome.partition, outcome.start = partition, partition.bounds.refresh_start()
     outcome.append_time = admitted.batch.timestamp
-    metrics.produced(partition.topic.name, admitted.header.count, admitted.header.length)
+    metrics.produced(topic.name, admitted.header.count, admitted.header.length)
 
 
 def _append_in_transaction(
