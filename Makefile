@@ -9,7 +9,7 @@ KERNEL := $(wildcard src/ketch/*/_kernel*.pyx src/ketch/*/_kernel*.pxi src/ketch
 MODULE := $(wildcard src/ketch/embedded/csrc/*)
 PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL) $(MODULE)
 # pip shows nothing of a build that worked, and one without a compiler works.
-SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.records import KERNEL; KERNEL == "cython" or print("ketch: the Cython kernel was not built; the slower plain-Python one is used.")'
+SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.kernels import KERNEL; KERNEL == "cython" or print("ketch: a Cython kernel was not built; its slower plain-Python twin is used.")'
 ARGS ?=
 # Test processes: most of a test's time is waiting for servers and clients, so more than there are cores.
 JOBS ?= 4

@@ -1,4 +1,4 @@
-"""What a C compiler makes: the Cython kernel and the append module. All else is in pyproject.toml."""
+"""What a C compiler makes: the Cython kernels and the append module. All else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KERNELS = {"ketch.records._kernel": "src/ketch/records/_kernel.pyx", "ketch.wire
 MODULE = "src/ketch/embedded/csrc"
 
 WITHOUT = {
-    **dict.fromkeys(KERNELS, "no Cython kernel ({}); the plain-Python one is used."),
+    **{name: f"no Cython kernel {name} ({{}}); the plain-Python one is used." for name in KERNELS},
     "ketch.embedded._append": "no append module ({}); appends are transactions.",
 }
 
@@ -29,16 +29,15 @@ class OptionalBuildExt(build_ext):
 
 
 def kernels() -> list[Extension]:
-    headers = glob.glob("src/ketch/records/*.h")
     extensions = [
-        Extension(name, [source], depends=headers, extra_compile_args=["-O3"])
+        Extension(name, [source], depends=glob.glob(f"{os.path.dirname(source)}/*.h"), extra_compile_args=["-O3"])
         for name, source in KERNELS.items()
         if os.path.exists(source)
     ]
     try:
         from Cython.Build import cythonize
     except ImportError:
-        print("ketch: Cython is missing; the plain-Python kernel is used.", file=sys.stderr)
+        print("ketch: Cython is missing; the plain-Python kernels are used.", file=sys.stderr)
         return []
     built: list[Extension] = cythonize(extensions, language_level=3)
     return built

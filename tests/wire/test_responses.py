@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from decimal import Decimal
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -151,7 +152,7 @@ def test_a_string_that_is_too_long_for_its_length() -> None:
 
 
 @pytest.mark.parametrize("value", [5, b"h", object()])
-def test_a_string_that_is_none(value: object) -> None:
+def test_a_string_that_is_no_string(value: object) -> None:
     body = {"throttle_time": 0, "error_code": 0, "error_message": None, "node_id": 1, "host": value, "port": 9}
     with pytest.raises((TypeError, AttributeError)):
         encoded(10, 1, 1, body)
@@ -165,3 +166,29 @@ def test_pieces_large_and_small() -> None:
     pieces = encode_response(1, 4, 7, {"throttle_time": 0, "responses": [{"topic": "t", "partitions": [partition]}]})
     assert [len(piece) for piece in pieces[1:]] == [1 << 15, 30, 1 << 16, 1 << 15, (1 << 15) - 1]
     assert int.from_bytes(pieces[0][:4]) == sum(map(len, pieces)) - 4
+
+
+@pytest.mark.parametrize("value", [1.0, 1.5, Decimal(2), "1", None, b"1"])
+def test_a_number_that_is_no_whole_number(value: object) -> None:
+    body = {"throttle_time": 0, "error_code": 0, "error_message": None, "node_id": 1, "host": "h", "port": value}
+    with pytest.raises((TypeError, struct.error)):
+        encoded(10, 1, 1, body)
+
+
+def fetched(records: bytes | Pieces, partitions: int) -> dict[str, Any]:
+    fields = {"error_code": ErrorCode.none, "high_watermark": 9, "aborted_transactions": None, "records": records}
+    found = [{"partition_index": index, **fields} for index in range(partitions)]
+    return {"throttle_time": 0, "responses": [{"topic": "t", "partitions": found}]}
+
+
+def test_many_pieces_that_are_copied() -> None:
+    body = fetched(b"r" * 31_000, 300)
+    pieces = encode_response(1, 4, 7, body)
+    assert b"".join(pieces) == by_kio(1, 4, 7, body)
+    assert all(pieces)
+
+
+def test_a_response_that_is_too_large_for_its_length() -> None:
+    piece = memoryview(bytes(1 << 26))
+    with pytest.raises(OverflowError):
+        encode_response(1, 4, 7, fetched(Pieces([piece] * 16, 16 << 26), 2))

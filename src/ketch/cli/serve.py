@@ -24,7 +24,7 @@ from ketch.cli.report import Ready, Reporter
 from ketch.config import Settings
 from ketch.embedded import EmbeddedValkey
 from ketch.errors import ConfigError, KetchError
-from ketch.records import KERNEL
+from ketch.kernels import KERNEL
 from ketch.store.health import examine, require_fit
 from ketch.store.url import RedisAddress
 

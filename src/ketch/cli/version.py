@@ -12,7 +12,7 @@ from ketch.cli.output import Json, show_json
 
 def command(as_json: Json = False) -> None:
     """Show the version of Ketch, its kernel and Python."""
-    from ketch.records import KERNEL
+    from ketch.kernels import KERNEL
 
     found = {"version": ketch.__version__, "kernel": KERNEL, "python": platform.python_version()}
     if as_json:

@@ -163,7 +163,7 @@ class Workers:
 
 
 def _kernel() -> str:
-    from ketch.records import KERNEL
+    from ketch.kernels import KERNEL
 
     return KERNEL
 

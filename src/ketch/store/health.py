@@ -11,7 +11,7 @@ from typing import Any, Literal
 import hiredis
 
 from ketch.errors import KetchError, RedisError, StorageUnavailable
-from ketch.records import KERNEL
+from ketch.kernels import KERNEL
 from ketch.store import appends
 from ketch.store.pipe import open_pipe
 from ketch.store.question import Question, call, command

@@ -1,17 +1,19 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, auto_pickle=False
 """The kernel of requests and responses in Cython; :mod:`ketch.wire.kernel` documents what it offers.
 
 Of a request no byte is read before the position is compared with the frame's end. A response is written into one
-bytearray that grows; bytes of `LARGE` or more are not copied into it but stay parts of their own.
+bytearray that grows; bytes of `LARGE` or more are not copied into it but stay parts of their own, and what has come to
+`FULL` bytes becomes a part, too.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.long cimport PyLong_AsLongLong
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.unicode cimport PyUnicode_AsUTF8String
 from libc.stdint cimport INT16_MAX, INT32_MAX, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -29,6 +31,8 @@ cdef enum:
     TAGS = 3
     # Smallest bytes that are not copied.
     LARGE = 32768
+    # Bytes from which the buffer is not made larger.
+    FULL = 131072
     # First size of a response's buffer.
     ROOM = 512
 
@@ -73,7 +77,8 @@ cdef class Step:
     cdef bint nullable
     cdef frozenset tags
 
-    def __init__(self, int kind, Py_ssize_t size=0, tuple element=(), bint nullable=True, frozenset tags=frozenset()):
+    def __init__(self, int kind, Py_ssize_t size=0, tuple element not None=(), bint nullable=True,
+                 frozenset tags not None=frozenset()):
         self.kind = kind
         self.size = size
         self.element = element
@@ -83,12 +88,12 @@ cdef class Step:
 
 cdef struct Place:
     const uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t pos
-    int64_t left
+    int64_t size
+    int64_t pos  # at most five bytes' worth of a varint beyond `size`
+    int64_t left  # elements that may still come
 
 
-def walk(tuple plan, bytes data, Py_ssize_t pos, int64_t left, list cuts):
+def walk(tuple plan not None, bytes data not None, int64_t pos, int64_t left, list cuts not None):
     cdef Place at
     at.data = <const uint8_t*>PyBytes_AS_STRING(data)
     at.size = PyBytes_GET_SIZE(data)
@@ -129,17 +134,18 @@ cdef int walk_entity(tuple plan, Place* at, bytes data, list cuts) except -1:
 
 
 cdef int walk_tags(frozenset tags, Place* at, bytes data, list cuts) except -1:
-    cdef Py_ssize_t begin = at.pos
-    cdef Py_ssize_t field
+    cdef int64_t begin = at.pos
     cdef int64_t count = read_varint(at)
-    cdef int64_t n
+    cdef int64_t field
     cdef int64_t tag
+    cdef int64_t size
     cdef dict known = {}
     count_down(at, count)
-    for n in range(count):
+    for _ in range(count):
         field = at.pos
         tag = read_varint(at)
-        at.pos += read_varint(at)
+        size = read_varint(at)
+        at.pos += size
         if tag in tags:
             known[tag] = data[field:at.pos]
     if len(known) < count:
@@ -157,13 +163,14 @@ cdef inline int count_down(Place* at, int64_t count) except -1:
 cdef inline int64_t read_length(Place* at, Py_ssize_t size) except? -2:
     """A length, below 0 for null."""
     cdef int64_t value
+    cdef Py_ssize_t index
     if not size:
         return read_varint(at) - 1
     if at.size - at.pos < size:
         raise IndexError
     value = <signed char>at.data[at.pos]
     for index in range(1, size):
-        value = value << 8 | at.data[at.pos + index]
+        value = value * 256 + at.data[at.pos + index]
     at.pos += size
     return value
 
@@ -200,6 +207,8 @@ cdef class Field:
 
     def __init__(self, str name, str kind, bint flexible, bint array=False, bint nullable=False, default=REQUIRED,
                  Entity entity=None, int tag=-1):
+        if (kind == "entity") != (entity is not None):
+            raise TypeError(f"{name} has no entity, or is none")
         self.name = name
         self.kind, self.size = KINDS[kind]
         self.flexible = flexible
@@ -215,7 +224,7 @@ cdef class Entity:
     cdef tuple fields
     cdef tuple tagged
 
-    def __init__(self, tuple fields, tuple tagged):
+    def __init__(self, tuple fields not None, tuple tagged):
         self.fields = fields
         self.tagged = tagged
 
@@ -231,7 +240,7 @@ cdef class Writer:
         self.parts = None
 
 
-def encode(Entity header, dict header_body, Entity entity, body):
+def encode(Entity header not None, dict header_body not None, Entity entity not None, body):
     cdef Writer out = Writer()
     cdef Py_ssize_t total = 0
     cdef list parts
@@ -241,11 +250,13 @@ def encode(Entity header, dict header_body, Entity entity, body):
     parts = finished(out)
     for part in parts:
         total += len(part)
+    if total - 4 > INT32_MAX:
+        raise OverflowError(f"a response of {total} bytes")
     put_big_endian(PyBytes_AS_STRING(<bytes>parts[0]), <uint64_t>(total - 4), 4)  # nobody else has it yet
     return parts
 
 
-def entity_bytes(Entity entity, body):
+def entity_bytes(Entity entity not None, body):
     cdef Writer out = Writer()
     write_entity(out, entity, body)
     return b"".join(finished(out))
@@ -268,7 +279,7 @@ cdef list finished(Writer out):
 
 
 cdef inline char* room(Writer out, Py_ssize_t size) except NULL:
-    """Where so many more bytes go."""
+    """Where so many more bytes go; valid until the next call, and until Python code runs."""
     cdef Py_ssize_t before = out.size
     out.size += size
     if out.size > PyByteArray_GET_SIZE(out.buffer):
@@ -285,19 +296,18 @@ cdef inline void put_big_endian(char* p, uint64_t value, int size) noexcept:
 
 cdef int write_entity(Writer out, Entity entity, body) except -1:
     cdef Field field
-    cdef PyObject* value
+    cdef PyObject* found
+    cdef object value
     cdef Py_ssize_t index
     if not isinstance(body, dict):  # Kept
         return write_bytes(out, body.bytes_of(entity))
     for index in range(PyTuple_GET_SIZE(entity.fields)):
         field = <Field>PyTuple_GET_ITEM(entity.fields, index)
-        value = PyDict_GetItemWithError(body, field.name)
-        if value != NULL:
-            write_value(out, field, <object>value)
-        elif field.default is REQUIRED:
+        found = PyDict_GetItemWithError(body, field.name)
+        value = field.default if found == NULL else <object>found
+        if value is REQUIRED:
             raise KeyError(f"{field.name} has no default")
-        else:
-            write_value(out, field, field.default)
+        write_value(out, field, value)
     if entity.tagged is not None:
         write_tags(out, entity.tagged, <dict>body)
     return 0
@@ -344,18 +354,20 @@ cdef int write_value(Writer out, Field field, value) except -1:
 
 
 cdef int write_single(Writer out, Field field, value) except -1:
-    cdef const char* text
-    cdef Py_ssize_t size
-    if field.kind == INT:
-        put_big_endian(room(out, field.size), <uint64_t>number(field, value), field.size)
+    cdef bytes text
+    cdef int64_t integer
+    cdef double real
+    if field.kind == INT or field.kind == UNSIGNED:
+        integer = number(field, value)
+        put_big_endian(room(out, field.size), <uint64_t>integer, field.size)
     elif field.kind == ENTITY:
         write_entity(out, field.entity, value)
     elif field.kind == STRING:
         if value is None:
             return write_length(out, -1, 2, field.flexible)
-        text = PyUnicode_AsUTF8AndSize(value, &size)
-        write_length(out, size, 2, field.flexible)
-        memcpy(room(out, size), text, size)
+        text = PyUnicode_AsUTF8String(value)
+        write_length(out, PyBytes_GET_SIZE(text), 2, field.flexible)
+        write_bytes(out, text)
     elif field.kind == BYTES:
         if value is None:
             return write_length(out, -1, 4, field.flexible)
@@ -366,24 +378,25 @@ cdef int write_single(Writer out, Field field, value) except -1:
         else:
             write_bytes(out, value)
     elif field.kind == BOOL:
-        room(out, 1)[0] = 1 if value else 0
+        integer = 1 if value else 0
+        room(out, 1)[0] = <char>integer
     elif field.kind == TIME:
-        put_big_endian(room(out, 8), <uint64_t>(<int64_t>-1 if value is None else <int64_t>value), 8)
+        integer = -1 if value is None else PyLong_AsLongLong(value)
+        put_big_endian(room(out, 8), <uint64_t>integer, 8)
     elif field.kind == UUID:
         if value is None:
             memset(room(out, 16), 0, 16)
         else:
             write_bytes(out, value.bytes)
-    elif field.kind == FLOAT:
-        PyFloat_Pack8(value, room(out, 8), 0)
     else:
-        put_big_endian(room(out, field.size), <uint64_t>number(field, value), field.size)
+        real = value
+        PyFloat_Pack8(real, room(out, 8), 0)
     return 0
 
 
 cdef inline int64_t number(Field field, value) except? -1:
-    """Raises OverflowError where it does not fit into the field."""
-    cdef int64_t found = value
+    """Raises OverflowError where it does not fit into the field, TypeError where it is no whole number."""
+    cdef int64_t found = PyLong_AsLongLong(value)
     cdef int64_t end = <int64_t>1 << (8 * field.size - (1 if field.kind == INT else 0)) if field.size < 8 else 0
     if end and not (-end if field.kind == INT else 0) <= found < end:
         raise OverflowError(f"{found} does not fit into {field.name}")
@@ -395,16 +408,24 @@ cdef int write_bytes(Writer out, value) except -1:
     PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
     try:
         if view.len < LARGE:
+            if out.size + view.len > FULL:
+                cut(out)
             memcpy(room(out, view.len), view.buf, view.len)
             return 0
     finally:
         PyBuffer_Release(&view)
+    cut(out)
+    out.parts.append(value)
+    return 0
+
+
+cdef int cut(Writer out) except -1:
+    """Makes a part of what is in the buffer."""
     if out.parts is None:
         out.parts = []
     if out.size:
         out.parts.append(PyBytes_FromStringAndSize(PyByteArray_AS_STRING(out.buffer), out.size))
         out.size = 0
-    out.parts.append(value)
     return 0
 
 

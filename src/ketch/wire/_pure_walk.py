@@ -71,6 +71,8 @@ def _less(left: int, count: int) -> int:
 def _length(data: bytes, pos: int, size: int) -> tuple[int, int]:
     """A length, below 0 for null, and where it ends."""
     if size:
+        if pos + size > len(data):
+            raise IndexError
         return int.from_bytes(data[pos : pos + size], signed=True), pos + size
     length, pos = _read_varint(data, pos)
     return length - 1, pos

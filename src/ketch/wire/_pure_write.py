@@ -86,7 +86,7 @@ def encode(header: Entity, header_body: dict[str, Any], entity: Entity, body: An
     parts: list[BytesLike] = [b""]
     header.write(header_body, parts.append)
     entity.write(body, parts.append)
-    parts[0] = sum(map(len, parts)).to_bytes(4)
+    parts[0] = sum(map(len, parts)).to_bytes(4, signed=True)
     return _joined(parts)
 
 

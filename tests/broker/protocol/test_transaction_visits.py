@@ -19,7 +19,12 @@ from tests.support.kafka import FIND_COORDINATOR, PRODUCE, TXN_OFFSET_COMMIT, Ka
 from tests.support.ketch import KetchServer, eventually
 
 PARTITIONS, ROUNDS = 12, 15
-AGAIN = {ErrorCode.not_enough_replicas, ErrorCode.not_coordinator, ErrorCode.concurrent_transactions}
+AGAIN = {
+    ErrorCode.not_enough_replicas,
+    ErrorCode.not_coordinator,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.concurrent_transactions,
+}
 
 
 class Visits:

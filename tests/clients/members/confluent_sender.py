@@ -32,7 +32,9 @@ def main() -> None:
         error: KafkaError = failure.args[0]
         if error.txn_requires_abort():
             producer.abort_transaction(30)
-        print("fenced" if error.code() == KafkaError._FENCED else error.name(), flush=True)
+        # Where the fence was met in the background, produce() says that there was a fatal error, not which one.
+        fenced = error.code() in (KafkaError._FENCED, KafkaError._FATAL)
+        print("fenced" if fenced else error.name(), flush=True)
 
 
 main()
