@@ -79,6 +79,28 @@ def test_a_refusal_waits_until_what_the_client_was_answered_before_is_stored(bro
     asyncio.run(_with_two(broker.redis_url, work))
 
 
+def test_an_end_is_answered_whose_machine_is_dropped_between_load_and_event(broker: KetchServer) -> None:
+    """It was loaded for two who wait, and the first of them has it read again: another broker has changed it."""
+
+    async def work(coordinator: Broker, leader: Broker, id: str) -> None:
+        transactions = coordinator.transactions
+        first: Identity = await transactions.ask(id, lambda token, fresh: Init(token, 60_000, fresh=fresh))
+        assert not (await coordinator.add(id, first)).error
+
+        async def load_and_drop() -> None:
+            await transactions._get(id, take=True)
+            transactions._release(id)
+
+        transactions._release(id)
+        dropping = asyncio.create_task(load_and_drop())
+        ending = asyncio.create_task(coordinator.end(id, first))
+        async with asyncio.timeout(5):
+            await dropping
+            assert (await ending).error is ErrorCode.none
+
+    asyncio.run(_with_two(broker.redis_url, work))
+
+
 async def _with_two(url: str, work: Any) -> None:
     """Runs work with a coordinator that knows only itself, a broker that knows both, and a transactional id."""
     keyspace = f"transactions-{uuid.uuid4()}"

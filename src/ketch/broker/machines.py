@@ -138,8 +138,10 @@ class Machines(Generic[M]):
         self.require(id)
         reply: Token = asyncio.get_running_loop().create_future()
         event = make(reply)
-        machine = await self._get(id, self._kind.takes_over(event))
-        if machine.is_idle or id in self._machines:
+        take = self._kind.takes_over(event)
+        machine = await self._get(id, take)
+        if take or machine.is_idle or id in self._machines:
+            # It may have been dropped since it was loaded. Then it comes back: storing it shows whether it still holds.
             machine = self._handle(machine, event)
         else:  # another broker's, and the event comes from none of its clients
             self._carry_out(machine, self._kind.handle(machine, event, time.monotonic()))
@@ -168,9 +170,14 @@ class Machines(Generic[M]):
             return machine
         task = self._loading.get((id, take))
         if task is None:
-            task = self._loading[id, take] = lasting(self._load(id, take))
-            task.add_done_callback(lambda _: self._loading.pop((id, take), None))
+            task = self._loading[id, take] = lasting(self._loaded(id, take))
         return await asyncio.shield(task)
+
+    async def _loaded(self, id: str, take: bool) -> M:
+        try:
+            return await self._load(id, take)
+        finally:  # not a callback of the task: it would run a turn later, when the machine may have been dropped
+            self._loading.pop((id, take), None)
 
     async def _load(self, id: str, take: bool) -> M:
         asked = time.monotonic()
