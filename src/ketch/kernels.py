@@ -1,4 +1,4 @@
-"""Which kernels this installation works with, for those who tell it to people."""
+"""Whether the kernels of `records` and `wire` are compiled: for `ketch version`, `ketch doctor` and the ready line."""
 
 from __future__ import annotations
 

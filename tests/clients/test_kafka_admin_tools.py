@@ -27,12 +27,6 @@ Tool = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
-    with KafkaTools(tmp_path_factory.mktemp("tools")) as tools:
-        yield tools
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
     """A broker whose configs may be changed."""
     server = KetchServer(tmp_path_factory.mktemp("ketch")).start()

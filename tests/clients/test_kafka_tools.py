@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,6 @@ COUNT = 2000
 PARTITIONS = 3
 
 Tool = Callable[..., list[str]]
-
-
-@pytest.fixture(scope="module")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
-    with KafkaTools(tmp_path_factory.mktemp("tools")) as tools:
-        yield tools
 
 
 @pytest.fixture

@@ -36,6 +36,13 @@ def brokers(start_ketch: Callable[..., KetchServer]) -> Iterator[tuple[KetchServ
     second.stop()
 
 
+async def topic_cache(broker: KetchServer, max_age: float) -> tuple[Link, TopicCache]:
+    """A cache of its own, and its connection, which is to be stopped."""
+    link = Link("test", RedisAddress.parse(broker.redis_url), 5)
+    await link.start()
+    return link, TopicCache(Keyspace("korvet"), link, max_age, defaults(Settings()))
+
+
 def create(server: KetchServer, topic: str, partitions: int = 1) -> int:
     """The error code of a creation, 0 for none."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
@@ -222,9 +229,7 @@ def test_a_change_is_seen_though_a_question_was_on_its_way(broker: KetchServer, 
         kafka.create(topic, 1)
 
     async def run() -> None:
-        link = Link("test", RedisAddress.parse(broker.redis_url), 5)
-        await link.start()
-        topics = TopicCache(Keyspace("korvet"), link, 60, defaults(Settings()))
+        link, topics = await topic_cache(broker, 60)
         asked = await topics.get(topic)
         assert asked is not None
         await asyncio.gather(topics.reread(asked), topics.alter(asked, {"retention.ms": "77"}))
@@ -252,9 +257,7 @@ def test_all_who_ask_at_the_same_time_share_a_question(broker: KetchServer, topi
         kafka.create(topic, 1)
 
     async def run() -> None:
-        link = Link("test", RedisAddress.parse(broker.redis_url), 5)
-        await link.start()
-        topics = TopicCache(Keyspace("korvet"), link, 0, defaults(Settings()))  # every answer is too old at once
+        link, topics = await topic_cache(broker, 0)  # every answer is too old at once
         before = [asyncio.create_task(topics.get(topic)) for _ in range(3)]
         await asyncio.sleep(0)
         topics.forget(topic)  # something has changed

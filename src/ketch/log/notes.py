@@ -70,7 +70,7 @@ class TopicNotes:
         return average
 
     def _due(self, topic: Topic) -> bool:
-        """Whether the codec may be written again."""
+        """Whether the codec may be written again; True counts as written now."""
         now = time.monotonic()
         due = now - self._codec_noted.get(topic.name, -_CODEC_INTERVAL) >= _CODEC_INTERVAL
         if due:

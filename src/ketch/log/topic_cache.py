@@ -43,7 +43,7 @@ class TopicCache:
     # -- asking
 
     def known(self, key: str | uuid.UUID) -> Topic | None:
-        """The topic with this name or id, where the cache has it; None says nothing."""
+        """The topic with this name or id, if the cache has it; None where only Redis knows whether there is one."""
         name = key if isinstance(key, str) else self._ids.get(key)
         cached = None if name is None else self._fresh(name)
         topic = None if cached is None else cached[1]

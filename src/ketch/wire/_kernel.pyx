@@ -19,6 +19,7 @@ from libc.string cimport memcpy, memset
 
 from ketch.wire._pure_write import REQUIRED
 from ketch.wire.pieces import Pieces
+from ketch.wire.schemas import NUMBERS
 
 cdef extern from "Python.h":
     int PyFloat_Pack8(double x, char* p, int le) except -1
@@ -47,18 +48,18 @@ cdef enum Kind:
     BYTES
     ENTITY
 
-cdef dict KINDS = {
-    "bool": (BOOL, 1),
-    "int8": (INT, 1),
-    "int16": (INT, 2),
-    "uint16": (UNSIGNED, 2),
-    "error_code": (INT, 2),
-    "int32": (INT, 4),
-    "uint32": (UNSIGNED, 4),
-    "timedelta_i32": (INT, 4),
-    "int64": (INT, 8),
-    "timedelta_i64": (INT, 8),
-    "float64": (FLOAT, 8),
+# Of a number by its letter of `struct`: kind, and bytes.
+cdef dict LETTERS = {
+    "?": (BOOL, 1),
+    "b": (INT, 1),
+    "h": (INT, 2),
+    "H": (UNSIGNED, 2),
+    "i": (INT, 4),
+    "I": (UNSIGNED, 4),
+    "q": (INT, 8),
+    "d": (FLOAT, 8),
+}
+cdef dict KINDS = {name: LETTERS[letter] for name, letter in NUMBERS.items()} | {
     "uuid": (UUID, 16),
     "datetime_i64": (TIME, 8),
     "string": (STRING, 0),
@@ -89,7 +90,7 @@ cdef class Step:
 cdef struct Place:
     const uint8_t* data
     int64_t size
-    int64_t pos  # at most five bytes' worth of a varint beyond `size`
+    int64_t pos  # may pass `size` by a length, which is below 2**35; nothing is read there
     int64_t left  # elements that may still come
 
 

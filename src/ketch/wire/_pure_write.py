@@ -10,20 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from ketch.wire.pieces import BytesLike, Pieces
+from ketch.wire.schemas import NUMBERS
 
-FORMATS = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "uint16": "H",
-    "error_code": "h",
-    "int32": "i",
-    "uint32": "I",
-    "timedelta_i32": "i",
-    "int64": "q",
-    "timedelta_i64": "q",
-    "float64": "d",
-}
 REQUIRED: Any = object()  # the default of a field that has none
 
 _NO_UUID = bytes(16)
@@ -65,7 +53,7 @@ class Entity:
         self._steps: list[_Write] = []
         run: list[Field] = []
         for field in fields:
-            if field.kind in FORMATS and not field.array:
+            if field.kind in NUMBERS and not field.array:
                 run.append(field)
                 continue
             self._steps += [*_run(run), _single(field)]
@@ -120,7 +108,7 @@ def _run(fields: list[Field]) -> list[_Write]:
     """A step that packs consecutive numbers together."""
     if not fields:
         return []
-    pack = struct.Struct(">" + "".join(FORMATS[field.kind] for field in fields)).pack
+    pack = struct.Struct(">" + "".join(NUMBERS[field.kind] for field in fields)).pack
     if len(fields) == 1:
         return [lambda body, emit: emit(pack(fields[0].value(body)))]
     get = itemgetter(*(field.name for field in fields))
@@ -160,8 +148,8 @@ def _tags(fields: tuple[Field, ...]) -> _Write:
 
 def _writer(field: Field, flexible: bool) -> _Write:
     length = _compact_length if flexible else _length_32
-    if field.array and field.kind in FORMATS:
-        return _numbers(FORMATS[field.kind], length)
+    if field.array and field.kind in NUMBERS:
+        return _numbers(NUMBERS[field.kind], length)
     write = field.entity.write if field.entity is not None else _primitive(field.kind, flexible)
     if field.array:
         return _array(write, length)
@@ -169,8 +157,8 @@ def _writer(field: Field, flexible: bool) -> _Write:
 
 
 def _primitive(kind: str, flexible: bool) -> _Write:
-    if kind in FORMATS:
-        pack = struct.Struct(">" + FORMATS[kind]).pack
+    if kind in NUMBERS:
+        pack = struct.Struct(">" + NUMBERS[kind]).pack
         return lambda value, emit: emit(pack(value))
     if kind == "uuid":
         return _write_uuid

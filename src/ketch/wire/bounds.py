@@ -9,6 +9,7 @@ schemas; lengths are checked, and unknown tagged fields are cut out.
 from __future__ import annotations
 
 import dataclasses
+import struct
 import typing
 from functools import cache
 from typing import Any, TypeAlias
@@ -17,24 +18,11 @@ from kio.index import load_request_schema
 
 from ketch.errors import KetchError
 from ketch.wire.kernel import ARRAY, FIXED, SIZED, TAGS, Step, walk
+from ketch.wire.schemas import NUMBERS, unwrap
 
 MAX_ELEMENTS = 100_000  # of all arrays of a request; each becomes an object of some hundred bytes
 
-_SIZES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "error_code": 2,
-    "int32": 4,
-    "uint32": 4,
-    "timedelta_i32": 4,
-    "int64": 8,
-    "float64": 8,
-    "timedelta_i64": 8,
-    "datetime_i64": 8,
-    "uuid": 16,
-}
+_SIZES = {kind: struct.calcsize(f">{letter}") for kind, letter in NUMBERS.items()} | {"datetime_i64": 8, "uuid": 16}
 
 
 class MalformedRequest(KetchError):
@@ -94,41 +82,33 @@ def _plan(schema: Any, string_length: int | None = None) -> _Plan:
         if "tag" in field.metadata:
             tags.add(field.metadata["tag"])
             continue
-        kind, hint = field.metadata.get("kafka_type"), hints[field.name]
-        if kind in _SIZES and not _is_array(hint):
+        kind = field.metadata.get("kafka_type")
+        array, element, nullable = unwrap(hints[field.name])
+        if kind in _SIZES and not array:
             fixed += _SIZES[kind]
             continue
         steps += _fixed(fixed)
         fixed = 0
-        if kind == "string" and string_length is not None:
+        if array:
+            of = _plan(element) if kind is None else (_single(kind, schema.__flexible__),)
+            steps.append(Step(ARRAY, 0 if schema.__flexible__ else 4, of, nullable))
+        elif kind == "string" and string_length is not None:
             steps.append(Step(SIZED, string_length))
+        elif kind is None and nullable:  # an entity (KIP-893): a byte, -1 for null or 1; much like an array of one
+            steps.append(Step(ARRAY, 1, _plan(element)))
         else:
-            steps.append(_step(kind, hint, schema.__flexible__))
+            steps.append(_single(kind, schema.__flexible__))
     steps += _fixed(fixed)
     return (*steps, Step(TAGS, tags=frozenset(tags))) if schema.__flexible__ else tuple(steps)
-
-
-def _is_array(hint: Any) -> bool:
-    """Of a `tuple[T, ...]` or one that may be None."""
-    return any(typing.get_origin(each) is tuple for each in (hint, *typing.get_args(hint)))
 
 
 def _fixed(size: int) -> list[Step]:
     return [Step(FIXED, size)] if size else []
 
 
-def _step(kafka_type: str | None, hint: Any, flexible: bool, nullable: bool = False) -> Step:
-    options = [option for option in typing.get_args(hint) if option is not type(None) and option is not Ellipsis]
-    if typing.get_origin(hint) is tuple:
-        element = _plan(options[0]) if kafka_type is None else (_step(kafka_type, None, flexible),)
-        return Step(ARRAY, 0 if flexible else 4, element, nullable)
-    if len(options) == 1:  # T | None
-        if kafka_type is None and typing.get_origin(options[0]) is not tuple:
-            # A nullable entity (KIP-893): a byte, -1 for null or 1, and the entity. Much like an array of one.
-            return Step(ARRAY, 1, _plan(options[0]))
-        return _step(kafka_type, options[0], flexible, nullable=True)
-    if kafka_type in _SIZES:
-        return Step(FIXED, _SIZES[kafka_type])
-    if kafka_type in ("string", "bytes", "records"):
-        return Step(SIZED, 0 if flexible else 2 if kafka_type == "string" else 4)
-    raise TypeError(f"a field of type {kafka_type or hint}")
+def _single(kind: str | None, flexible: bool) -> Step:
+    if kind in _SIZES:
+        return Step(FIXED, _SIZES[kind])
+    if kind in ("string", "bytes", "records"):
+        return Step(SIZED, 0 if flexible else 2 if kind == "string" else 4)
+    raise TypeError(f"a field of type {kind}")

@@ -11,13 +11,13 @@ import typing
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
-from operator import itemgetter
 from typing import Any
 
 from kio.index import load_response_schema
 
 from ketch.wire.kernel import REQUIRED, Entity, Field, encode, entity_bytes
 from ketch.wire.pieces import BytesLike
+from ketch.wire.schemas import unwrap
 
 Body = dict[str, Any]
 
@@ -68,22 +68,18 @@ def _plan(api_key: int, version: int) -> tuple[Entity, Entity]:
 @cache
 def _entity(schema: Any) -> Entity:
     hints = typing.get_type_hints(schema)
-    fields: list[Field] = []
-    tagged: list[tuple[int, Field]] = []
-    for field in dataclasses.fields(schema):
-        tag = field.metadata.get("tag")
-        made = _field(field, hints[field.name], schema.__flexible__)
-        if tag is None:
-            fields.append(made)
-        else:
-            tagged.append((tag, made))
-    in_order = tuple(made for _, made in sorted(tagged, key=itemgetter(0)))
-    return Entity(tuple(fields), in_order if schema.__flexible__ else None)
+    declared = dataclasses.fields(schema)
+    plain = [field for field in declared if "tag" not in field.metadata]
+    tagged = sorted((field for field in declared if "tag" in field.metadata), key=lambda field: field.metadata["tag"])
+    fields, in_order = (
+        tuple(_field(field, hints[field.name], schema.__flexible__) for field in group) for group in (plain, tagged)
+    )
+    return Entity(fields, in_order if schema.__flexible__ else None)
 
 
 def _field(field: dataclasses.Field[Any], hint: Any, flexible: bool) -> Field:
     kind, tag = field.metadata.get("kafka_type"), field.metadata.get("tag")
-    array, element, nullable = _unwrap(hint)
+    array, element, nullable = unwrap(hint)
     default = _plain(field.default)
     if tag is None:
         default = REQUIRED if default is dataclasses.MISSING else default
@@ -92,17 +88,6 @@ def _field(field: dataclasses.Field[Any], hint: Any, flexible: bool) -> Field:
         default = _IMPLICIT.get(kind or "", 0) if default is dataclasses.MISSING else default
     entity = _entity(element) if kind is None else None
     return Field(field.name, kind or "entity", flexible, array, nullable, default, entity, -1 if tag is None else tag)
-
-
-def _unwrap(hint: Any) -> tuple[bool, Any, bool]:
-    """(is it an array, the type inside `tuple[T, ...] | None` or `T | None`, may it be None)."""
-    options = [option for option in typing.get_args(hint) if option is not type(None) and option is not Ellipsis]
-    if typing.get_origin(hint) is tuple:
-        return True, options[0], False
-    if len(options) == 1:
-        array, element, _ = _unwrap(options[0])
-        return array, element, True
-    return False, hint, False
 
 
 def _plain(default: Any) -> Any:

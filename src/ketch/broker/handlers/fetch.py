@@ -209,7 +209,7 @@ def _fail(request: Request, result: _Result, error: KetchError) -> None:
 async def _topic(request: Request, key: TopicKey) -> Topic | KetchError:
     log = request.broker.log
     try:
-        return log.known_topic(key) or await (log.topic(key) if isinstance(key, str) else log.topic_by_id(key))
+        return await (log.topic(key) if isinstance(key, str) else log.topic_by_id(key))
     except KetchError as error:
         return error
 

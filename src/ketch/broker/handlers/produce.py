@@ -109,11 +109,11 @@ async def _enter(request: Request) -> _Entered:
 
 
 async def _find(request: Request, key: _TopicKey, index: int) -> Partition:
+    if isinstance(key, str) and not legal_name(key):
+        raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
     logs = request.broker.log
     topic = logs.known_topic(key)
     if topic is None:
-        if isinstance(key, str) and not legal_name(key):
-            raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
         topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
     return logs.partition(topic, index)
 
