@@ -1,7 +1,8 @@
-"""CPU time and memory of a server's processes, read from /proc (Linux)."""
+"""CPU time and memory of a server's processes, read from /proc (Linux), and what comes before a measurement."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 _TICK = os.sysconf("SC_CLK_TCK")
 _QUIET_SHARE = 0.03
 _QUIET_SECONDS = 0.15
+_FRESH = 1 << 30  # bytes: what the largest load makes a server and its page cache take
 
 
 @dataclass(slots=True)
@@ -90,3 +92,15 @@ def await_quiet(pid: int, seconds: float = 3.0) -> None:
             time.sleep(_QUIET_SECONDS)
         if usage.cpu < _QUIET_SHARE * usage.seconds:
             return
+
+
+def settle(pid: int) -> None:
+    """`await_quiet` before a load that makes the server's memory or files grow.
+
+    Memory is used and given back then. A virtual machine may get a page from its host when the page is first used: that
+    took 8 us a page here, more than storing what is in it. So whoever is measured finds pages that were used before.
+    """
+    await_quiet(pid)
+    with mmap.mmap(-1, _FRESH) as memory:
+        for page in range(0, _FRESH, mmap.PAGESIZE):
+            memory[page] = 1

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench import tools
 from bench.contestants import Server
 from bench.model import BenchError, Run, Sample, Target
-from bench.processes import await_quiet
+from bench.processes import await_quiet, settle
 from bench.scenarios.base import Scenario
 from bench.scenarios.throughput import timed
 
@@ -73,7 +73,7 @@ def fill(server: Server, topic: str, count: int, run: Run) -> None:
 
 def _once(server: Server, topic: str, count: int) -> tuple[float, float]:
     """Records per second in and out."""
-    await_quiet(server.pid)
+    settle(server.pid)
     end = _end(server, topic)
     produced = count / timed(lambda: tools.kcat_produce(server.kafka, topic, 100, count))
     await_quiet(server.pid)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from bench import tools
 from bench.contestants import Server
 from bench.model import Run, Sample, Target
-from bench.processes import await_quiet
+from bench.processes import await_quiet, settle
 from bench.scenarios.base import Scenario
 
 _RATE = 10_000  # records per second
@@ -47,11 +47,12 @@ class Latency(Scenario):
     def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         server.create("latency-steady", "latency-alone")
         if run.wants(f"{STEADY}/java"):
+            settle(server.pid)
             warm, count = run.count(4 * _RATE, 2 * _RATE), run.count(6 * _RATE, 3 * _RATE)
             found = tools.producer_performance(server.kafka, "latency-steady", 1000, count, _RATE, warm)
             yield from (Sample(STEADY, "java", name, found[name]) for name in _PERCENTILES)
         if run.wants(f"{STEADY}/confluent"):
-            await_quiet(server.pid)
+            settle(server.pid)
             counts = {"rate": _RATE, "warm": run.count(4 * _RATE), "count": run.count(6 * _RATE)}
             options = {"server": server.kafka, "topic": "latency-steady", "size": 1000, **counts}
             found = tools.python("steady_producer", **options)

@@ -11,7 +11,7 @@ from typing import ClassVar
 from bench import tools
 from bench.contestants import Ketch, Server
 from bench.model import BenchError, Run, Sample, Target
-from bench.processes import await_quiet, watch
+from bench.processes import await_quiet, settle, watch
 from bench.scenarios.base import Scenario
 
 _COUNTS = {100: 1_000_000, 1000: 200_000, 10_000: 30_000}  # records: about a second
@@ -132,7 +132,7 @@ class Throughput(Scenario):
         self, verb: str, server: Server, load: Load, count: int, put: Callable[[], float], run: Run
     ) -> Iterator[Sample]:
         shown = f"{verb} {load.shown}"
-        await_quiet(server.pid)
+        (settle if verb == "produce" else await_quiet)(server.pid)
         with watch(server.pid) as usage:
             rate = put()
         if f"{shown}/{load.client}" in load.labels and run.wants(f"{shown}/{load.client}"):

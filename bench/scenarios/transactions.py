@@ -8,7 +8,7 @@ from typing import ClassVar
 from bench import tools
 from bench.contestants import Server
 from bench.model import Run, Sample, Target
-from bench.processes import await_quiet
+from bench.processes import await_quiet, settle
 from bench.scenarios.base import Scenario
 
 PRODUCED = "1 KB, transactions of 100 ms"
@@ -40,6 +40,7 @@ class Transactions(Scenario):
     def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
         server.create("transactions-produced", "transactions-alone")
         if run.wants(f"{PRODUCED}/java"):
+            settle(server.pid)
             count = run.count(400_000, 50_000)
             found = tools.producer_performance(server.kafka, "transactions-produced", 1000, count, transaction_ms=100)
             yield from (Sample(PRODUCED, "java", name, found[name]) for name in ("rate", "p99"))
