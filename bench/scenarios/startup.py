@@ -44,7 +44,7 @@ class Startup(Scenario):
         "From the start of the process until a client has the metadata of every topic. Restarts with a log of 100-byte "
         "records, which kcat sent, also start a valkey-server alone (client valkey-server), with the append module, on "
         'the same files, until it answers PING. "Rewritten as usual": what Valkey has put into the base file is there,'
-        ' which it writes from 512 MB on whenever the rest has grown as large. '
+        " which it writes from 512 MB on whenever the rest has grown as large. "
         '"Never rewritten": Valkey runs every append again.'
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
