@@ -13,7 +13,7 @@ from pathlib import Path
 _TICK = os.sysconf("SC_CLK_TCK")
 _QUIET_SHARE = 0.03
 _QUIET_SECONDS = 0.15
-_FRESH = 1 << 30  # bytes: what the largest load makes a server and its page cache take
+_GROWTH = 1 << 30  # bytes: what the largest load makes a server and its page cache take
 
 
 @dataclass(slots=True)
@@ -95,12 +95,12 @@ def await_quiet(pid: int, seconds: float = 3.0) -> None:
 
 
 def settle(pid: int) -> None:
-    """`await_quiet` before a load that makes the server's memory or files grow.
+    """Before a load that makes the server's memory or files grow: `await_quiet`; then a gigabyte is used and freed.
 
-    Memory is used and given back then. A virtual machine may get a page from its host when the page is first used: that
-    took 8 us a page here, more than storing what is in it. So whoever is measured finds pages that were used before.
+    A virtual machine may get a page from its host only when the page is first used. That took up to 8 us a page, more
+    than storing what is in it. With pages that were used a moment ago whoever is measured pays less for that.
     """
     await_quiet(pid)
-    with mmap.mmap(-1, _FRESH) as memory:
-        for page in range(0, _FRESH, mmap.PAGESIZE):
+    with mmap.mmap(-1, _GROWTH) as memory:
+        for page in range(0, _GROWTH, mmap.PAGESIZE):
             memory[page] = 1
