@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,24 @@ def test_a_group_is_followed_until_ctrl_c(ketch: Ketch, topic: str) -> None:
         assert process.wait(20) == 0
         assert process.stderr.read() == b""
     assert values(ketch("consume", topic, "--group", group)) == []
+
+
+def test_ctrl_c_without_a_broker(start_ketch: Callable[..., KetchServer]) -> None:
+    broker = start_ketch()
+    ketch = Ketch(broker)
+    ketch("topics", "create", "t")
+    ketch("produce", "t", stdin=b"one\n")
+    with ketch.start("consume", "t", "--group", "g", "--follow") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"one\n"
+        broker.kill()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        again = b"ketch: group g may print the last records again: no answer from a Kafka broker in 5 s.\n"
+        assert process.stderr.read() == again
+    broker.start()
+    assert values(ketch("consume", "t", "--group", "g")) == [b"one"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,3 +124,16 @@ def until_interrupted() -> Iterator[None]:
     except BrokenPipeError:
         # The interpreter flushes stdout once more at its end and would complain there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def interrupt_held() -> Iterator[None]:
+    """Ctrl-C inside is raised at the end. confluent-kafka's consume() may lose it, and raises SystemError then."""
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt

@@ -8,6 +8,7 @@ committed when a process is killed is printed again by the next member.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ketch.cli import client
 from ketch.cli.client import ClientError
 from ketch.cli.formats import Formatter
+from ketch.cli.output import interrupt_held
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _BATCH = 1000  # records a call into librdkafka gives at most
 _WAIT = 0.1  # seconds it waits for that many: the delay of a lone record under --follow
 _PATIENCE = 3.0  # seconds without an assignment after which the user is told
+_RETRY = 0.1  # seconds between two commits at the end, where the broker says that it may come again
 
 
 def configuration(common: dict[str, Any], isolation: str = "read_uncommitted") -> dict[str, Any]:
@@ -94,7 +97,7 @@ class RecordReader:
             self._printed(consumer, self._offsets)
             raise
         finally:
-            consumer.close()
+            self._leave(consumer)
 
     def _start(self, consumer: Consumer) -> None:
         from confluent_kafka import TopicPartition
@@ -107,10 +110,20 @@ class RecordReader:
     def _printed(self, consumer: Consumer, offsets: dict[int, int]) -> None:
         """After each batch, with the offset after the last record of each partition."""
 
+    def _leave(self, consumer: Consumer) -> None:
+        """Closes the consumer, if that ends in TIMEOUT: librdkafka waits for a lost broker for session.timeout.ms."""
+        closing = threading.Thread(target=self._close, args=(consumer,), daemon=True)
+        closing.start()
+        closing.join(client.TIMEOUT)
+
+    def _close(self, consumer: Consumer) -> None:
+        consumer.close()
+
     def _print(self, consumer: Consumer, printer: Printer) -> None:
         heard = time.monotonic()
         while self._goes_on() and not printer.full:
-            messages = consumer.consume(printer.batch, _WAIT)
+            with interrupt_held():
+                messages = consumer.consume(printer.batch, _WAIT)
             if messages:
                 self.down, heard = False, time.monotonic()
             elif self.down and self.end is not None and time.monotonic() - heard > client.TIMEOUT:
@@ -186,6 +199,7 @@ class GroupReader(RecordReader):
         self._ends = ends
         self._joined = self._told = False
         self._since = time.monotonic()
+        self._uncommitted: str | None = f"no answer from a Kafka broker in {client.TIMEOUT:.0f} s"  # why, until it is
 
     def _start(self, consumer: Consumer) -> None:
         consumer.subscribe([self.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -216,6 +230,32 @@ class GroupReader(RecordReader):
                 consumer.store_offsets(offsets=[TopicPartition(self.topic, partition, offset)])
             except KafkaException:
                 continue  # the partition has another owner since; it reads these records again
+
+    def _leave(self, consumer: Consumer) -> None:
+        super()._leave(consumer)
+        if self._uncommitted is not None:
+            why = f"group {self.group} may print the last records again: {self._uncommitted}"
+            print(f"ketch: {why}.", file=sys.stderr)
+
+    def _close(self, consumer: Consumer) -> None:
+        deadline = time.monotonic() + client.TIMEOUT
+        while not self._commit(consumer) and time.monotonic() < deadline:
+            time.sleep(_RETRY)
+        super()._close(consumer)
+
+    def _commit(self, consumer: Consumer) -> bool:
+        """Commits what was printed. False: the broker refuses it for now; close() would not repeat its commit."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            consumer.commit(asynchronous=False)
+        except KafkaException as failure:
+            error = failure.args[0]
+            if error.code() != KafkaError._NO_OFFSET:  # something was printed since the last commit
+                self._uncommitted = client.explain(error)
+                return not error.retriable()
+        self._uncommitted = None
+        return True
 
     def _handle_error(self, error: Any, partition: int, offset: int) -> None:
         super()._handle_error(error, partition, offset)
