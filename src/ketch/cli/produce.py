@@ -134,8 +134,8 @@ def _report(sink: Sink, as_json: bool) -> None:
         rate = f"{delivered / sink.seconds:,.0f} records/s" if sink.seconds else ""
         typer.echo(f"{delivered:,} records to {sink.topic} in {sink.seconds:.1f} s ({rate})", err=True)
     if sink.interrupted:
-        stored = f"{delivered:,} of {sink.records:,} records were stored, {sink.failed:,} were not acknowledged"
-        raise ClientError(f"Interrupted: {stored}.")
+        lost = f"{sink.failed:,} {'was' if sink.failed == 1 else 'were'} not acknowledged"
+        raise ClientError(f"Interrupted: {delivered:,} of {sink.records:,} records were stored, {lost}.")
     if sink.failed:
         raise ClientError(f"{sink.failed:,} of {sink.records:,} records were not delivered: {sink.reason}.")
 
