@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
 KERNEL := $(wildcard src/ketch/*/_kernel*.pyx src/ketch/*/_kernel*.pxi src/ketch/records/*.h)
-MODULE := $(wildcard src/ketch/embedded/csrc/*)
+MODULE := $(wildcard src/ketch/append_module/csrc/*)
 PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL) $(MODULE)
 # pip shows nothing of a build that worked, and one without a compiler works.
 SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.kernels import KERNEL; KERNEL == "cython" or print("ketch: a Cython kernel was not built; its slower plain-Python twin is used.")'
@@ -67,7 +67,7 @@ bench-trees: dev ## Run Ketch from two checkouts by turns, fail where B is slowe
 clean: ## Remove .venv, build and cache files (not ketch-data)
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
-	rm -rf src/*.egg-info src/ketch/*/_kernel.c src/ketch/*/_kernel*.so src/ketch/embedded/_append*.so
+	rm -rf src/*.egg-info src/ketch/*/_kernel.c src/ketch/*/_kernel*.so src/ketch/append_module/_append*.so
 
 dev: $(VENV)/.installed-dev
 

@@ -10,11 +10,11 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 KERNELS = {"ketch.records._kernel": "src/ketch/records/_kernel.pyx", "ketch.wire._kernel": "src/ketch/wire/_kernel.pyx"}
-MODULE = "src/ketch/embedded/csrc"
+MODULE = "src/ketch/append_module/csrc"
 
 WITHOUT = {
     **{name: f"no Cython kernel {name} ({{}}); the plain-Python one is used." for name in KERNELS},
-    "ketch.embedded._append": "no append module ({}); appends are transactions.",
+    "ketch.append_module._append": "no append module ({}); appends are transactions.",
 }
 
 
@@ -50,7 +50,7 @@ def module() -> list[Extension]:
         return []
     arguments = ["-std=c99", "-O3", "-Wall", "-Wextra", "-fvisibility=hidden"]
     headers = sorted(glob.glob(f"{MODULE}/*.h"))
-    return [Extension("ketch.embedded._append", [source], depends=headers, extra_compile_args=arguments)]
+    return [Extension("ketch.append_module._append", [source], depends=headers, extra_compile_args=arguments)]
 
 
 extensions = kernels() + module()

@@ -1,14 +1,15 @@
-"""Writes the table of topic configs in docs/configuration.md from src/ketch/topictable.py; `--check` only compares."""
+"""Writes the table of topic configs in docs/configuration.md from `configs/topic_table.py`; `--check` only compares."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from ketch.topictable import CONFIGS, LONG_MAX, TopicConfig
+from ketch.configs.key import LONG_MAX, ConfigKey
+from ketch.configs.topic_table import CONFIGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
-BEGIN, END = "<!-- topic configs, from src/ketch/topictable.py -->\n", "<!-- end of topic configs -->\n"
+BEGIN, END = "<!-- topic configs, from src/ketch/configs/topic_table.py -->\n", "<!-- end of topic configs -->\n"
 HEAD = ["| config | field, if another | default | |", "|---|---|---|---|"]
 
 
@@ -19,7 +20,7 @@ def table() -> str:
     return "\n".join([*HEAD, *map(_row, acting), *map(_row, idle), ""])
 
 
-def _row(config: TopicConfig) -> str:
+def _row(config: ConfigKey) -> str:
     said = (
         f"**No effect**: {config.idle}." if config.idle else " ".join(filter(None, (config.documentation, config.more)))
     )
@@ -27,7 +28,7 @@ def _row(config: TopicConfig) -> str:
     return f"| `{config.name}` | {field} | {_default(config)} | {said} |".replace("|  |", "| |")
 
 
-def _default(config: TopicConfig) -> str:
+def _default(config: ConfigKey) -> str:
     if config.setting:
         return f"setting `{config.setting}`"
     return "2^63 - 1" if config.constant == str(LONG_MAX) else f"`{config.constant}`" if config.constant else "empty"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
 
 SAMPLE = Path(__file__).parent.parent / "ketch.toml"

@@ -131,7 +131,7 @@ class Job:
         from ketch.archive.options import Job as ArchiveJob
         from ketch.archive.options import Plan
         from ketch.archive.session import start
-        from ketch.store.blocking import Server
+        from ketch.redis.blocking import Server
 
         where = self.options["archive"]
         job = ArchiveJob(Server(where["redis"]), "korvet", "ketch", where["data_dir"], (topic,), 2)

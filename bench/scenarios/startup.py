@@ -17,7 +17,7 @@ from bench.processes import await_quiet
 from bench.scenarios.backlog import fill
 from bench.scenarios.base import Scenario
 from bench.scenarios.throughput import timed
-from ketch.embedded.module import loadable
+from ketch.append_module.library import loadable
 from ketch.embedded.valkey import server_binary
 
 _TOPICS = 1000

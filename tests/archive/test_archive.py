@@ -27,12 +27,12 @@ from ketch.archive.session import sentence, start
 from ketch.archive.status import NOT_ITS_TABLE, status
 from ketch.archive.tables import announce
 from ketch.archive.tidy import tidy
-from ketch.cli.archive import app
+from ketch.cli.commands.archive import app
 from ketch.errors import ConfigError
 from ketch.lake.catalog import open_catalog
 from ketch.lake.schema import from_lake
 from ketch.lake.table import ArchiveTable
-from ketch.store.blocking import Server, connected
+from ketch.redis.blocking import Server, connected
 from ketch.store.keys import Keyspace
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from ketch.cli.archive import app
+from ketch.cli.commands.archive import app
 from tests.archive.test_archive import Archive
 from tests.log.test_compaction import FAST, Model, alter, create, producer, read, replayed, settled, write
 from tests.support.ketch import KetchServer

@@ -18,7 +18,7 @@ from ketch.archive.here import RECORDS, is_small
 from ketch.archive.options import Job
 from ketch.archive.plan import ArchivePlanner, Waiting
 from ketch.archive.status import status
-from ketch.store.blocking import Server, ask, connected
+from ketch.redis.blocking import Server, ask, connected
 from tests.archive.test_archive import produce
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer

@@ -15,10 +15,10 @@ from kio.schema.consumer_protocol_assignment.v1.data import TopicPartition as As
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from ketch.broker.assignments import Assignments, assigned_partitions, subscribed_topics
-from ketch.broker.readers import Reader
-from ketch.coordinator.group import Group
-from ketch.coordinator.member import GroupConfig, Member
+from ketch.broker.coordination.assignments import Assignments, assigned_partitions, subscribed_topics
+from ketch.broker.coordination.readers import Reader
+from ketch.coordinator.classic.group import Group
+from ketch.coordinator.classic.member import GroupConfig, Member
 from ketch.store.keys import TopicPartition
 
 GROUPS, MEMBERS, CLIENTS = ("g", "h"), ("m0", "m1", "m2"), ("c0", "c1")

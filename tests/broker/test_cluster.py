@@ -8,11 +8,11 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.broker.cluster import Cluster
-from ketch.config import Settings
+from ketch.broker.coordination.cluster import Cluster
+from ketch.configs.settings import Settings
 from ketch.log.log import Log
-from ketch.store.registry import Announced, Node
-from ketch.store.url import RedisAddress
+from ketch.redis.url import RedisAddress
+from ketch.store.cluster.brokers import Announced, Node
 
 SESSION_MS = 9_000
 SESSION = SESSION_MS / 1000

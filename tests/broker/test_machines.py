@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from ketch.broker.machines import Machines
+from ketch.broker.coordination.machines import Machines
 from ketch.coordinator.machine import Persist, Reply, Tick
 from ketch.errors import NotCoordinator, StorageUnavailable
-from ketch.store import terms
-from ketch.store.question import Question, ask, call
-from ketch.store.registry import Announced, Node
+from ketch.redis.question import Question, ask, call
+from ketch.store.cluster.brokers import Announced, Node
+from ketch.store.coordination import terms
+from ketch.store.coordination.terms import Overtaken
 from ketch.store.scripts import Holder, hold_state, save_state
-from ketch.store.terms import Overtaken
 from tests.support.brokers import SilentBroker
 from tests.support.ketch import KetchServer
 

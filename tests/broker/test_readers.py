@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ketch.broker.assignments import Assignments
-from ketch.broker.readers import Reader
-from ketch.coordinator.group import Group
-from ketch.coordinator.member import GroupConfig, Member
+from ketch.broker.coordination.assignments import Assignments
+from ketch.broker.coordination.readers import Reader
+from ketch.coordinator.classic.group import Group
+from ketch.coordinator.classic.member import GroupConfig, Member
 from ketch.store.keys import TopicPartition
 from tests.support.groups import assignment
 

@@ -6,8 +6,8 @@ import asyncio
 import uuid
 
 from ketch.broker.server import Broker
-from ketch.config import Settings
-from ketch.store.url import RedisAddress
+from ketch.configs.settings import Settings
+from ketch.redis.url import RedisAddress
 from tests.support.ketch import KetchServer
 
 

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.assignments import Assignments
-from ketch.broker.groups import Groups
-from ketch.broker.native_groups import NativeGroups
-from ketch.broker.transactions import Transactions
-from ketch.coordinator.transaction import Add, Added, End, Identity, Init, State
-from ketch.store.question import Question
+from ketch.broker.coordination.assignments import Assignments
+from ketch.broker.coordination.groups import Groups
+from ketch.broker.coordination.native_groups import NativeGroups
+from ketch.broker.coordination.transactions import Transactions
+from ketch.coordinator.transactions.transaction import Add, Added, End, Identity, Init, State
+from ketch.redis.question import Question
 from tests.support.brokers import SilentBroker
 from tests.support.ketch import KetchServer
 

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 import ketch
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 
 LIMIT = 30
 READY = re.compile(

@@ -11,9 +11,9 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.cli import formats, lines
-from ketch.cli.formats import Encoding, from_json
-from ketch.cli.position import Position
+from ketch.cli.records import formats, lines
+from ketch.cli.records.formats import Encoding, from_json
+from ketch.cli.records.starts import Position
 from ketch.errors import ConfigError
 
 ANY = st.none() | st.binary() | st.text().map(str.encode)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ketch import __version__
-from ketch.cli.status import line
+from ketch.cli.commands.status import line
 from tests.support.cli import Ketch, send
 from tests.support.ketch import KetchServer, eventually
 from tests.support.redis_servers import RedisServer, binaries

@@ -8,7 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ketch.coordinator.events import (
+from ketch.coordinator.classic.events import (
     Commit,
     Event,
     Heartbeat,
@@ -18,10 +18,10 @@ from ketch.coordinator.events import (
     Removed,
     Sync,
 )
-from ketch.coordinator.group import Group
+from ketch.coordinator.classic.fields import from_fields, to_fields
+from ketch.coordinator.classic.group import Group
+from ketch.coordinator.classic.member import GroupConfig, State
 from ketch.coordinator.machine import Persist, Reply, Tick
-from ketch.coordinator.member import GroupConfig, State
-from ketch.coordinator.snapshot import from_fields, to_fields
 
 RANGE = (("range", b"r"),)
 OK = ErrorCode.none

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from ketch.coordinator.events import Heartbeat, Sync
-from ketch.coordinator.group import TABLE
-from ketch.coordinator.member import State
+from ketch.coordinator.classic.events import Heartbeat, Sync
+from ketch.coordinator.classic.group import TABLE
+from ketch.coordinator.classic.member import State
 from tests.coordinator.driver import OK, Driver
 
 E = ErrorCode

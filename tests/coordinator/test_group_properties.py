@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ketch.coordinator.classic.fields import to_fields
+from ketch.coordinator.classic.member import State
 from ketch.coordinator.machine import Tick
-from ketch.coordinator.member import State
-from ketch.coordinator.snapshot import to_fields
 from tests.coordinator.driver import OK, Driver
 
 PROTOCOLS = st.sampled_from(

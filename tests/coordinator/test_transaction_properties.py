@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from ketch.coordinator.machine import Persist, Reply, Tick
-from ketch.coordinator.transaction import (
+from ketch.coordinator.transactions.fields import from_fields, to_fields
+from ketch.coordinator.transactions.transaction import (
     MAX_EPOCH,
     Add,
     Added,
@@ -34,7 +35,6 @@ from ketch.coordinator.transaction import (
     State,
     Transaction,
 )
-from ketch.coordinator.transaction_fields import from_fields, to_fields
 
 OK, PARTITIONS = ErrorCode.none, 3
 TIMEOUT_MS = 1000

@@ -36,7 +36,7 @@ def everywhere() -> frozenset[str]:
 
 @cache
 def modules() -> frozenset[str]:
-    """Modules and packages as comments name them: `store.watcher`, `store.lua`."""
+    """Modules and packages as comments name them: `log.watcher`, `store.lua`."""
     paths = [*SOURCE.rglob("*.py"), *(path for path in SOURCE.rglob("*") if path.is_dir())]
     return frozenset(".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in paths)
 

@@ -15,8 +15,8 @@ import ketch.metrics  # noqa: F401  # into the registry
 from ketch.broker import telemetry
 from ketch.broker.dispatch import TABLE
 from ketch.cli.main import COMMANDS, load
-from ketch.config import Settings
-from ketch.topicconfig import CONFIGS
+from ketch.configs.settings import Settings
+from ketch.configs.topic_table import CONFIGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 import redis
 
-from ketch.embedded import module_path
+from ketch.append_module.library import module_path
 from ketch.errors import StorageUnavailable
 from ketch.records import read_header
-from ketch.store import appends, producers
-from ketch.store.appends import Landed, Refusal
-from ketch.store.blocking import Connection
-from ketch.store.layout import Payload
-from ketch.store.layouts import LAYOUTS
-from ketch.store.module import VERSION
+from ketch.redis.blocking import Connection
+from ketch.redis.server import Server
+from ketch.store.append import appends, producers
+from ketch.store.append.appends import Landed, Refusal
+from ketch.store.append.module import VERSION
+from ketch.store.layouts.layout import Payload
+from ketch.store.layouts.table import LAYOUTS
 from ketch.store.offsets import ZERO, OffsetNumbering
 from ketch.store.scripts import AppendKeys
-from ketch.store.server import Server
 from tests.support.batches import batch, record
 from tests.support.ketch import eventually
 from tests.support.modules import NAMES, append_keys, binary, content, transactions_key, with_module

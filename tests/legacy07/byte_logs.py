@@ -13,15 +13,15 @@ from itertools import accumulate
 import cramjam
 
 from ketch.clock import now_ms
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.errors import OffsetOutOfRange
 from ketch.legacy07.bytelog import EARLIEST, ByteLog, ByteLogs
 from ketch.legacy07.errors import InvalidFetchSize
 from ketch.legacy07.messages import GZIP, NONE, SNAPPY, Message
+from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
-from ketch.log.notes import TopicNotes
 from ketch.records import DecodedBatch, columns_to_records
-from ketch.store.server import Server
+from ketch.redis.server import Server
 from tests.support.redis_servers import RedisServer
 
 INFLATED_MAX = 1 << 20

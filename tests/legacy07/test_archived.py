@@ -13,7 +13,7 @@ from ketch.archive.batch import commit, write
 from ketch.archive.options import Job
 from ketch.archive.plan import ArchivePlanner
 from ketch.legacy07.messages import GZIP, SNAPPY
-from ketch.store.blocking import Server, ask
+from ketch.redis.blocking import Server, ask
 from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
 from tests.support.redis_servers import RedisServer, binaries
 

@@ -16,7 +16,7 @@ from ketch.clock import now_ms
 from ketch.legacy07.bytelog import EARLIEST, LATEST, ByteLog
 from ketch.legacy07.messages import GZIP, SNAPPY, Message
 from ketch.log.reading import PartitionReader, Records
-from ketch.store import positions
+from ketch.store.stream import positions
 from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
 from tests.support.redis_servers import RedisServer, binaries
 from tests.support.transactions import Written

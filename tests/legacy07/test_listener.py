@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.legacy07.conftest import legacy_port
 from tests.legacy07.test_messages import xerial
-from tests.support import http_console
+from tests.support import http
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.legacy07 import Legacy, fetch, frame, message, multifetch, multiproduce, offsets, produce, target
@@ -191,7 +191,7 @@ class TestErrors:
         host, port = client.socket.getsockname()
         (line,) = (line for line in server.log.splitlines() if f"{host}:{port}" in line and "closed" in line)
         assert f"invalid message in a produce to {topic}-0" in line
-        assert http_console.metrics(server)["ketch_legacy_invalid_messages_total", flaw] > 0
+        assert http.metrics(server)["ketch_legacy_invalid_messages_total", flaw] > 0
         with Legacy(legacy_port(server)) as again:
             assert everything(again, topic) == A  # nothing of the set is stored
 
@@ -330,7 +330,9 @@ class TestAbuse:
 
 
 def test_without_the_option_nothing_of_it_is_imported() -> None:
-    program = "import sys, ketch.cli.serve, ketch.broker.server; print({'kazoo', 'ketch.legacy07'} & {*sys.modules})"
+    program = (
+        "import sys, ketch.cli.commands.serve, ketch.broker.server; print({'kazoo', 'ketch.legacy07'} & {*sys.modules})"
+    )
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "set()"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget
 from ketch.legacy07 import listener
 from ketch.legacy07.listener import LegacyListener

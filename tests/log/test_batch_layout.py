@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from ketch.store.layouts import LAYOUTS
+from ketch.store.layouts.table import LAYOUTS
 from ketch.store.offsets import OffsetNumbering
 from ketch.wire.pieces import Pieces
 from tests.support.batches import HEADER, batch, record, records

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from ketch.config import Settings
+from ketch.configs.settings import Settings
+from ketch.configs.topic_checks import defaults
 from ketch.log.tier import Archives
 from ketch.log.topic_cache import TopicCache
+from ketch.redis.link import Link
+from ketch.redis.url import RedisAddress
 from ketch.store.keys import Keyspace
-from ketch.store.link import Link
 from ketch.store.offsets import OffsetNumbering
-from ketch.store.topics import Topic
-from ketch.store.url import RedisAddress
-from ketch.topicconfig import defaults
+from ketch.store.topics.topic import Topic
 from tests.support.redis_servers import RedisServer, binaries
 
 

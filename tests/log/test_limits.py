@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from ketch.log.retention import limit
-from ketch.store.topics import Topic
+from ketch.log.upkeep.retention import limit
+from ketch.store.topics.topic import Topic
 from tests.support.stored import partition
 
 

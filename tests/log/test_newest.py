@@ -12,11 +12,11 @@ import redis
 
 from ketch.log.recent import Newest
 from ketch.records import BatchHeader, Codec, read_header
-from ketch.store.batch_layout import WholeBatch
-from ketch.store.pipe import open_pipe
-from ketch.store.question import Command, call, calls, command, keyed
-from ketch.store.resp import pack, parse
-from ketch.store.url import RedisAddress
+from ketch.redis.pipe import open_pipe
+from ketch.redis.question import Command, call, calls, command, keyed
+from ketch.redis.resp import pack, parse
+from ketch.redis.url import RedisAddress
+from ketch.store.layouts.batch import WholeBatch
 from tests.support.batches import batch, records
 from tests.support.coordinator import Driver
 from tests.support.kafka import FETCH, PRODUCE, Kafka, Record, fetch, part, produce, split

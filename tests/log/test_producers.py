@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketch.errors import InvalidProducerEpoch, KetchError, OutOfOrderSequence, RedisError
-from ketch.log.producers import ProducerState, sequence_behind
+from ketch.log.appending.producers import ProducerState, sequence_behind
+from ketch.store.append.producers import StoredProducer
 from ketch.store.offsets import LAST_OFFSET, OffsetNumbering
-from ketch.store.producers import StoredProducer
 
 LAST = 2**31 - 1  # behind it comes sequence 0
 CODEC = OffsetNumbering(10, dense=False)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.log.record_checks import _why_no_json
+from ketch.log.appending.record_checks import _why_no_json
 from tests.support.batches import batch, record, records
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer

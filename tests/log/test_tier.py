@@ -17,7 +17,7 @@ from redis import Redis
 
 from tests.support.archives import Job
 from tests.support.batches import batch, record
-from tests.support.http_console import metrics
+from tests.support.http import metrics
 from tests.support.kafka import CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS, FETCH, Kafka, Record, fetch, part
 from tests.support.ketch import KetchServer, eventually
 

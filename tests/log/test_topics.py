@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ketch.config import Settings
+from ketch.configs.settings import Settings
+from ketch.configs.topic_checks import defaults
 from ketch.log.log import Log
 from ketch.log.topic_cache import TopicCache
+from ketch.redis.link import Link
+from ketch.redis.url import RedisAddress
 from ketch.store.keys import Keyspace
-from ketch.store.link import Link
-from ketch.store.url import RedisAddress
-from ketch.topicconfig import defaults
 from tests.support.batches import batch, records
 from tests.support.brokers import acquainted
 from tests.support.groups import Member, group_of

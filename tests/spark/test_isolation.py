@@ -19,10 +19,10 @@ from ketch.archive.options import Job
 from ketch.archive.plan import ArchivePlanner
 from ketch.archive.status import progress
 from ketch.errors import ConfigError
+from ketch.redis.blocking import Server, ask, connected
 from ketch.spark.options import read_options
 from ketch.spark.plan import ReadPlanner
 from ketch.spark.rows import read as read_rows
-from ketch.store.blocking import Server, ask, connected
 from tests.broker.protocol.test_read_committed import step
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually

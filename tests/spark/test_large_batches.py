@@ -17,9 +17,9 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from ketch.archive.options import Job
 from ketch.archive.status import status
+from ketch.redis.blocking import Connection, Server, connected
 from ketch.spark.options import Topics
 from ketch.spark.topics import boundary, first_at_or_after, look
-from ketch.store.blocking import Connection, Server, connected
 from ketch.store.keys import Keyspace
 
 _BATCHES = 40

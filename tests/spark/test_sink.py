@@ -30,15 +30,15 @@ pa = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from ketch.records.arrow import to_arrow  # noqa: E402
+from ketch.redis.blocking import Server, ask  # noqa: E402
+from ketch.redis.question import call  # noqa: E402
 from ketch.spark.appender import Writer  # noqa: E402
 from ketch.spark.options import Topics, WriteOptions  # noqa: E402
 from ketch.spark.partitioner import murmur2, partitions  # noqa: E402
 from ketch.spark.reader import read_batches  # noqa: E402
 from ketch.spark.task import SinkTask  # noqa: E402
 from ketch.spark.topics import look  # noqa: E402
-from ketch.store.blocking import Server, ask  # noqa: E402
 from ketch.store.keys import Keyspace  # noqa: E402
-from ketch.store.question import call  # noqa: E402
 
 Write = Callable[..., None]
 

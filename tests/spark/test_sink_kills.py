@@ -145,10 +145,10 @@ def test_every_record_is_written_once(
 
 def consumed(broker: KetchServer, topic: str) -> list[int]:
     """The numbers in all records of the topic."""
+    from ketch.redis.blocking import Server, connected
     from ketch.spark.options import Topics
     from ketch.spark.tier import read_records
     from ketch.spark.topics import look
-    from ketch.store.blocking import Server, connected
     from ketch.store.keys import Keyspace
 
     server = Server(broker.redis_url)

@@ -17,10 +17,10 @@ from tests.support.ketch import KetchServer
 pytest.importorskip("pyiceberg", reason="the extra spark is not installed")
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
+from ketch.redis.blocking import connected
 from ketch.spark import rows
 from ketch.spark.options import ReadOptions, read_options
 from ketch.spark.plan import ReadPlanner, ReadRange
-from ketch.store.blocking import connected
 from tests.support.archives import Job
 
 KINDS = [("time", "record"), ("dense", "record"), ("time", "batch"), ("dense", "batch")]

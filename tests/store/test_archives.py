@@ -7,9 +7,9 @@ import uuid
 
 import pytest
 
-from ketch.store import archives
-from ketch.store.archives import Announcement, ArchivedRange
 from ketch.store.keys import Keyspace
+from ketch.store.topics import archives
+from ketch.store.topics.archives import Announcement, ArchivedRange
 from tests.support.questions import answered
 from tests.support.replies import resp
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.store.boundary import boundary
+from ketch.store.stream.boundary import boundary
 from tests.support.stored import Batch, Stored, logs, offsets, partition
 
 LOGS = logs(gap=50, records=30, batches=60)

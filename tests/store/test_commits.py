@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ketch.store import commits, groups
-from ketch.store.commits import Committed
+from ketch.redis.question import Command, Question
+from ketch.store.coordination import commits, groups
+from ketch.store.coordination.commits import Committed
+from ketch.store.coordination.terms import Overtaken
 from ketch.store.keys import Keyspace
-from ketch.store.question import Command, Question
 from ketch.store.scripts import Holder
-from ketch.store.terms import Overtaken
 from tests.support.questions import answered, words
 from tests.support.replies import resp
 

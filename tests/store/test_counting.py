@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.store.counting import count, entry_heads, shifted
+from ketch.store.stream.counting import count, entry_heads, shifted
 from tests.support.stored import Batch, Stored, logs, offsets, partition
 
 LOGS = logs(gap=9, records=9, batches=40)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from ketch.errors import RedisError, StorageUnavailable
-from ketch.store.blocking import Connection
-from ketch.store.link import Link
-from ketch.store.question import Command, Question, call, calls, command
-from ketch.store.resp import pack
-from ketch.store.server import Server
+from ketch.redis.blocking import Connection
+from ketch.redis.link import Link
+from ketch.redis.question import Command, Question, call, calls, command
+from ketch.redis.resp import pack
+from ketch.redis.server import Server
 from tests.support.redis_servers import RedisServer, binaries
 
 LIMIT = 60.0  # s for a reply: more than any test waits

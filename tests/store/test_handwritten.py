@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from ketch.store.handwritten import number_or, read_id, read_number
+from ketch.store.topics.handwritten import number_or, read_id, read_number
 
 ID = uuid.UUID("9b1c94c4-9911-4600-a462-b25d53859405")
 

@@ -18,8 +18,8 @@ import redis
 
 from ketch.embedded.valkey import server_binary
 from ketch.errors import KetchError
-from ketch.store.health import COMMANDS, Check, Facts, _clock, _cluster, _version, examine, require_fit
-from ketch.store.url import RedisAddress
+from ketch.redis.url import RedisAddress
+from ketch.store.cluster.health import COMMANDS, Check, Facts, _clock, _cluster, _version, examine, require_fit
 
 LIMIT = 20.0
 SOURCE = Path(__file__).parents[2] / "src" / "ketch"

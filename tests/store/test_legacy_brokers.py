@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ketch.store.blocking import Connection
+from ketch.redis.blocking import Connection
+from ketch.redis.server import Server
+from ketch.store.cluster.legacy import settle
 from ketch.store.keys import Keyspace
-from ketch.store.legacy_brokers import settle
-from ketch.store.server import Server
 from tests.support.cli import Ketch
 from tests.support.ketch import KetchServer
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from ketch.errors import InvalidRecord, KetchError, RedisError
 from ketch.records import read_header
-from ketch.store import appends, producers
-from ketch.store.appends import Landed, Refusal
-from ketch.store.blocking import Connection
-from ketch.store.layout import Payload
-from ketch.store.layouts import LAYOUTS
-from ketch.store.module import VERSION, common_version
+from ketch.redis.blocking import Connection
+from ketch.redis.server import Server
+from ketch.store.append import appends, producers
+from ketch.store.append.appends import Landed, Refusal
+from ketch.store.append.module import VERSION, common_version
+from ketch.store.layouts.layout import Payload
+from ketch.store.layouts.table import LAYOUTS
 from ketch.store.offsets import ZERO, OffsetNumbering
-from ketch.store.server import Server
 from tests.support.batches import Headers, batch, record
 from tests.support.modules import append_keys, content, transactions_key, with_module
 from tests.support.redis_servers import RedisServer

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ketch.embedded import module_path
+from ketch.append_module.library import module_path
 from tests.store.test_module import CORPUS, mutated
 from tests.support.batches import record
 from tests.support.modules import with_module

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ketch.errors import RedisError
-from ketch.store import counting, native
-from ketch.store.native import NativeGroup
+from ketch.store.coordination import native
+from ketch.store.coordination.native import NativeGroup
+from ketch.store.stream import counting
 from tests.support.questions import answered, words
 from tests.support.replies import resp
 from tests.support.stored import partition

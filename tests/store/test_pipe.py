@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketch.errors import RedisError, StorageUnavailable
-from ketch.store.pipe import Pipe
-from ketch.store.question import Command, call, calls, keyed
-from ketch.store.resp import pack, parse
+from ketch.redis.pipe import Pipe
+from ketch.redis.question import Command, call, calls, keyed
+from ketch.redis.resp import pack, parse
 from tests.support.replies import Push, resp
 
 LARGE = b"x" * 150_000  # more than the buffer's first size

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.store.ranges import EntrySizes, PartitionStream
-from ketch.store.search import Found, first_at_or_after, latest_timestamp
+from ketch.store.stream.ranges import EntrySizes, PartitionStream
+from ketch.store.stream.search import Found, first_at_or_after, latest_timestamp
 from tests.support.stored import Batch, Stored, offsets, partition
 
 BITS = 10

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketch.store.offsets import ZERO
-from ketch.store.trimming import any_between, id_after, trim_nodes
+from ketch.store.stream.trimming import any_between, id_after, trim_nodes
 from tests.support.questions import answered
 from tests.support.replies import resp
 from tests.support.stored import Batch, Stored, logs, offsets, partition

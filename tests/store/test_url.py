@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
-from ketch.store.url import RedisAddress
+from ketch.redis.url import RedisAddress
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import time
 from ketch.archive.batch import commit, write
 from ketch.archive.options import Job
 from ketch.archive.plan import ArchivePlanner
-from ketch.store.blocking import Server, ask
+from ketch.redis.blocking import Server, ask
 
 _PAUSE_S = 0.5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ketch.broker.cluster import Cluster
-from ketch.config import Settings
+from ketch.broker.coordination.cluster import Cluster
+from ketch.configs.settings import Settings
 from ketch.log.log import Log
-from ketch.store.url import RedisAddress
+from ketch.redis.url import RedisAddress
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 

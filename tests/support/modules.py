@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ketch.embedded import module_path
+from ketch.append_module.library import module_path
 from ketch.embedded.valkey import server_binary
 from ketch.store.keys import Keyspace
 from ketch.store.scripts import AppendKeys

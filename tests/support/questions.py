@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import hiredis
 
-from ketch.store.question import Command, Question
+from ketch.redis.question import Command, Question
 
 T = TypeVar("T")
 

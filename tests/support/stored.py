@@ -12,13 +12,13 @@ from typing import NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 
+from ketch.configs.topic_table import CONFIGS
+from ketch.redis.question import Question
 from ketch.store.keys import Keyspace
 from ketch.store.offsets import OffsetNumbering
-from ketch.store.question import Question
-from ketch.store.ranges import PartitionStream
-from ketch.store.streams import StreamInfo
-from ketch.store.topics import Topic
-from ketch.topicconfig import CONFIGS
+from ketch.store.stream.ranges import PartitionStream
+from ketch.store.topics.topic import Topic
+from ketch.store.xinfo import StreamInfo
 from tests.support import batches
 from tests.support.questions import answered
 from tests.support.replies import resp

@@ -22,8 +22,8 @@ from ketch.lake.parquet import clip
 from ketch.lake.schema import append_times, to_lake
 from ketch.lake.table import ArchiveTable, Source, Written
 from ketch.records.arrow import to_arrow
+from ketch.redis.blocking import Server, ask
 from ketch.spark.reader import read_batches
-from ketch.store.blocking import Server, ask
 from ketch.store.keys import Keyspace
 
 Part: TypeAlias = tuple[Source, Written]

@@ -11,7 +11,7 @@ from threading import Event
 from ketch.archive.batch import commit, write
 from ketch.archive.options import Ends, Job
 from ketch.archive.plan import SPLIT_RECORDS, ArchivePlanner, Waiting
-from ketch.store.blocking import ask
+from ketch.redis.blocking import ask
 
 RECORDS = SPLIT_RECORDS  # Spark would run a backlog of this size in one task
 _BYTES = 256 << 20

@@ -19,7 +19,7 @@ from ketch.archive.plan import ArchivePlanner, Waiting
 from ketch.archive.status import PartitionStatus, progress
 from ketch.archive.tidy import EVERY_S, tidy
 from ketch.errors import ConfigError, KetchError, StorageUnavailable
-from ketch.store.blocking import ask
+from ketch.redis.blocking import ask
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

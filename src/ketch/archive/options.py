@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ketch.redis.blocking import Server
 from ketch.spark.options import Topics
-from ketch.store.blocking import Server
 
 Ends: TypeAlias = dict[str, dict[str, int]]  # topic -> partition -> offset; as JSON has it
 

@@ -17,12 +17,12 @@ from ketch.archive.options import Ends, Job
 from ketch.archive.tables import announce, catalog_of, source_of
 from ketch.lake.files import Target
 from ketch.lake.table import ArchiveConflict, ArchiveTable, Progress, Source
+from ketch.redis.blocking import Connection
 from ketch.spark.reader import StreamRange
 from ketch.spark.topics import PartitionView, boundary, look
-from ketch.store import counting
-from ketch.store.blocking import Connection
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.topics import Topic
+from ketch.store.stream import counting
+from ketch.store.topics.topic import Topic
 
 log = logging.getLogger(__name__)
 

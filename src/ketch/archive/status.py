@@ -8,11 +8,12 @@ from ketch.archive.options import Job
 from ketch.archive.tables import catalog_of, source_of
 from ketch.lake.maintenance import contents
 from ketch.lake.table import ArchiveTable
+from ketch.redis.blocking import Connection, connected
 from ketch.spark.topics import PartitionView, look
-from ketch.store import archives, counting
-from ketch.store.archives import Announcement
-from ketch.store.blocking import Connection, connected
 from ketch.store.keys import Keyspace
+from ketch.store.stream import counting
+from ketch.store.topics import archives
+from ketch.store.topics.archives import Announcement
 
 _COUNT_MAX = 200_000  # records that are counted rather than estimated
 NOT_ITS_TABLE = "the table holds an earlier topic of this name"

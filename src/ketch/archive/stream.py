@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ketch.archive.options import Ends, Job, from_options
+from ketch.redis.blocking import ask
 from ketch.spark.compat import DataSourceStreamArrowWriter, ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from ketch.spark.quiet_end import EndsQuietly
-from ketch.store.blocking import ask
 
 if TYPE_CHECKING:
     from ketch.archive.batch import Part

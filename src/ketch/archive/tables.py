@@ -11,12 +11,12 @@ from ketch.archive.options import Job
 from ketch.errors import KetchError
 from ketch.lake.catalog import open_catalog
 from ketch.lake.table import ArchiveTable, Source
+from ketch.redis.blocking import Connection, connected
 from ketch.spark.topics import wanted
-from ketch.store import archives
-from ketch.store.archives import Announcement, ArchivedRange
-from ketch.store.blocking import Connection, connected
 from ketch.store.keys import Keyspace
-from ketch.store.topics import Topic
+from ketch.store.topics import archives
+from ketch.store.topics.archives import Announcement, ArchivedRange
+from ketch.store.topics.topic import Topic
 
 
 def source_of(topic: Topic) -> Source:

@@ -12,7 +12,7 @@ from ketch.archive.tables import announce, tables_of
 from ketch.errors import KetchError
 from ketch.lake.maintenance import expire_snapshots
 from ketch.lake.table import ArchiveTable
-from ketch.store.blocking import connected
+from ketch.redis.blocking import connected
 from ketch.store.keys import Keyspace
 
 log = logging.getLogger(__name__)

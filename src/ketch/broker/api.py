@@ -11,8 +11,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ketch.broker.coordination.readers import Reader
 from ketch.broker.errors import code_of, is_failure
-from ketch.broker.readers import Reader
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
 from ketch.wire.requests import RequestHeader

@@ -9,12 +9,13 @@ from ketch.broker import telemetry
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
 from ketch.broker.services import Services
 from ketch.broker.telemetry import Telemetry
-from ketch.brokertable import BROKER_CONFIGS
-from ketch.config import Settings
-from ketch.store.broker_configs import ALL_BROKERS
-from ketch.store.topics import Topic
-from ketch.store.url import RedisAddress
-from ketch.topicconfig import CONFIGS, TopicConfig
+from ketch.configs.broker_table import BROKER_CONFIGS
+from ketch.configs.key import ConfigKey
+from ketch.configs.settings import Settings
+from ketch.configs.topic_table import CONFIGS
+from ketch.redis.url import RedisAddress
+from ketch.store.cluster.configs import ALL_BROKERS
+from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 # DescribeConfigsResponse.ConfigSource and ConfigType
@@ -34,7 +35,7 @@ def topic_configs(topic: Topic, broker: Services, names: Iterable[str] | None = 
     return [_topic_config(CONFIGS[name], topic.configs[name], defaults[name], broker) for name in sorted(chosen)]
 
 
-def _topic_config(config: TopicConfig, value: str, default: str, broker: Services) -> Body:
+def _topic_config(config: ConfigKey, value: str, default: str, broker: Services) -> Body:
     if config.synonym:
         levels = [(config.synonym, *level) for level in broker.dynamic.levels(config.synonym)]
     else:
@@ -56,7 +57,7 @@ def _topic_config(config: TopicConfig, value: str, default: str, broker: Service
     }
 
 
-def _documentation(config: TopicConfig) -> str:
+def _documentation(config: ConfigKey) -> str:
     return f"{config.documentation} No effect here: {config.idle}." if config.idle else config.documentation
 
 
@@ -93,7 +94,7 @@ def _broker_config(name: str, levels: list[Level]) -> Body:
     config = BROKER_CONFIGS[name]
     value, source = levels[0]
     synonyms = [{"name": name, "value": held, "source": which} for held, which in levels if held is not None]
-    shown = _body(name, value, source, config.kind.type, _documentation(config.kind), not config.dynamic)
+    shown = _body(name, value, source, config.key.type, _documentation(config.key), not config.dynamic)
     return {**shown, "synonyms": synonyms}
 
 

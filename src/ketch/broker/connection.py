@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ketch import metrics
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
-from ketch.broker.readers import Reader
+from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
 from ketch.connections.budget import Budget

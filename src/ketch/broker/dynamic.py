@@ -17,15 +17,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ketch.brokertable import BROKER_CONFIGS, BrokerConfig
-from ketch.config import Settings
+from ketch.configs.broker_table import BROKER_CONFIGS, BrokerConfig
+from ketch.configs.settings import Settings
+from ketch.configs.topic_checks import defaults, validate
+from ketch.configs.topic_table import CONFIGS
 from ketch.errors import InvalidConfig, KetchError, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.log import Log
-from ketch.store import broker_configs
-from ketch.store.broker_configs import ALL_BROKERS
-from ketch.store.handwritten import complain
-from ketch.store.topics import Topic
-from ketch.topicconfig import CONFIGS, defaults, validate
+from ketch.store.cluster import configs
+from ketch.store.cluster.configs import ALL_BROKERS
+from ketch.store.topics.handwritten import complain
+from ketch.store.topics.topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class DynamicConfigs:
 
     async def refresh(self) -> None:
         """Reads what is stored, and applies it where it has changed."""
-        found = await self._log.link.ask(broker_configs.read(self._log.keys))
+        found = await self._log.link.ask(configs.read(self._log.keys))
         stored = {node: _readable(found.get(node, {})) for node in (ALL_BROKERS, self._node)}
         if stored != self._stored and (self._stored or any(stored.values())):
             self._stored = stored
@@ -96,7 +97,7 @@ class DynamicConfigs:
         self.check(node, values)
         if node == ALL_BROKERS:
             await self._carry_over(values)
-        await self._log.link.ask(broker_configs.change(self._log.keys, node, values))
+        await self._log.link.ask(configs.change(self._log.keys, node, values))
         await self.refresh()
 
     def check(self, node: str, values: Mapping[str, str | None]) -> None:
@@ -111,8 +112,8 @@ class DynamicConfigs:
         topics = defaults(self._static)
         for name, value in values.items():
             config = BROKER_CONFIGS[name]
-            if config.kind.setting:
-                changes[config.kind.setting] = int(value) if config.kind.type in ("int", "long") else value
+            if config.key.setting:
+                changes[config.key.setting] = int(value) if config.key.type in ("int", "long") else value
             if config.topic:
                 topics[config.topic] = value
         self._log.configure(
@@ -171,4 +172,4 @@ def check_value(name: str, value: str) -> str:
     config = BROKER_CONFIGS.get(name)
     if config is None or not config.dynamic:
         raise InvalidConfig(f"Cannot update these configs dynamically: Set({name})")
-    return config.kind.check(value.strip())
+    return config.key.check(value.strip())

@@ -14,10 +14,10 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Request
 from ketch.broker.errors import Refused
-from ketch.coordinator.transaction import Add, Added
+from ketch.coordinator.transactions.transaction import Add, Added
 from ketch.errors import CorruptRecord, KetchError
+from ketch.log.appending.producers import Sequenced
 from ketch.log.partition import Partition
-from ketch.log.producers import Sequenced
 from ketch.records import peek_header
 
 _ADDS_SINCE = 12

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from ketch.broker.services import Services
 from ketch.clock import now_ms
-from ketch.coordinator.member import State
+from ketch.coordinator.classic.member import State
 from ketch.errors import KetchError
-from ketch.store.commits import Committed
+from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition
 
 log = logging.getLogger(__name__)

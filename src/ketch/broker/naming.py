@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Request
 from ketch.broker.errors import Refused
-from ketch.store.topics import legal_name
+from ketch.store.topics.topic import legal_name
 
 
 def check_name(name: str) -> None:

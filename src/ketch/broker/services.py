@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
-from ketch.broker.adoption import Adoption
 from ketch.broker.alerts import WritesAlert
-from ketch.broker.assignments import Assignments
-from ketch.broker.cluster import Cluster
+from ketch.broker.coordination.adoption import Adoption
+from ketch.broker.coordination.assignments import Assignments
+from ketch.broker.coordination.cluster import Cluster
+from ketch.broker.coordination.groups import Groups
+from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dynamic import DynamicConfigs
-from ketch.broker.groups import Groups
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
-from ketch.broker.transactions import Transactions
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
+from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
-from ketch.log.notes import TopicNotes
-from ketch.store.url import RedisAddress
+from ketch.redis.url import RedisAddress
 
 
 class Services(Protocol):

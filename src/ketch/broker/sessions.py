@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
 
 A session also knows which of its partitions may have news: those that were not read to their end, and those whose
-streams have changed since (`store.watcher`). It asks Redis nothing: the Fetch handler does.
+streams have changed since (`log.watcher`). It asks Redis nothing: the Fetch handler does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ketch.errors import KetchError
-from ketch.store.watcher import Waiter
+from ketch.log.watcher import Waiter
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

@@ -21,21 +21,21 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ketch.configs.key import ConfigKey
 from ketch.errors import InvalidConfig, KetchError, StorageUnavailable
 from ketch.log.log import Log
-from ketch.store import client_metrics
-from ketch.topictable import TopicConfig
+from ketch.store.cluster import client_metrics
 from ketch.wire.otlp import Value
 
 log = logging.getLogger(__name__)
 
 # ClientMetricsConfigs
-CONFIGS: Mapping[str, TopicConfig] = {
+CONFIGS: Mapping[str, ConfigKey] = {
     config.name: config
     for config in (
-        TopicConfig("interval.ms", "int", "How often clients push, in ms.", "300000"),
-        TopicConfig("metrics", "list", "Prefixes of the metrics that clients push; *: all.", ""),
-        TopicConfig("match", "list", "Which clients: selector=regular expression, all of them.", ""),
+        ConfigKey("interval.ms", "int", "How often clients push, in ms.", "300000"),
+        ConfigKey("metrics", "list", "Prefixes of the metrics that clients push; *: all.", ""),
+        ConfigKey("match", "list", "Which clients: selector=regular expression, all of them.", ""),
     )
 }
 FAMILY = "ketch_client_metric"

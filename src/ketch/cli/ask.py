@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ketch.cli import client
+from ketch.configs.topic_checks import LazyDefaults
 from ketch.errors import ConfigError, RedisError, StorageUnavailable
-from ketch.store import archives, counting, lag, ranges, topic_hashes
-from ketch.store.archives import Announcement
-from ketch.store.blocking import Connection
-from ketch.store.health import parse_info
+from ketch.redis.blocking import Connection
+from ketch.redis.question import Question, call
+from ketch.redis.server import Server
+from ketch.redis.url import why_unusable
+from ketch.store.cluster.health import parse_info
+from ketch.store.coordination import lag
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.question import Question, call
-from ketch.store.ranges import PartitionStream
-from ketch.store.server import Server
-from ketch.store.url import why_unusable
-from ketch.topicconfig import LazyDefaults
+from ketch.store.stream import counting, ranges
+from ketch.store.stream.ranges import PartitionStream
+from ketch.store.topics import archives, hashes
+from ketch.store.topics.archives import Announcement
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -150,7 +152,7 @@ class Store:
     def _streams(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStream]:
         wanted = list(partitions)
         names = list(dict.fromkeys(topic for topic, _ in wanted))
-        topics = dict(zip(names, self._ask(topic_hashes.lookup(self._keys, names, LazyDefaults())), strict=True))
+        topics = dict(zip(names, self._ask(hashes.lookup(self._keys, names, LazyDefaults())), strict=True))
         for name, topic in topics.items():
             if topic is None:
                 raise ConfigError(f"This Redis has no topic {name}: it is another broker's, or has another --keyspace.")

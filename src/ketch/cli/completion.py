@@ -34,7 +34,7 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def configs(incomplete: str) -> list[str]:
     """Names of topic configs that begin with what was typed."""
-    from ketch.topicconfig import CONFIGS
+    from ketch.configs.topic_table import CONFIGS
 
     return sorted(name for name in CONFIGS if name.startswith(incomplete))
 

@@ -18,7 +18,8 @@ from ketch.errors import ConfigError, KetchError
 
 STARTED = time.perf_counter()
 
-# Each is a module of this package with either `app`, a typer.Typer, or `command`, a function in Typer's annotations.
+# Each is a module of `ketch.cli.commands` with either `app`, a typer.Typer, or `command`, a function in Typer's
+# annotations.
 COMMANDS = (
     *("serve", "status", "cluster", "topics", "groups", "produce", "consume"),
     *("archive", "offset", "module", "doctor", "version"),
@@ -37,7 +38,7 @@ class LazyGroup(TyperGroup):
 
 def load(name: str) -> Any:
     """The Click command of the module `name`."""
-    module = import_module(f"ketch.cli.{name}")
+    module = import_module(f"ketch.cli.commands.{name}")
     sub: typer.Typer = getattr(module, "app", None) or _single(name, module.command)
     command = typer.main.get_command(sub)
     command.name = name
@@ -61,9 +62,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from ketch.cli.version import command
-
-        command()
+        import_module("ketch.cli.commands.version").command()
         raise typer.Exit
 
 

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 
 from ketch.cli.main import STARTED
 from ketch.cli.report import VARIABLE, Ready, listen
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.embedded import EmbeddedValkey, dying_with_us
 from ketch.errors import KetchError
-from ketch.store.blocking import Connection
+from ketch.redis.blocking import Connection
+from ketch.redis.question import call
+from ketch.redis.server import Server
+from ketch.redis.url import RedisAddress
 from ketch.store.keys import Keyspace
-from ketch.store.question import call
-from ketch.store.server import Server
-from ketch.store.url import RedisAddress
 
 log = logging.getLogger("ketch")
 

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from typing import Protocol, cast
 
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget
 from ketch.wire.framing import FrameError, FrameReader
 

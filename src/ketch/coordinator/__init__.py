@@ -1,1 +1,1 @@
-"""The classic group protocol: who is in a group, which generation it is in, who was assigned what. No I/O, no clock."""
+"""Coordinators as machines without I/O and without a clock: groups by kind, and transactions."""

@@ -1,7 +1,8 @@
 """What a coordinator is without I/O: a machine that takes events and says what follows from them.
 
-A machine is the state of one thing that one broker coordinates: `coordinator.group.Group` is one. It knows no clock, no
-connection and no other machine. `broker.machines` is the shell that loads, stores and wakes machines of any kind.
+A machine is the state of one thing that one broker coordinates: `coordinator.classic.group.Group` is one. It knows no
+clock, no connection and no other machine. `broker.coordination.machines` is the shell that loads, stores and wakes
+machines of any kind.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Machine(Protocol):
     """One machine. Times are seconds on the caller's clock.
 
     Attributes:
-        term: in which it was loaded or stored last, see `store.terms`. The shell keeps it here; nothing in the machine
-            depends on it.
+        term: in which it was loaded or stored last, see `store.coordination.terms`. The shell keeps it here; nothing
+            in the machine depends on it.
         held_at: when it was loaded, if this process held that term then; else -inf. Kept here like the term.
     """
 

@@ -2,7 +2,6 @@
 
 from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import running_socket
-from ketch.embedded.module import module_path
 from ketch.embedded.valkey import EmbeddedValkey
 
-__all__ = ["EmbeddedValkey", "dying_with_us", "module_path", "running_socket"]
+__all__ = ["EmbeddedValkey", "dying_with_us", "running_socket"]

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from ketch.config import Settings
+from ketch.append_module.library import loadable
+from ketch.configs.settings import Settings
 from ketch.embedded import allocator
 from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
-from ketch.embedded.module import loadable
 from ketch.embedded.syncer import Syncer
 from ketch.errors import KetchError, reason
 
@@ -86,7 +86,7 @@ class EmbeddedValkey:
 
     @property
     def url(self) -> str:
-        """The unix socket as a Redis URL, see `store.url`."""
+        """The unix socket as a Redis URL, see `redis.url`."""
         return f"unix://{quote(str(self._socket))}?db=0"
 
     @property
@@ -111,7 +111,8 @@ class EmbeddedValkey:
         """
         self._take_data_dir()
         try:
-            # Not in a thread: the broker's imports would come before Valkey's start, not beside it (cli/serve.py).
+            # Not in a thread: the broker's imports would come before Valkey's start, not beside it
+            # (cli/commands/serve.py).
             self._binary, environment = server_binary(), {"GLIBC_TUNABLES": _MALLOC, **os.environ}
             self._environment = environment | allocator.preloading(self._binary, environment)
             await self._start_on_a_port()

@@ -18,9 +18,9 @@ exact       struct<timestamp_ms: long,                     set only when the col
                                                            replacement characters)
 =========== ============================================== ==========================================================
 
-A *mark* is no header of the record: it keeps what `store.marked` says of an entry, for clients of Kafka 0.7. It is the
-only header of its row, of the name MARK, and `exact.header_keys` is null. A record that has a header of that name has
-it in `header_keys`, too. Readers of records never see a mark.
+A *mark* is no header of the record: it keeps what `store.layouts.marked` says of an entry, for clients of Kafka 0.7. It
+is the only header of its row, of the name MARK, and `exact.header_keys` is null. A record that has a header of that
+name has it in `header_keys`, too. Readers of records never see a mark.
 
 Field ids are those a catalog gives to a new table of this schema, so that files and tables agree in every catalog.
 Importing this module needs pyarrow; only `iceberg_schema` and its neighbours need pyiceberg.

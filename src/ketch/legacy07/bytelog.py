@@ -5,9 +5,9 @@ a position that stays its own for ever, whichever client wrote it and whichever 
 
 - Nothing is written for positions when records are appended. They are counted when a 0.7 client first reads so far.
 - Positions begin with 0 at the first record that was there when the first 0.7 client asked.
-- Redis holds the end of what has been counted, and a place for each megabyte of it (`store.positions`). A read beyond
-  the end counts further, and is answered only after the new end is stored. Of two brokers that count at the same time
-  one is refused, drops what it has counted, and goes on from the other's end.
+- Redis holds the end of what has been counted, and a place for each megabyte of it (`store.stream.positions`). A read
+  beyond the end counts further, and is answered only after the new end is stored. Of two brokers that count at the same
+  time one is refused, drops what it has counted, and goes on from the other's end.
 - A read below the end takes the records between the two places around the position, and lays them out backwards from
   the later one. The records at the front may be gone by then; the positions of the others are the same. They come from
   Redis or the archive.
@@ -33,13 +33,13 @@ from ketch.legacy07.errors import InvalidFetchSize, WrongPartition
 from ketch.legacy07.messages import Message
 from ketch.legacy07.producing import Plain, payloads
 from ketch.legacy07.stretch import Block, Stretch
+from ketch.log.appending.notes import TopicNotes
 from ketch.log.bounds import Bounds
 from ketch.log.log import Log
-from ketch.log.notes import TopicNotes
 from ketch.log.partition import Partition
-from ketch.store import positions
-from ketch.store.positions import STEP, Place
-from ketch.store.topics import legal_name
+from ketch.store.stream import positions
+from ketch.store.stream.positions import STEP, Place
+from ketch.store.topics.topic import legal_name
 from ketch.tasks import lasting
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """`ketch serve --legacy-port`: the port for Kafka 0.7 clients, and with `--zookeeper` the broker's entries there.
 
 It owns the listening socket, the connections, and the task that keeps ZooKeeper up to date with the topics. The broker
-knows nothing of it: `cli.serve` starts it beside the broker and stops it first.
+knows nothing of it: `cli.commands.serve` starts it beside the broker and stops it first.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In Kafka 0.7 a partition is a broker's own: a client names broker id and number,
 counts from 0 to what the broker has registered in ZooKeeper. In Ketch any broker can serve any partition. The cases:
 
 - Without ZooKeeper clients are given a broker by hand, and a number is the partition's own, on every broker.
-- With ZooKeeper each partition belongs to one of the registered brokers for ever, see `store.legacy_brokers`: its
+- With ZooKeeper each partition belongs to one of the registered brokers for ever, see `store.cluster.legacy`: its
   leader at the time when the topic was first registered. The broker's partitions, in order, have the numbers from 0 on.
   With one broker that is the partition's own number again.
 - A broker that is gone keeps its partitions, as in 0.7. A broker with its id, on any machine, goes on with them.
@@ -22,9 +22,9 @@ from uuid import UUID
 from ketch.legacy07.errors import WrongPartition
 from ketch.legacy07.requests import RANDOM_PARTITION
 from ketch.log.log import Log
-from ketch.store import legacy_brokers
-from ketch.store.registry import Node
-from ketch.store.topics import Topic
+from ketch.store.cluster import legacy
+from ketch.store.cluster.brokers import Node
+from ketch.store.topics.topic import Topic
 
 
 class Cluster(Protocol):
@@ -83,7 +83,7 @@ class Numbers:
         here = {node.id for node in self._cluster.nodes}
         candidates = sorted((self.registered & here) | {self._own})
         wanted = {index: self._wanted(topic, index, candidates) for index in range(topic.partitions)}
-        return await self._log.link.ask(legacy_brokers.settle(self._log.keys, topic.name, wanted))
+        return await self._log.link.ask(legacy.settle(self._log.keys, topic.name, wanted))
 
     def _wanted(self, topic: Topic, index: int, candidates: list[int]) -> int:
         leader = self._cluster.leader(topic.id, index)

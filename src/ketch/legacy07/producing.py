@@ -1,7 +1,7 @@
 """Makes payloads of the messages that a 0.7 producer sent: plain ones in runs, each compressed one for itself.
 
 A 0.7 message has no time: its records bear the broker's. A compressed message keeps the bytes that came, see
-`store.marked`. No I/O.
+`store.layouts.marked`. No I/O.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from ketch.errors import CorruptRecord, RecordTooLarge
 from ketch.legacy07.messages import NONE, Message, inner
-from ketch.log.notes import CODEC_NAMES
+from ketch.log.appending.notes import CODEC_NAMES
 from ketch.records import DecodedBatch, columns_to_records, decompress, plain_messages
-from ketch.store.layout import Payload
-from ketch.store.marked import MarkedBatch
-from ketch.store.topics import Topic
+from ketch.store.layouts.layout import Payload
+from ketch.store.layouts.marked import MarkedBatch
+from ketch.store.topics.topic import Topic
 
 _RUN_MAX = 10_000  # messages of a batch
 _RUN_BYTES = 1 << 20

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Protocol
 
 from ketch import metrics
-from ketch.config import Settings
+from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, TopicExists, UnknownTopicOrPartition
 from ketch.legacy07 import responses
@@ -31,9 +31,9 @@ from ketch.legacy07.messages import Message, take
 from ketch.legacy07.numbers import Cluster, Numbers
 from ketch.legacy07.producing import Plain
 from ketch.legacy07.requests import Fetch, Offsets, Produce, Target
+from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
-from ketch.log.notes import TopicNotes
-from ketch.store.topics import Topic, legal_name
+from ketch.store.topics.topic import Topic, legal_name
 
 log = logging.getLogger(__name__)
 

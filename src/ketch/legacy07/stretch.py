@@ -2,7 +2,7 @@
 
 - A record is a message of magic 0 that is its value. Key, headers and timestamp have no place in it. A null value (a
   tombstone) is an empty payload. Magic 0, for clients of 0.6 and of 0.7 know it.
-- The records of a message that was compressed by its producer are that message, byte for byte (`store.marked`).
+- The records of a message that was compressed by its producer are that message, byte for byte (`store.layouts.marked`).
 
 A stretch is what lies between two boundaries of messages. No I/O; where it begins in the log is not known here.
 """
@@ -15,8 +15,8 @@ from bisect import bisect_left, bisect_right
 from ketch.log.reading import Records
 from ketch.records import frame_messages
 from ketch.records._buffers import Buffer
-from ketch.store.marked import Marks, read_mark
-from ketch.store.positions import STEP, Place
+from ketch.store.layouts.marked import Marks, read_mark
+from ketch.store.stream.positions import STEP, Place
 
 _COMPRESSED_MIN = 7  # magic, compression, checksum and a payload
 _COMPRESSIONS = (1, 2)  # gzip, snappy

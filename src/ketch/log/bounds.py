@@ -9,10 +9,10 @@ from typing import NamedTuple
 from ketch.errors import OffsetOutOfRange
 from ketch.log.live import LiveStream
 from ketch.log.tier import Tier
-from ketch.store.archives import ArchivedRange
-from ketch.store.isolation import Transactions
 from ketch.store.offsets import EntryId
-from ketch.store.streams import StreamInfo
+from ketch.store.stream.isolation import Transactions
+from ketch.store.topics.archives import ArchivedRange
+from ketch.store.xinfo import StreamInfo
 from ketch.tasks import lasting
 
 

@@ -1,20 +1,22 @@
-"""The committed offsets, for the broker: asks the questions of `store.commits` over one connection. Keeps nothing."""
+"""Committed offsets, for the broker: asks `store.coordination.commits` over one connection. Keeps nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from ketch.store import commits, groups, topic_hashes
-from ketch.store.commits import Committed
+from ketch.redis.link import Link
+from ketch.store.coordination import commits, groups
+from ketch.store.coordination.commits import Committed
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.link import Link
+from ketch.store.topics import hashes
 
 
 class Commits:
     """Reads and writes committed offsets. Every method raises StorageUnavailable where Redis is gone.
 
-    A `term` is what `store.groups.hold` gave; methods that take one raise Overtaken where a commit has a higher one.
+    A `term` is what `store.coordination.groups.hold` gave; methods that take one raise Overtaken where a commit has a
+    higher one.
     """
 
     def __init__(self, keys: Keyspace, link: Link) -> None:
@@ -52,6 +54,6 @@ class Commits:
             partitions: how many each topic has.
             now: ms since the epoch, when their retention begins.
         """
-        found = await self._link.ask_each(lambda: topic_hashes.scan(self._keys.every_commit()))
+        found = await self._link.ask_each(lambda: hashes.scan(self._keys.every_commit()))
         named = commits.by_group(self._keys, chain.from_iterable(found), partitions)
         return await self._link.ask(commits.adopt(self._keys, named, now))

@@ -11,7 +11,7 @@ the offset that it asked for; the native group never decides that. The cases of 
   group's position moves (XGROUP SETID), until commits make room. So it is on compacted topics always: compaction would
   have to carry each delivery to the stream's next copy.
 
-A commit acknowledges the deliveries below it. What commands say and reply is `store.native`'s.
+A commit acknowledges the deliveries below it. What commands say and reply is `store.coordination.native`'s.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import time
 from ketch import metrics
 from ketch.errors import KetchError, RedisError
 from ketch.log.live import LiveStream
-from ketch.store import counting, native
-from ketch.store.link import Link
-from ketch.store.native import NativeGroup
+from ketch.redis.link import Link
+from ketch.store.coordination import native
+from ketch.store.coordination.native import NativeGroup
 from ketch.store.offsets import ZERO, EntryId
-from ketch.store.streams import StreamInfo
+from ketch.store.stream import counting
+from ketch.store.xinfo import StreamInfo
 
 _RECOUNT_S = 1.0  # how often Redis is asked whether a full window has got room
 

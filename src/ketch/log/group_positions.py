@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ketch.log.delivery import Delivery
 from ketch.log.live import LiveStream
-from ketch.store.link import Link
+from ketch.redis.link import Link
 
 
 class GroupPositions:

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from ketch.errors import RedisError
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
-from ketch.store import compacting
-from ketch.store.isolation import Aborted, Transactions, aborted_in, keys_of
+from ketch.log.watcher import Watcher
+from ketch.redis.link import Link
 from ketch.store.keys import Keyspace
-from ketch.store.layout import Chunk
-from ketch.store.link import Link
+from ketch.store.layouts.layout import Chunk
 from ketch.store.offsets import MAX_OFFSET, OffsetNumbering
-from ketch.store.ranges import EntrySizes, PartitionStream
-from ketch.store.streams import StreamInfo
-from ketch.store.topics import Topic
-from ketch.store.watcher import Watcher
+from ketch.store.stream import compaction
+from ketch.store.stream.isolation import Aborted, Transactions, aborted_in, keys_of
+from ketch.store.stream.ranges import EntrySizes, PartitionStream
+from ketch.store.topics.topic import Topic
+from ketch.store.xinfo import StreamInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class LiveStream:
         """Where the log started before compaction removed its first entries; None where it starts with an entry."""
         if info.first is None:
             return None
-        return await self._reads.ask(compacting.start(self.compaction, OffsetNumbering.format_id(*info.first)))
+        return await self._reads.ask(compaction.start(self.compaction, OffsetNumbering.format_id(*info.first)))
 
     def describe(self, topic: Topic) -> None:
         """Takes the current description of the topic; its configs may have changed."""

@@ -10,27 +10,29 @@ import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
-from ketch.config import Settings
+from ketch.configs.settings import Settings
+from ketch.configs.topic_checks import defaults
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import reads as log_reads
-from ketch.log import retention
 from ketch.log.commits import Commits
-from ketch.log.compaction import Cleaner
 from ketch.log.live import Shared
 from ketch.log.partition import Partition
 from ketch.log.reads import PartitionRead
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
 from ketch.log.topic_cache import TopicCache
-from ketch.store import groups, identity, ranges
+from ketch.log.upkeep import retention
+from ketch.log.upkeep.compaction import Cleaner
+from ketch.log.watcher import Watcher
+from ketch.redis.link import Link
+from ketch.redis.question import call
+from ketch.redis.url import RedisAddress
+from ketch.store.cluster import identity
+from ketch.store.coordination import groups
 from ketch.store.keys import Keyspace
-from ketch.store.link import Link
-from ketch.store.question import call
-from ketch.store.ranges import Room
-from ketch.store.topics import Topic, shown
-from ketch.store.url import RedisAddress
-from ketch.store.watcher import Watcher
-from ketch.topicconfig import defaults
+from ketch.store.stream import ranges
+from ketch.store.stream.ranges import Room
+from ketch.store.topics.topic import Topic, shown
 
 _SIZES_AT_ONCE = 500  # partitions that Redis is asked for in one go
 
@@ -178,7 +180,7 @@ class Log:
             partition.group_positions.forget(group)
 
     async def sweep(self) -> None:
-        """Deletes what is past its retention, see `log.retention`."""
+        """Deletes what is past its retention, see `log.upkeep.retention`."""
         await retention.sweep(self.topics, self.partition, self._reads, self._producer_expiration_ms)
 
     async def memory(self, partitions: Sequence[tuple[Topic, int]]) -> dict[tuple[str, int], int]:
@@ -203,7 +205,7 @@ class Log:
         return await self._archives.bytes_of(topic)
 
     async def compact(self, leads: Callable[[uuid.UUID, int], bool]) -> None:
-        """Compacts what is due of the partitions that this broker leads, see `log.compaction`."""
+        """Compacts what is due of the partitions that this broker leads, see `log.upkeep.compaction`."""
         await self._cleaner.sweep(self.topics, self.partition, leads)
 
     async def new_producer_id(self) -> int:

@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 
 from ketch.errors import OffsetOutOfRange
-from ketch.log.appender import Appender
+from ketch.log.appending.appender import Appender
+from ketch.log.appending.producers import Sequenced
 from ketch.log.bounds import PartitionBounds
 from ketch.log.group_positions import GroupPositions
 from ketch.log.live import LiveStream, Shared
-from ketch.log.producers import Sequenced
 from ketch.log.reading import PartitionReader
 from ketch.log.tier import Tier
 from ketch.records.control import Marker
-from ketch.store import search, transactions, trimming
-from ketch.store.layout import Payload
+from ketch.store.append import markers
+from ketch.store.layouts.layout import Payload
 from ketch.store.offsets import MAX_OFFSET, EntryId
-from ketch.store.ranges import PartitionStream
 from ketch.store.scripts import AppendKeys
-from ketch.store.search import Found
-from ketch.store.topics import Topic
+from ketch.store.stream import search, trimming
+from ketch.store.stream.ranges import PartitionStream
+from ketch.store.stream.search import Found
+from ketch.store.topics.topic import Topic
 
 
 class Partition:
@@ -47,7 +48,7 @@ class Partition:
         self.bounds = PartitionBounds(self._stream, self.tier)
         self.group_positions = GroupPositions(self._stream, shared.reads, shared.pending_max)
         self.reader = PartitionReader(self._stream, self.bounds, self.tier, self.group_positions, shared)
-        self.transaction_keys = transactions.keys_of(shared.keys, self.key)
+        self.transaction_keys = markers.keys_of(shared.keys, self.key)
         self._shared = shared
         keys = AppendKeys(self.key, self.transaction_keys.producers, shared.keys.fence(self.key, shared.session))
         first = topic.first_offset
@@ -143,7 +144,7 @@ class Partition:
         await self._shared.reads.ask(trimming.trim(self._stream.at, offset))
         bounds = await self.bounds.after_removal(offset)
         least = self.topic.numbering.to_id(bounds.local_start)
-        await self._shared.reads.ask(transactions.trim_aborted(self.transaction_keys.aborted, least))
+        await self._shared.reads.ask(markers.trim_aborted(self.transaction_keys.aborted, least))
         return bounds.log_start
 
     # -- searching by time (ListOffsets)

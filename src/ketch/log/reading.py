@@ -20,17 +20,18 @@ from functools import partial
 from typing import NamedTuple
 
 from ketch.errors import StorageUnavailable
+from ketch.log.appending.notes import fetch_codec
 from ketch.log.bounds import Bounds, PartitionBounds
 from ketch.log.group_positions import GroupPositions
 from ketch.log.live import LiveStream, Shared
-from ketch.log.notes import fetch_codec
 from ketch.log.tier import Tier
 from ketch.records import HEADER_SIZE, DecodedBatch, empty_batch
-from ketch.store import marked, native
-from ketch.store.isolation import Aborted
-from ketch.store.layout import Chunk, DecodedChunk, fitting
-from ketch.store.marked import Marks
-from ketch.store.streams import StreamInfo
+from ketch.store.coordination import native
+from ketch.store.layouts import marked
+from ketch.store.layouts.layout import Chunk, DecodedChunk, fitting
+from ketch.store.layouts.marked import Marks
+from ketch.store.stream.isolation import Aborted
+from ketch.store.xinfo import StreamInfo
 from ketch.wire.pieces import Pieces
 
 Member = tuple[str, str]  # group id and member id

@@ -17,8 +17,8 @@ from ketch.errors import KetchError
 from ketch.log.bounds import Bounds
 from ketch.log.partition import Partition
 from ketch.log.reading import Member
-from ketch.store.isolation import Aborted
-from ketch.store.layout import Chunk
+from ketch.store.layouts.layout import Chunk
+from ketch.store.stream.isolation import Aborted
 from ketch.wire.pieces import Pieces
 
 _TOGETHER = 8 << 20  # bytes that partitions read at the same time may give

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ketch.store.layout import Chunk, Chunks, Payload
-from ketch.store.streams import StreamInfo
+from ketch.store.layouts.layout import Chunk, Chunks, Payload
+from ketch.store.xinfo import StreamInfo
 
 _SLOTS = 16  # of the whole broker: each may hold a fetch's worth of entries
 _STALE_S = 1.0  # a reader that has not come by then has gone elsewhere

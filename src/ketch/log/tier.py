@@ -3,7 +3,7 @@
 It owns the cache of announcements, the open tables and the threads that read them. It writes nothing but the start of a
 partition when records are deleted. No read misses a record that moves from Redis to the archive:
 
-- The archive job announces what it has committed (`store.archives`).
+- The archive job announces what it has committed (`store.topics.archives`).
 - Retention removes an entry no sooner than `SETTLED_S` after its archiving was announced (`Tier.settled`).
 - A cached announcement is at most `_AGE_S` old, which is less.
 - So a reader that looks at the announcement after a read of Redis knows of every entry that was missing in that read:
@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, TypeVar
 from ketch import metrics
 from ketch.errors import StorageUnavailable
 from ketch.records import DecodedBatch
-from ketch.store import archives
-from ketch.store.archives import Announcement, ArchivedRange
+from ketch.redis.link import Link
 from ketch.store.keys import Keyspace
-from ketch.store.link import Link
-from ketch.store.search import Found
-from ketch.store.topics import Topic
+from ketch.store.stream.search import Found
+from ketch.store.topics import archives
+from ketch.store.topics.archives import Announcement, ArchivedRange
+from ketch.store.topics.topic import Topic
 from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
 

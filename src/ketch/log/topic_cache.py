@@ -1,7 +1,7 @@
 """The topics as the broker knows them: what it read of their hashes in Redis, for at most `metadata_max_age_ms`.
 
 It owns the cache and the order of questions and changes: a question that was sent before a change of this broker's own
-never overwrites what the change made known. `store.topic_hashes` asks and writes.
+never overwrites what the change made known. `store.topics.hashes` asks and writes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Mapping
 from functools import partial
 
-from ketch.store import topic_hashes
+from ketch.configs.topic_table import CONFIGS
+from ketch.redis.link import Link
 from ketch.store.keys import Keyspace
-from ketch.store.link import Link
-from ketch.store.topic_hashes import Created
-from ketch.store.topics import Topic
+from ketch.store.topics import hashes
+from ketch.store.topics.hashes import Created
+from ketch.store.topics.topic import Topic
 from ketch.tasks import lasting
-from ketch.topicconfig import CONFIGS
 
 _CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill memory
 _OTHERS_CREATION_S = 0.02  # between looks whether another broker has finished creating a topic
@@ -72,7 +72,7 @@ class TopicCache:
 
     async def by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with this id, or None."""
-        name = self._ids.get(topic_id) or await self._link.ask(topic_hashes.name_of(self._keys, topic_id))
+        name = self._ids.get(topic_id) or await self._link.ask(hashes.name_of(self._keys, topic_id))
         topic = None if name is None else await self.get(name)
         return topic if topic is not None and topic.id == topic_id else None
 
@@ -81,14 +81,14 @@ class TopicCache:
         now = time.monotonic()
         known = self._names
         if known is None or now - known[0] >= self._max_age:
-            known = self._names = (now, await self._link.ask(topic_hashes.names(self._keys)))
+            known = self._names = (now, await self._link.ask(hashes.names(self._keys)))
             await self._load(known[1])
         # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
         return [topic for name in known[1] if (topic := await self.get(name)) is not None]
 
     async def names(self) -> list[str]:
         """The names of all topics, as Redis has them now."""
-        return await self._link.ask(topic_hashes.names(self._keys))
+        return await self._link.ask(hashes.names(self._keys))
 
     # -- changing: each change goes on to its end even if the caller is cancelled
 
@@ -103,9 +103,7 @@ class TopicCache:
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         # What has no effect is only in the hash where it was asked for.
         configs = {name: value for name, value in self._defaults.items() if not CONFIGS[name].idle} | dict(configs)
-        while (
-            created := await self._link.ask(topic_hashes.create(self._keys, name, partitions, configs))
-        ) != Created.DONE:
+        while (created := await self._link.ask(hashes.create(self._keys, name, partitions, configs))) != Created.DONE:
             if created is Created.REMAINS:
                 await self._purge(name)
             else:
@@ -122,20 +120,20 @@ class TopicCache:
             UnknownTopicOrPartition: the topic is gone, or another one has its name.
         """
         try:
-            await self._link.ask(topic_hashes.alter(self._keys, topic, configs))
+            await self._link.ask(hashes.alter(self._keys, topic, configs))
         finally:  # the change is made even if the client that asked is gone
             self.forget(topic.name)
 
     async def grow(self, topic: Topic, partitions: int) -> bool:
         """Gives it that many partitions; False where it has as many already. Raises as `alter`."""
         try:
-            return await self._link.ask(topic_hashes.grow(self._keys, topic, partitions))
+            return await self._link.ask(hashes.grow(self._keys, topic, partitions))
         finally:
             self.forget(topic.name)
 
     async def note(self, topic: Topic, field: str, value: str | int) -> None:
         """Writes one field that Ketch itself keeps in the hash of a topic that exists."""
-        await self._link.ask(topic_hashes.note(self._keys, topic, field, value))
+        await self._link.ask(hashes.note(self._keys, topic, field, value))
         self.forget(topic.name)
 
     async def delete(self, topic: Topic) -> None:
@@ -143,13 +141,13 @@ class TopicCache:
         await asyncio.shield(lasting(self._delete(topic.name)))
 
     async def _delete(self, name: str) -> None:
-        await self._link.ask(topic_hashes.unlist(self._keys, name))
+        await self._link.ask(hashes.unlist(self._keys, name))
         await self._purge(name)
         self.forget(name)
 
     async def _purge(self, name: str) -> None:
-        commits = await self._link.ask_each(lambda: topic_hashes.scan(self._keys.commits(name)))
-        await self._link.ask(topic_hashes.purge(self._keys, name, [key for found in commits for key in found]))
+        commits = await self._link.ask_each(lambda: hashes.scan(self._keys.commits(name)))
+        await self._link.ask(hashes.purge(self._keys, name, [key for found in commits for key in found]))
 
     # -- the cache
 
@@ -174,7 +172,7 @@ class TopicCache:
         forgotten = set[str]()
         self._loads.append(forgotten)
         try:
-            topics = await self._link.ask(topic_hashes.lookup(self._keys, names, self._defaults))
+            topics = await self._link.ask(hashes.lookup(self._keys, names, self._defaults))
         finally:
             self._loads = [each for each in self._loads if each is not forgotten]
         now = time.monotonic()

@@ -19,15 +19,16 @@ from ketch.clock import now_ms
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
-from ketch.store import appends, producers, scripts
-from ketch.store.appends import Append, Landed, Refusal
-from ketch.store.blocking import Asked, Connection, Patience, Server
+from ketch.redis.blocking import Asked, Connection, Patience, Server
+from ketch.redis.question import Command, Question
+from ketch.store import scripts
+from ketch.store.append import appends, producers
+from ketch.store.append.appends import Append, Landed, Refusal
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.layout import Payload
+from ketch.store.layouts.layout import Payload
 from ketch.store.offsets import ZERO
-from ketch.store.question import Command, Question
 from ketch.store.scripts import AppendKeys, Producer
-from ketch.store.topics import Topic
+from ketch.store.topics.topic import Topic
 
 _CHUNK_ROWS = 10_000  # of one transaction: Redis serves no other client meanwhile
 _CHUNK_BYTES = 1 << 20

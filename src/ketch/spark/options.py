@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from ketch.errors import ConfigError
+from ketch.redis.server import Server
 from ketch.similar import hint
 from ketch.store.keys import TopicPartition
-from ketch.store.server import Server
 
 EARLIEST = -2
 LATEST = -1

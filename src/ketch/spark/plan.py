@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ketch.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from ketch.redis.blocking import Connection
 from ketch.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions
 from ketch.spark.reader import DataLoss, StreamRange
 from ketch.spark.tier import PartitionArchive
 from ketch.spark.topics import PartitionView, boundary, first_at_or_after, look, with_archives
-from ketch.store.blocking import Connection
 from ketch.store.keys import Keyspace, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Reads a range of one partition from Redis: XRANGE after XRANGE, each asked for while the last one is worked on.
 
-How records lie in a stream is the topic's `store.layout`.
+How records lie in a stream is the topic's `store.layouts.layout`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.records import DecodedBatch
-from ketch.store import streams
-from ketch.store.blocking import Connection, Patience, Server, connected
-from ketch.store.isolation import AbortedIndex, IsolationKeys, aborted_in, readable
-from ketch.store.layout import Chunk
-from ketch.store.marked import find_marks
-from ketch.store.question import Question
-from ketch.store.ranges import EntrySizes, PartitionStream
-from ketch.store.resp import parse
-from ketch.store.streams import StreamInfo
+from ketch.redis.blocking import Connection, Patience, Server, connected
+from ketch.redis.question import Question
+from ketch.redis.resp import parse
+from ketch.store import xinfo
+from ketch.store.layouts.layout import Chunk
+from ketch.store.layouts.marked import find_marks
+from ketch.store.stream.isolation import AbortedIndex, IsolationKeys, aborted_in, readable
+from ketch.store.stream.ranges import EntrySizes, PartitionStream
+from ketch.store.xinfo import StreamInfo
 
 _REPLY = 800 << 10  # bytes wanted of one reply: large enough to forget the round trip, small enough for a cache
 _COUNT_MAX = 10_000  # rows of one Arrow batch, as in Spark's own batches (spark.sql.execution.arrow.maxRecordsPerBatch)
@@ -57,7 +57,7 @@ def read_batches(
     """The records of a range, some thousand at a time. Markers of transactions are none.
 
     Args:
-        marks: gets those of the records (`store.marked`) before these are given.
+        marks: gets those of the records (`store.layouts.marked`) before these are given.
 
     Survives a Redis that goes away for no longer than `Server.patience`. The first and the last batch may reach beyond
     the range.
@@ -124,7 +124,7 @@ class _Cursor:
         chunk = stream.layout.read(entries, stream.numbering, 1 << 62, log_append_time=False)
         if self._marks is not None:
             self._marks |= find_marks(entries, stream.numbering, chunk.entries)
-        return chunk, len(entries), streams.parse_info(parse(info))
+        return chunk, len(entries), xinfo.parse_info(parse(info))
 
     def _check(self, info: StreamInfo) -> None:
         """Whether a record from `self.offset` on has been trimmed since the range was planned."""

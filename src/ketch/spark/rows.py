@@ -8,9 +8,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ketch.redis.blocking import Server
 from ketch.spark.plan import ReadRange
 from ketch.spark.tier import read_records
-from ketch.store.blocking import Server
 
 _MICROS_MAX = 2**63 // 1000 - 1  # ms that fit into a timestamp of Spark
 _TIMESTAMP = pa.timestamp("us", tz="UTC")

@@ -55,8 +55,8 @@ def check(options: WriteOptions, schema: StructType) -> None:
 
 def check_topic(options: WriteOptions) -> None:
     """Raises UnknownTopicOrPartition where the option `topic` names none."""
+    from ketch.redis.blocking import connected
     from ketch.spark.task import find_topic
-    from ketch.store.blocking import connected
 
     if options.topic is not None:
         with connected(options.server) as connection:

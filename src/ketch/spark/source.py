@@ -34,10 +34,10 @@ from ketch.store.keys import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ketch.redis.blocking import Connection
     from ketch.spark.plan import ReadPlanner, ReadRange, View
     from ketch.spark.topics import PartitionView
-    from ketch.store.blocking import Connection
-    from ketch.store.streams import StreamInfo
+    from ketch.store.xinfo import StreamInfo
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class _Reader:
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
         """An answer of Redis. It waits for a Redis that answered before, and gives up soon on one that never did."""
-        from ketch.store.blocking import ask
+        from ketch.redis.blocking import ask
 
         answer = ask(self._options.server, question, None if self._reached else _FIRST_S)
         self._reached = True

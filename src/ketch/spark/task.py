@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from ketch.clock import now_ms
 from ketch.errors import InvalidRecord, UnknownTopicOrPartition
 from ketch.records.arrow import SCHEMA
+from ketch.redis.blocking import Connection
 from ketch.spark.appender import TaskAppender, Writer
 from ketch.spark.options import WriteOptions
 from ketch.spark.partitioner import partitions
 from ketch.spark.topics import named
-from ketch.store.blocking import Connection
 from ketch.store.keys import Keyspace
-from ketch.store.topics import Topic
+from ketch.store.topics.topic import Topic
 
 _BYTES = pa.binary()
 _HEADERS = pa.list_(pa.struct([pa.field("key", _BYTES), pa.field("value", _BYTES)]))

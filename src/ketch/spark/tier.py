@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 from ketch.errors import KetchError
 from ketch.records import DecodedBatch
 from ketch.records.arrow import to_arrow
+from ketch.redis.blocking import Connection, Server, connected
 from ketch.spark.reader import DataLoss, StreamRange, read_batches
-from ketch.store import archives, ranges
-from ketch.store.archives import Announcement
-from ketch.store.blocking import Connection, Server, connected
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.topics import Topic
+from ketch.store.stream import ranges
+from ketch.store.topics import archives
+from ketch.store.topics.archives import Announcement
+from ketch.store.topics.topic import Topic
 
 if TYPE_CHECKING:
     from ketch.lake.cold import Cold

@@ -9,19 +9,20 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ketch.configs.topic_checks import LazyDefaults
 from ketch.errors import UnknownTopicOrPartition
+from ketch.redis.blocking import Connection
 from ketch.spark.options import Tier, Topics
 from ketch.spark.reader import StreamRange
 from ketch.spark.tier import PartitionArchive, announced
-from ketch.store import isolation, partitions, search, topic_hashes
-from ketch.store.blocking import Connection
-from ketch.store.boundary import boundary as hot_boundary
-from ketch.store.isolation import IsolationKeys, Transactions
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.ranges import EntrySizes, PartitionStream
-from ketch.store.streams import StreamInfo
-from ketch.store.topics import Topic
-from ketch.topicconfig import LazyDefaults
+from ketch.store.stream import extents, isolation, search
+from ketch.store.stream.boundary import boundary as hot_boundary
+from ketch.store.stream.isolation import IsolationKeys, Transactions
+from ketch.store.stream.ranges import EntrySizes, PartitionStream
+from ketch.store.topics import hashes
+from ketch.store.topics.topic import Topic
+from ketch.store.xinfo import StreamInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class PartitionView:
 
 def named(connection: Connection, keys: Keyspace, names: Iterable[str]) -> list[Topic]:
     """The topics with these names; those that do not exist are left out."""
-    found = connection.ask(topic_hashes.lookup(keys, list(names), LazyDefaults()))
+    found = connection.ask(hashes.lookup(keys, list(names), LazyDefaults()))
     return [topic for topic in found if topic is not None]
 
 
@@ -113,7 +114,7 @@ def wanted(connection: Connection, keys: Keyspace, topics: Topics) -> list[tuple
     names: Iterable[str] = topics.names
     if topics.pattern is not None:
         pattern = re.compile(topics.pattern)
-        names = [name for name in connection.ask(topic_hashes.names(keys)) if pattern.fullmatch(name)]
+        names = [name for name in connection.ask(hashes.names(keys)) if pattern.fullmatch(name)]
     return [(topic, range(topic.partitions)) for topic in named(connection, keys, names)]
 
 
@@ -130,7 +131,7 @@ def look(
         for topic, indexes in wanted(connection, keys, topics)
         for index in indexes
     ]
-    found = connection.ask(partitions.extents(streams, keys))
+    found = connection.ask(extents.extents(streams, keys))
     view = {
         (each.stream.topic.name, each.stream.index): PartitionView(each.stream, each.info, each.start, each.end)
         for each in found

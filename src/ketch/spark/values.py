@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ketch.errors import ConfigError, UnknownTopicOrPartition
+from ketch.redis.blocking import connected
 from ketch.spark.options import read_options
 from ketch.spark.topics import named
-from ketch.store.blocking import connected
 from ketch.store.keys import Keyspace
 
 if TYPE_CHECKING:

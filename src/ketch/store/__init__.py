@@ -1,1 +1,1 @@
-"""Redis: questions without I/O and their drivers, key names, Lua scripts, and the seam behind which the layouts lie."""
+"""What Ketch keeps in Redis: key names, questions about it, Lua scripts, and the layouts of streams. No I/O."""

@@ -10,7 +10,8 @@ class Keyspace:
     """Key names under one prefix, as bytes, for that is how they go onto the wire.
 
     Args:
-        name: the prefix, `korvet` by default; `ketch.config` refuses braces in it, for they would move every hash slot.
+        name: the prefix, `korvet` by default; `ketch.configs.settings` refuses braces in it, for they would move every
+        hash slot.
     """
 
     __slots__ = (
@@ -45,7 +46,7 @@ class Keyspace:
         return f"{self.name}:archive:{topic}".encode()
 
     def legacy_brokers(self, topic: str) -> bytes:
-        """Hash: through which broker clients of Kafka 0.7 reach each partition, see `store.legacy_brokers`."""
+        """Hash: through which broker clients of Kafka 0.7 reach each partition, see `store.cluster.legacy`."""
         return f"{self.name}:legacy07-brokers:{topic}".encode()
 
     def commit(self, stream: bytes, group: str) -> bytes:
@@ -53,7 +54,7 @@ class Keyspace:
         return self.name.encode() + b":commit:" + stream + b":" + group.encode()
 
     def commit_term(self, commit: bytes) -> bytes:
-        """String: the term in which this commit key was written, in its slot (see `store.terms`)."""
+        """String: the term in which this commit key was written, in its slot (see `store.coordination.terms`)."""
         # A group's name may bring a hash tag of its own, which then decides the slot of both keys.
         # One slot cannot be had for a name with a `}` and no tag; on a cluster such a group cannot commit.
         before, _, tag = commit.partition(b"{")
@@ -113,7 +114,7 @@ class Keyspace:
         return self._beside(b"fence", stream) + b":" + session
 
     def positions(self, stream: bytes) -> bytes:
-        """Stream: the byte positions of Kafka 0.7's clients, in the log stream's own slot (see `store.positions`)."""
+        """Stream: the byte positions of Kafka 0.7's clients, in the log stream's slot; see `store.stream.positions`."""
         return self._beside(b"legacy07", stream)
 
     def _beside(self, kind: bytes, stream: bytes) -> bytes:

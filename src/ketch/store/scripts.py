@@ -2,7 +2,7 @@
 
 Scripts of appending: optimistic appends choose ids in the broker and go into MULTI between `guard` and `release`, or,
 where a batch is one entry, into `single`. Pessimistic ones let Redis choose the ids (`append`). The headers of the .lua
-files have the cases; `store.appends` tells the ways apart.
+files have the cases; `store.append.appends` tells the ways apart.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ketch.redis.question import Command, Word
+from ketch.redis.resp import pack
 from ketch.store.lua import load
 from ketch.store.offsets import LAST_OFFSET, EntryId, OffsetNumbering
-from ketch.store.question import Command, Word
-from ketch.store.resp import pack
 
 # Lua's stack takes so many values in one unpack (LUAI_MAXCSTACK is 8000, some of them used by the call itself).
 WIDEST = 7000

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ketch.store import commits, groups, transactional_ids
-from ketch.store.commits import Committed
+from ketch.redis.link import Link
+from ketch.redis.url import RedisAddress
+from ketch.store.coordination import commits, groups, transactional_ids
+from ketch.store.coordination.commits import Committed
+from ketch.store.coordination.terms import Overtaken
 from ketch.store.keys import Keyspace
-from ketch.store.link import Link
 from ketch.store.scripts import Holder
-from ketch.store.terms import Overtaken
-from ketch.store.url import RedisAddress
 from tests.support.coordinator import Driver
 from tests.support.groups import OFFSET_COMMIT, OFFSET_FETCH, SERVED, Member, gather, keys_naming
 from tests.support.ketch import KetchServer, eventually
@@ -143,7 +143,7 @@ def test_a_transaction_whose_only_offset_was_refused(broker: KetchServer, topic:
         assert member.commit(topic, 6) == 0
 
 
-# -- terms (`store.terms`): what a broker writes that was paused between two steps
+# -- terms (`store.coordination.terms`): what a broker writes that was paused between two steps
 
 
 KEYS = Keyspace("korvet")

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.broker.protocol.test_alter import DELETE, SET, change
-from tests.support.http_console import console, get
+from tests.support.http import get, url
 from tests.support.kafka import (
     API_VERSIONS,
     DESCRIBE_CONFIGS,
@@ -71,7 +71,7 @@ def push(kafka: Kafka, data: bytes = DATA, codec: int = 0, instance: UUID | None
 
 
 def shown(server: KetchServer) -> list[str]:
-    text = get(f"{console(server)}/metrics")[1]
+    text = get(f"{url(server)}/metrics")[1]
     return [line for line in text.splitlines() if line.startswith("ketch_client_metric{")]
 
 

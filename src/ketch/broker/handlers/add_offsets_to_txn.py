@@ -9,7 +9,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.transaction import Add, Added
+from ketch.coordinator.transactions.transaction import Add, Added
 from ketch.errors import KetchError
 
 _FENCED_SINCE = 2

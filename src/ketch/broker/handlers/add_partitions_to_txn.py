@@ -1,9 +1,9 @@
 """AddPartitionsToTxn (24), versions 0 to 5: partitions that a producer will write to in its transaction (KIP-98).
 
 Versions 4 and 5 are for brokers, which add or verify partitions of several transactions at once (KIP-890). Ketch's
-brokers do that over Redis (`broker.transactions`), but answer it all the same. If one of the partitions does not exist,
-none is added: the others get OPERATION_NOT_ATTEMPTED (55). PRODUCER_FENCED (90) is known since version 2, older ones
-get INVALID_PRODUCER_EPOCH (47).
+brokers do that over Redis (`broker.coordination.transactions`), but answer it all the same. If one of the partitions
+does not exist, none is added: the others get OPERATION_NOT_ATTEMPTED (55). PRODUCER_FENCED (90) is known since version
+2, older ones get INVALID_PRODUCER_EPOCH (47).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of
-from ketch.coordinator.transaction import Add, Added, Partition
+from ketch.coordinator.transactions.transaction import Add, Added, Partition
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 

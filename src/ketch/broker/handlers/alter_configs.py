@@ -11,7 +11,7 @@ from typing import Any
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import incremental_alter_configs as incremental
 from ketch.broker.handlers.incremental_alter_configs import BROKER
-from ketch.topicconfig import CONFIGS
+from ketch.configs.topic_table import CONFIGS
 
 
 async def handle(request: Request) -> Answer:

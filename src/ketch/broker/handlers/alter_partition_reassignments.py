@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45), versions 0 and 1: replicas of partitions (KIP-455).
 
 A partition has one replica, on the broker that leads it, and which broker leads it follows from the brokers that are
-live (`broker.cluster`). So the assignment that is there already is accepted, any other is refused with
+live (`broker.coordination.cluster`). So the assignment that is there already is accepted, any other is refused with
 INVALID_REPLICA_ASSIGNMENT (39), and there is none to cancel (NO_REASSIGNMENT_IN_PROGRESS 85).
 """
 
@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
 from ketch.errors import KetchError
-from ketch.store.topics import Topic
+from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 

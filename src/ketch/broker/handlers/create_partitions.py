@@ -15,7 +15,7 @@ from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
 from ketch.broker.handlers.create_topics import MAX_PARTITIONS, distinct
 from ketch.errors import KetchError
-from ketch.store.topics import Topic
+from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)

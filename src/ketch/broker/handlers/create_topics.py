@@ -21,10 +21,10 @@ from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
 from ketch.broker.handlers.alter_partition_reassignments import check_replicas
 from ketch.broker.naming import check_collision, check_name
+from ketch.configs.topic_checks import validate
 from ketch.errors import KetchError, TopicExists
 from ketch.store.offsets import OffsetNumbering
-from ketch.store.topics import Topic
-from ketch.topicconfig import validate
+from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.errors import KetchError, UnknownTopicId
-from ketch.store.topics import Topic, shown
+from ketch.store.topics.topic import Topic, shown
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
 from ketch.errors import KetchError
-from ketch.store.topics import legal_name
+from ketch.store.topics.topic import legal_name
 from ketch.wire.responses import Body
 
 _TOPIC, _BROKER, _CLIENT_METRICS = 2, 4, 16

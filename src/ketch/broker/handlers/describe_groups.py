@@ -5,8 +5,8 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.group import Group
-from ketch.coordinator.member import Member, State
+from ketch.coordinator.classic.group import Group
+from ketch.coordinator.classic.member import Member, State
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 

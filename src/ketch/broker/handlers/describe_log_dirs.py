@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError
-from ketch.store.topics import Topic
+from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 _Sizes = dict[int, int]  # bytes by partition

@@ -11,9 +11,9 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import Refused
 from ketch.errors import KetchError
-from ketch.store import producers, transactions
-from ketch.store.producers import StoredProducer
-from ketch.store.transactions import OpenTransaction
+from ketch.store.append import markers, producers
+from ketch.store.append.markers import OpenTransaction
+from ketch.store.append.producers import StoredProducer
 from ketch.wire.responses import Body
 
 
@@ -43,7 +43,7 @@ async def _producers(request: Request, name: str, index: int) -> list[Body]:
         raise Refused(ErrorCode.not_leader_or_follower, "another broker leads the partition")
     keys = partition.transaction_keys
     known = await logs.link.ask(producers.load_all(keys.producers))
-    opened = {each.producer: each for each in await logs.link.ask(transactions.all_open(keys.transactions))}
+    opened = {each.producer: each for each in await logs.link.ask(markers.all_open(keys.transactions))}
     first = {producer: topic.numbering.to_offset(*each.first) for producer, each in opened.items()}
     return [_state(producer, state, opened.get(producer), first.get(producer, -1)) for producer, state in known.items()]
 

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import metadata
 from ketch.errors import KetchError
-from ketch.store.topics import Topic, legal_name
+from ketch.store.topics.topic import Topic, legal_name
 from ketch.wire.responses import Body
 
 _PARTITIONS_MAX = 2_000  # Kafka's default of max.request.partition.size.limit

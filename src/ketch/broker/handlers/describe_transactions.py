@@ -7,7 +7,7 @@ from itertools import groupby
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.transaction import Transaction
+from ketch.coordinator.transactions.transaction import Transaction
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.transaction import NO_EPOCH, NO_ID, End, Identity
+from ketch.coordinator.transactions.transaction import NO_EPOCH, NO_ID, End, Identity
 from ketch.errors import KetchError
 
 _BUMPS_SINCE = 5

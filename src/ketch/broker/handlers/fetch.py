@@ -1,7 +1,7 @@
 """Fetch (1), versions 4 to 16: batches from an offset on, waiting for them up to `max_wait`.
 
 Versions up to 12 name topics, later ones give ids (KIP-516). Sessions are incremental (KIP-227). A fetch that has less
-than `min_bytes`, and all there is, waits on the streams themselves (`store.watcher`): any writer wakes it, a redis-cli
+than `min_bytes`, and all there is, waits on the streams themselves (`log.watcher`): any writer wakes it, a redis-cli
 too. The first partition that has a record gives one, however large (KIP-74); what else is returned stays within
 `max_bytes` and `partition_max_bytes`, batch headers included. Zstd goes to versions that know it (10 and on, KIP-110),
 the others get the batch uncompressed.
@@ -38,7 +38,7 @@ from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.log.reading import Member
 from ketch.log.reads import PartitionRead
-from ketch.store.topics import Topic, shown
+from ketch.store.topics.topic import Topic, shown
 from ketch.wire.pieces import Pieces
 from ketch.wire.responses import Body
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.events import Heartbeat
+from ketch.coordinator.classic.events import Heartbeat
 from ketch.errors import KetchError
 
 

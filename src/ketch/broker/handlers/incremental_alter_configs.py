@@ -25,10 +25,11 @@ from ketch.broker.api import Answer, Request, printable
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
 from ketch.broker.naming import check_name
-from ketch.brokertable import BROKER_CONFIGS
+from ketch.configs.broker_table import BROKER_CONFIGS
+from ketch.configs.topic_checks import validate
+from ketch.configs.topic_table import CONFIGS
 from ketch.errors import InvalidConfig, KetchError, UnknownTopicOrPartition
-from ketch.store.topics import Topic
-from ketch.topicconfig import CONFIGS, validate
+from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ def _check_node(request: Request, name: str) -> None:
 def _broker_value(name: str, operation: int, value: str | None, held: Mapping[str, str]) -> str | None:
     if name not in BROKER_CONFIGS:
         return value if operation != Operation.DELETE else None
-    if operation in (Operation.APPEND, Operation.SUBTRACT) and BROKER_CONFIGS[name].kind.type != "list":
+    if operation in (Operation.APPEND, Operation.SUBTRACT) and BROKER_CONFIGS[name].key.type != "list":
         word = Operation(operation).name.lower()
         raise Refused(ErrorCode.invalid_config, f"Config value {word} is not allowed for config key: {name}")
     return _result_of(name, operation, value, held[name])

@@ -14,7 +14,7 @@ from datetime import timedelta
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.transaction import NO_EPOCH, NO_ID, Identity, Init
+from ketch.coordinator.transactions.transaction import NO_EPOCH, NO_ID, Identity, Init
 from ketch.errors import KetchError
 
 _MS = timedelta(milliseconds=1)

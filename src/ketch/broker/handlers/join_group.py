@@ -9,7 +9,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.events import Join, JoinResult
+from ketch.coordinator.classic.events import Join, JoinResult
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 

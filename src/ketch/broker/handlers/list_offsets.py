@@ -20,7 +20,7 @@ from ketch.broker.api import Answer, Request
 from ketch.broker.errors import check_leader_epoch
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
-from ketch.store.search import Found
+from ketch.store.stream.search import Found
 from ketch.wire.responses import Body
 
 _READ_COMMITTED = 1

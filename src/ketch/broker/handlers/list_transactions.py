@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.clock import now_ms
-from ketch.coordinator.transaction import State, Transaction
+from ketch.coordinator.transactions.transaction import State, Transaction
 from ketch.errors import KetchError, NotCoordinator
 
 # Kafka's states that Ketch never stores are known all the same.

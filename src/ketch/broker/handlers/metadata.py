@@ -17,7 +17,7 @@ from ketch.broker.api import Answer, Request
 from ketch.broker.errors import Refused
 from ketch.broker.naming import check_collision
 from ketch.errors import KetchError, TopicExists
-from ketch.store.topics import Topic, legal_name, shown
+from ketch.store.topics.topic import Topic, legal_name, shown
 from ketch.wire.responses import Body, Kept
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of
 from ketch.clock import now_ms
-from ketch.coordinator.events import Commit
+from ketch.coordinator.classic.events import Commit
 from ketch.errors import KetchError, UnknownTopicOrPartition
-from ketch.store.commits import Committed
+from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition
 from ketch.wire.responses import Body
 

@@ -7,8 +7,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.assignments import subscribed_topics
-from ketch.coordinator.group import Group
+from ketch.broker.coordination.assignments import subscribed_topics
+from ketch.coordinator.classic.group import Group
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 

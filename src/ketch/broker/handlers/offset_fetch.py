@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError
-from ketch.store.commits import Committed
+from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition
 from ketch.wire.responses import Body
 

@@ -7,8 +7,8 @@ request does not wait for the answer. acks 1 and -1 are the same: a record is ac
 stream and in its append-only file; `fsync` says when that is synced. acks 0 gets no answer, and the responses of later
 requests do not wait for Redis; an error then closes the connection, as Kafka does.
 
-A transactional batch is appended once its partition belongs to the transaction (`broker.entering`): from version 12 on
-it is added here (KIP-890), before it is verified.
+A transactional batch is appended once its partition belongs to the transaction (`broker.entering`): from
+version 12 on it is added here (KIP-890), before it is verified.
 
 Deviations: an illegal topic name is INVALID_TOPIC_EXCEPTION (17), a wrong magic or record count CORRUPT_MESSAGE (2).
 """
@@ -39,11 +39,11 @@ from ketch.errors import (
     StorageUnavailable,
     UnsupportedCompression,
 )
+from ketch.log.appending.producers import Sequenced
+from ketch.log.appending.validate import Admitted, admit, is_transactional
 from ketch.log.partition import Partition
-from ketch.log.producers import Sequenced
-from ketch.log.validate import Admitted, admit, is_transactional
-from ketch.store.layout import Payload
-from ketch.store.topics import Topic, legal_name, shown
+from ketch.store.layouts.layout import Payload
+from ketch.store.topics.topic import Topic, legal_name, shown
 from ketch.tasks import lasting
 from ketch.wire.responses import Body
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.coordinator.events import Sync, SyncResult
+from ketch.coordinator.classic.events import Sync, SyncResult
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 

@@ -14,10 +14,10 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers.offset_commit import metadata_error, partition_error
 from ketch.clock import now_ms
-from ketch.coordinator.events import Commit
-from ketch.coordinator.transaction import Add, Added
+from ketch.coordinator.classic.events import Commit
+from ketch.coordinator.transactions.transaction import Add, Added
 from ketch.errors import KetchError, NotInTransaction
-from ketch.store.commits import Committed
+from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition
 from ketch.wire.responses import Body
 

@@ -1,4 +1,4 @@
--- Included by scripts that write one commit; store/terms.py has the cases.
+-- Included by scripts that write one commit; store/coordination/terms.py has the cases.
 -- later(key, term): the term kept under `key` where it is higher than `term`, else false; and whether it is `term`.
 local function later(key, term)
   local stored = redis.call('GET', key)

@@ -1,6 +1,6 @@
 -- Included by scripts that move an idempotent producer's state (KIP-98) along with its batch.
 -- The state is a field of a hash: `epoch last_sequence updated_ms` and up to five batches `first:last:entry_id`, by which
--- a retry is recognised. See store/producers.py, which reads and writes the same text.
+-- a retry is recognised. See store/append/producers.py, which reads and writes the same text.
 local state
 -- producer_is(hash, id, expected): whether the state begins with `expected`, "epoch last_sequence"; "" where there is none.
 local function producer_is(hash, id, expected)

@@ -1,4 +1,4 @@
--- Included by scripts that write a coordinator's state, a hash, in a term; store/terms.py has the cases.
+-- Included by scripts that write a coordinator's state, a hash, in a term; store/coordination/terms.py has the cases.
 -- hold(state, loaded, session, node, may_take, above): whether the state may be written, and the term to do it in; else
 -- false and the session of the holder. Sets `term`, `session` and `broker` (the node id) where the term changes.
 local function hold(state, loaded, session, node, may_take, above)

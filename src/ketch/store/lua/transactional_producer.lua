@@ -1,7 +1,7 @@
 -- Included in place of producer.lua where the batch belongs to a transaction: it moves the partition's open transactions
 -- along (KIP-98). The last of KEYS is the hash of these: a field for each producer with `epoch first_id started_ms`.
 -- The batch is refused where its producer has no open transaction, unless it may open one (@OPENS is 1; @STARTED is then
--- when the transaction began, as its coordinator knows it). store/transactions.py reads the same text.
+-- when the transaction began, as its coordinator knows it). store/append/markers.py reads the same text.
 -- include producer
 local idempotent_is, move_idempotent = producer_is, move_producer
 local function producer_is(hash, id, expected)

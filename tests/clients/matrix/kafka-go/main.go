@@ -75,9 +75,9 @@ func createTopic() {
 	if layout != "-" {
 		configs = append(configs, kafka.ConfigEntry{ConfigName: "storage.layout", ConfigValue: layout})
 	}
-	var wanted []kafka.TopicConfig
+	var wanted []kafka.ConfigKey
 	for name, partitions := range map[string]int{topic: 2, topic + ".short": 1, topic + ".gone": 1, topic + ".tx": 1} {
-		wanted = append(wanted, kafka.TopicConfig{Topic: name, NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: configs})
+		wanted = append(wanted, kafka.ConfigKey{Topic: name, NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: configs})
 	}
 	answer, err := client.CreateTopics(soon(), &kafka.CreateTopicsRequest{Topics: wanted})
 	must(err)

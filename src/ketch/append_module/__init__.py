@@ -1,0 +1,1 @@
+"""The append module: a shared library that a Redis or Valkey loads."""

@@ -1,0 +1,183 @@
+"""Which member reads which partition, as far as the broker can tell.
+
+Kafka's Fetch names no group. A fetch is a member's if exactly one member with its client id and host was assigned the
+partition; if there are several, `broker.coordination.readers` may know from what the connection did before. The
+"consumer" protocol's metadata and assignments are the one payload the broker looks into.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
+from typing import Any
+
+from kio.index import load_entity_schema
+from kio.serial import entity_reader
+from kio.serial.errors import SerialError
+from kio.static.constants import EntityType
+
+from ketch.broker.coordination.readers import Fitting, Identity, Reader, Readers
+from ketch.coordinator.classic.group import Group
+from ketch.coordinator.classic.member import Member
+from ketch.store.keys import TopicPartition
+
+_PROTOCOL_TYPE = "consumer"
+_FORMER_S = 600.0  # for so long a consumer that lost a partition may go on fetching it: it was paused, say
+_NEWEST = 3  # version of either schema; a newer one begins with the same fields (ConsumerProtocol.java)
+
+_Key = tuple[str, str, TopicPartition]  # client id, host, partition
+
+
+@cache
+def _reader(schema: str, version: int) -> Any:
+    return entity_reader(load_entity_schema(schema, version, EntityType.data))
+
+
+def _read(schema: str, data: bytes) -> Any | None:
+    """The entity that follows a version prefix; None where it cannot be read."""
+    if len(data) < 2:
+        return None
+    version = min(int.from_bytes(data[:2], signed=True), _NEWEST)
+    try:
+        entity, _ = _reader(schema, max(version, 0))(data, 2)
+    except (SerialError, ValueError):
+        return None
+    return entity
+
+
+def subscribed_topics(group: Group) -> set[str] | None:
+    """The topics that any member subscribes to; None where that cannot be told."""
+    topics: set[str] = set()
+    for member in group.members.values():
+        subscription = _read("consumer_protocol_subscription", member.metadata(group.protocol))
+        if subscription is None:
+            return None
+        topics.update(subscription.topics)
+    return topics
+
+
+def assigned_partitions(member: Member) -> list[TopicPartition]:
+    """The partitions that the member was assigned."""
+    assignment = _read("consumer_protocol_assignment", member.assignment)
+    if assignment is None:
+        return []
+    return [(entry.topic, index) for entry in assignment.assigned_partitions for index in entry.partitions]
+
+
+class Assignments:
+    """The index of fetches: (client id, host, topic, partition) -> group and member.
+
+    Args:
+        clock: monotonic seconds, as `Reader.asked`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._assigned: dict[_Key, set[Identity]] = {}
+        self._members: dict[str, dict[str, list[_Key]]] = {}  # group -> member -> its keys in the index
+        self._former: defaultdict[_Key, dict[str, float]] = defaultdict(dict)  # groups that lost a key, and when
+        self._losses: deque[tuple[float, str, _Key]] = deque()  # the same, oldest first
+        self._readers = Readers()
+        self._changed = clock()  # when the index last changed
+
+    def update(self, group: Group) -> list[tuple[str, list[TopicPartition]]]:
+        """The group has a new assignment; which members lost which partitions."""
+        had = {member: self._remove(group.id, member) for member in list(self._members.get(group.id, ()))}
+        kept = group.members if group.protocol_type == _PROTOCOL_TYPE else {}
+        for member in kept.values():
+            self._add(group.id, member)
+        self._compare(group, {key for keys in had.values() for key in keys})
+        for member_id in had.keys() - kept.keys():
+            self._readers.gone((group.id, member_id))
+        has = {member_id: set(_partitions(keys)) for member_id, keys in self._members.get(group.id, {}).items()}
+        return [
+            (member_id, [partition for partition in _partitions(keys) if partition not in has.get(member_id, ())])
+            for member_id, keys in had.items()
+        ]
+
+    def _add(self, group_id: str, member: Member) -> None:
+        keys = [(member.client_id, member.host, partition) for partition in assigned_partitions(member)]
+        self._members.setdefault(group_id, {})[member.id] = keys
+        for key in keys:
+            self._assigned.setdefault(key, set()).add((group_id, member.id))
+
+    def _compare(self, group: Group, before: set[_Key]) -> None:
+        """Takes notice of what a group has lost and got."""
+        now = {key for keys in self._members.get(group.id, {}).values() for key in keys}
+        self._lost(group.id, before - now)
+        if not group.assigned_here:
+            for name in {key[:2] for key in now - before}:
+                self._readers.doubt(name)
+
+    def _lost(self, group_id: str, keys: Iterable[_Key]) -> None:
+        self._changed = self._clock()
+        for key in keys:
+            self._former[key][group_id] = self._changed
+            self._losses.append((self._changed, group_id, key))
+        while self._losses and self._losses[0][0] < self._changed - _FORMER_S:
+            at, former, key = self._losses.popleft()
+            if self._former[key].get(former) == at:  # else it was lost again later
+                del self._former[key][former]
+            if not self._former[key]:
+                del self._former[key]
+
+    def remove(self, group_id: str, member_id: str) -> list[TopicPartition]:
+        """A member is gone; the partitions it had."""
+        keys = self._remove(group_id, member_id)
+        self._lost(group_id, keys)
+        self._readers.gone((group_id, member_id))
+        return _partitions(keys)
+
+    def _remove(self, group_id: str, member_id: str) -> list[_Key]:
+        members = self._members.get(group_id, {})
+        keys = members.pop(member_id, [])
+        if not members:
+            self._members.pop(group_id, None)
+        for key in keys:
+            assigned = self._assigned.get(key, set())
+            assigned.discard((group_id, member_id))
+            if not assigned:
+                self._assigned.pop(key, None)
+        return keys
+
+    def tracked(self, group_id: str, partition: TopicPartition, leads: bool) -> bool:
+        """Whether `find` knows the fetches of this partition by a member of the group.
+
+        Args:
+            leads: whether this broker leads the partition. What another one knows of its connections is not known here.
+        """
+        members = self._members.get(group_id, {}).items()
+        found = ((member_id, key) for member_id, keys in members for key in keys if key[2] == partition)
+        return any(
+            len(self._assigned[key]) == 1 or (leads and self._readers.knows(key[:2], (group_id, member_id)))
+            for member_id, key in found
+        )
+
+    # -- connections
+
+    def speaks(self, reader: Reader, group_id: str, member_id: str) -> None:
+        """A heartbeat or SyncGroup of the member came through this connection, and was accepted."""
+        if member_id in self._members.get(group_id, ()):
+            self._readers.speak(reader, (group_id, member_id))
+
+    def meet(self, reader: Reader, client_id: str, host: str, partitions: Collection[TopicPartition]) -> None:
+        """A connection whose member is not known fetches these partitions. To be called once for each such fetch."""
+        keys = [(client_id, host, partition) for partition in partitions]
+        if any(key in self._assigned for key in keys):
+            fitting = (Fitting(self._assigned.get(key, ()), self._former.get(key, ())) for key in keys)
+            self._readers.meet(reader, (client_id, host), fitting)
+
+    def find(self, reader: Reader, client_id: str, host: str, partition: TopicPartition) -> Identity | None:
+        """Group and member id of a fetch; None where there is none, or more than one that it may be."""
+        members = self._assigned.get((client_id, host, partition))
+        return self._readers.find(reader, (client_id, host), members, self._changed) if members else None
+
+    def shared(self, client_id: str, host: str, partition: TopicPartition) -> bool:
+        """Whether members of several groups fit a fetch of this partition."""
+        return len(self._assigned.get((client_id, host, partition), ())) > 1
+
+
+def _partitions(keys: Iterable[_Key]) -> list[TopicPartition]:
+    return [partition for _, _, partition in keys]

@@ -1,0 +1,221 @@
+"""Which brokers share this Redis, and which of them leads a partition or coordinates a group.
+
+Every broker announces itself (`broker.heartbeat.interval.ms`), and counts as live those that it has heard of within
+`broker.session.timeout.ms`. Leaders and coordinators follow from the live node ids alone, by rendezvous hashing:
+nothing is stored or agreed on, and when a broker comes or goes only its own share moves. For a moment two brokers may
+count different brokers as live. That is harmless for partitions, which any broker can serve. For groups,
+`store.coordination.terms` decides who may write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+from uuid import UUID
+
+from ketch.configs.settings import Settings
+from ketch.errors import KetchError, StorageUnavailable
+from ketch.log.log import Log
+from ketch.store.cluster import brokers
+from ketch.store.cluster.brokers import Announced, Node, NodeIdTaken
+
+log = logging.getLogger(__name__)
+
+_FIRST_BEAT_S = 0.05
+_DRAINED_S = 0.1  # what came while this broker was paused has been read from the sockets by then
+_RETRY_S = 0.25  # between two looks at a node id that may come free
+
+
+class Cluster:
+    """The live brokers, as this one sees them. Before `join` and without Redis it is alone or as last seen.
+
+    Args:
+        log_: names the connection, the keys and this broker process.
+    """
+
+    def __init__(self, settings: Settings, log_: Log) -> None:
+        self._settings = settings
+        self._link, self._keys, self._session = log_.link, log_.keys, log_.session
+        self._interval = settings.broker_heartbeat_interval_ms / 1000
+        self._timeout = settings.broker_session_timeout_ms / 1000
+        self._own = Node(settings.node_id, *settings.advertised(settings.port))
+        self._nodes: dict[int, Node] = {self._own.id: self._own}
+        self._heard: dict[int, tuple[int, float]] = {}  # node id -> what it said last, and when that came here
+        self._updated = 0.0
+        self._announced = -math.inf  # when this broker began its last announcement that Redis took
+        self._leased_since = -math.inf  # requests that were received before may be older than the lease
+        self._owners: dict[bytes, int] = {}
+        self._told = False  # that another broker has this node id
+        self._changed: list[Callable[[], None]] = []
+        self._beats: list[Callable[[], Awaitable[None]]] = []
+
+    def listen(self, changed: Callable[[], None], beat: Callable[[], Awaitable[None]]) -> None:
+        """Adds callbacks.
+
+        Args:
+            changed: when brokers have come or gone.
+            beat: after every heartbeat while there are other brokers.
+        """
+        self._changed.append(changed)
+        self._beats.append(beat)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The live brokers by node id, this one included."""
+        return [self._nodes[node_id] for node_id in sorted(self._nodes)]
+
+    @property
+    def lease(self) -> bool:
+        """Whether others must still count this broker in: it has announced itself within the session timeout.
+
+        A broker that was paused for longer, or cut off from Redis, may have been replaced without knowing it.
+        """
+        return time.monotonic() - self._announced <= self._timeout
+
+    def leased_at(self, received: float) -> bool:
+        """Whether the lease holds, and has held since a request was received (seconds of the monotonic clock).
+
+        A request may have waited behind others of its connection while this broker got its lease back.
+        """
+        return self.lease and received >= self._leased_since
+
+    @property
+    def alone(self) -> bool:
+        return len(self._nodes) == 1
+
+    def leader(self, topic_id: UUID, index: int) -> int:
+        """The node id of the broker that clients are to read and write this partition through."""
+        return self._own.id if self.alone else self._owner(b"%b:%d" % (topic_id.bytes, index))
+
+    def leaders(self, topic_id: UUID, partitions: int) -> tuple[int, ...]:
+        """The leaders of a topic's partitions, by index."""
+        if self.alone:
+            return (self._own.id,) * partitions
+        return tuple(self.leader(topic_id, index) for index in range(partitions))
+
+    def coordinator(self, kind: str, name: str) -> Node:
+        """The broker that coordinates what has this name: a group, where `kind` is "group"."""
+        return self._nodes[self._owner(f"{kind}:{name}".encode())]
+
+    def coordinates(self, kind: str, name: str) -> bool:
+        """Whether this broker is its `coordinator`."""
+        return self.coordinator(kind, name).id == self._own.id
+
+    def leads(self, topic_id: UUID, index: int) -> bool:
+        """Whether clients come to this broker for the partition."""
+        return self.leader(topic_id, index) == self._own.id
+
+    def _owner(self, key: bytes) -> int:
+        if self.alone:
+            return self._own.id
+        owner = self._owners.get(key)
+        if owner is None:
+            owner = self._owners[key] = max(self._nodes, key=lambda node_id: _weight(node_id, key))
+        return owner
+
+    # -- coming, staying, going
+
+    async def join(self, port: int, alone: bool) -> None:
+        """Announces this broker.
+
+        Args:
+            port: it listens on.
+            alone: Redis was started by this broker, so no entry in it is of a live broker.
+
+        Raises:
+            KetchError: another broker has this node id.
+            StorageUnavailable: Redis is gone.
+        """
+        self._own = Node(self._own.id, *self._settings.advertised(port))
+        self._nodes = {self._own.id: self._own}
+        if alone:
+            await self._link.ask(brokers.clear(self._keys))
+        first: Announced | None = None
+        while True:
+            try:
+                await self._announce()
+                return
+            except NodeIdTaken as taken:
+                if first is None:
+                    log.info("node id %d was %s's: waiting until that is gone", self._own.id, _address(taken.holder))
+                    first = taken.holder
+                elif taken.holder.seen != first.seen:
+                    raise KetchError(
+                        f"Node id {self._own.id} is the broker's at {_address(taken.holder)}: choose another --node-id."
+                    ) from None
+            await asyncio.sleep(_RETRY_S)
+
+    async def stay(self) -> None:
+        """Heartbeats, until cancelled. The first ones come fast: brokers that start together find each other so."""
+        pause = _FIRST_BEAT_S
+        while True:
+            await asyncio.sleep(min(pause, self._interval))
+            pause *= 2
+            try:
+                await self._announce()
+                self._told = False
+                if not self.alone:
+                    for beat in self._beats:
+                        await beat()
+            except NodeIdTaken as taken:
+                if not self._told:
+                    log.error("node id %d is also used by %s: stop one of them", self._own.id, _address(taken.holder))
+                self._told = True
+            except StorageUnavailable:
+                pass  # the links say so themselves, and others can't be reached either
+            except KetchError as error:
+                log.warning("brokers: %s", error)
+
+    async def leave(self) -> None:
+        """Others take over at once."""
+        with contextlib.suppress(KetchError):  # they will notice
+            await self._link.ask(brokers.withdraw(self._keys, self._own.id, self._session))
+
+    async def _announce(self) -> None:
+        began = time.monotonic()
+        timeout_ms = self._settings.broker_session_timeout_ms
+        announced = await self._link.ask(brokers.announce(self._keys, self._own, self._session, timeout_ms))
+        if -math.inf < self._announced < began - self._timeout:
+            self._leased_since = time.monotonic() + _DRAINED_S
+        self._announced = began
+        self.update(announced, time.monotonic())
+
+    def update(self, announced: list[Announced], now: float) -> None:
+        """Counts in those brokers that have announced themselves within the session timeout, and this one.
+
+        Args:
+            announced: every broker's last announcement.
+            now: a clock that only rises, seconds.
+        """
+        # While Redis could not be reached no broker could announce itself: the time of each begins again.
+        paused = self._updated and now - self._updated > self._timeout
+        first, self._updated = not self._updated, now
+        nodes = {self._own.id: self._own}
+        for entry in announced:
+            seen, at = self._heard.get(entry.node.id, (0, 0.0))
+            if seen != entry.seen:
+                at = now - entry.silent / 1000 if first else now
+            elif paused:
+                at = now
+            self._heard[entry.node.id] = (entry.seen, at)
+            if now - at < self._timeout and entry.node.id != self._own.id:
+                nodes[entry.node.id] = entry.node
+        if nodes != self._nodes:
+            log.info("brokers: %s", ", ".join(f"{n.id} at {n.host}:{n.port}" for _, n in sorted(nodes.items())))
+            self._nodes = nodes
+            self._owners.clear()
+            for changed in self._changed:
+                changed()
+
+
+def _weight(node_id: int, key: bytes) -> bytes:
+    return blake2b(b"%d:%b" % (node_id, key), digest_size=8).digest()
+
+
+def _address(entry: Announced) -> str:
+    return f"{entry.node.host}:{entry.node.port}"

@@ -1,0 +1,1 @@
+"""Records on the command line: reading, printing, and producing them."""

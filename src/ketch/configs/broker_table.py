@@ -1,0 +1,119 @@
+"""The table of broker configs: Kafka's names for Ketch's settings, which of them change at run time, and their types.
+
+Three kinds: a setting under Kafka's name; the default of a topic config under its broker-wide name (`message.max.bytes`
+is `max.message.bytes` of topics that do not set it); and every other setting as `ketch.<setting>`. No I/O:
+`broker.dynamic` keeps the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from ketch.configs.key import LONG_MAX, ConfigKey, ConfigType
+from ketch.configs.settings import Settings
+from ketch.configs.topic_table import CONFIGS
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """One broker config.
+
+    Attributes:
+        key: its type, range, default and documentation.
+        dynamic: it can change while brokers run (AlterConfigs).
+        topic: the topic config whose default it is; "" for none.
+    """
+
+    key: ConfigKey
+    dynamic: bool = False
+    topic: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.key.name
+
+    def static(self, settings: Settings) -> str | None:
+        """Its value by the settings that the broker was started with."""
+        if not self.key.setting:
+            return self.key.constant
+        value = getattr(settings, self.key.setting)
+        return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    def default(self) -> str | None:
+        """Its value where nobody gives one."""
+        return self.static(Settings.model_construct())
+
+
+_KAFKA: dict[str, tuple[str, ConfigType]] = {
+    "node.id": ("node_id", "int"),
+    "broker.id": ("node_id", "int"),
+    "auto.create.topics.enable": ("auto_create_topics", "boolean"),
+    "num.partitions": ("default_partitions", "int"),
+    "socket.request.max.bytes": ("socket_request_max_bytes", "int"),
+    "queued.max.request.bytes": ("queued_max_bytes", "long"),
+    "connections.max.idle.ms": ("connections_max_idle_ms", "long"),
+    "fetch.max.bytes": ("fetch_max_bytes", "int"),
+    "log.retention.check.interval.ms": ("retention_check_interval_ms", "long"),
+    "log.cleaner.enable": ("log_cleaner_enable", "boolean"),
+    "log.cleaner.backoff.ms": ("log_cleaner_backoff_ms", "long"),
+    "log.cleaner.dedupe.buffer.size": ("log_cleaner_dedupe_buffer_size", "long"),
+    "log.cleaner.io.max.bytes.per.second": ("log_cleaner_io_max_bytes_per_second", "long"),
+    "max.incremental.fetch.session.cache.slots": ("max_incremental_fetch_session_cache_slots", "int"),
+    "broker.heartbeat.interval.ms": ("broker_heartbeat_interval_ms", "int"),
+    "broker.session.timeout.ms": ("broker_session_timeout_ms", "int"),
+    "group.min.session.timeout.ms": ("group_min_session_timeout_ms", "int"),
+    "group.max.session.timeout.ms": ("group_max_session_timeout_ms", "int"),
+    "group.initial.rebalance.delay.ms": ("group_initial_rebalance_delay_ms", "int"),
+    "group.max.size": ("group_max_size", "int"),
+    "offset.metadata.max.bytes": ("offset_metadata_max_bytes", "int"),
+    "offsets.retention.minutes": ("offsets_retention_minutes", "int"),
+}
+# Shown under other names: as listeners, as facts of the broker (`broker.configs`), or not at all for their secrets.
+_ELSEWHERE = {"host", "port", "advertised_host", "advertised_port", "redis", "keyspace"}
+_THROTTLE = "Bytes a second for replicas; it has no effect: a partition has one replica."
+
+
+def _documentation(setting: str) -> str:
+    return Settings.model_fields[setting].description or ""
+
+
+def _of_setting(name: str, setting: str, kind: ConfigType, low: int | None = None) -> ConfigKey:
+    return ConfigKey(name, kind, _documentation(setting), setting=setting, low=low)
+
+
+def _own_kind(setting: str) -> ConfigType:
+    annotation = Settings.model_fields[setting].annotation
+    kinds = {annotation, *get_args(annotation)}
+    return "boolean" if bool in kinds else "long" if int in kinds else "string"
+
+
+def _all() -> list[BrokerConfig]:
+    found = [BrokerConfig(_of_setting(name, setting, kind)) for name, (setting, kind) in _KAFKA.items()]
+    found += [
+        BrokerConfig(_of_setting("max.connections", "max_connections", "int", 1), dynamic=True),
+        BrokerConfig(_of_setting("producer.id.expiration.ms", "producer_id_expiration_ms", "long", 1), dynamic=True),
+        BrokerConfig(ConfigKey("delete.topic.enable", "boolean", "Topics can be deleted.", "true")),
+        BrokerConfig(ConfigKey("default.replication.factor", "int", "A partition has one replica.", "1")),
+        BrokerConfig(ConfigKey("process.roles", "list", "There are no controllers.", "broker")),
+    ]
+    found += [
+        BrokerConfig(ConfigKey(name, "long", _THROTTLE, str(LONG_MAX), low=0, idle="one replica"), dynamic=True)
+        for name in ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+    ]
+    found += [
+        BrokerConfig(replace(config, name=config.synonym, field=""), dynamic=True, topic=config.name)
+        for config in CONFIGS.values()
+        if config.synonym
+    ]
+    named = {config.key.setting for config in found} | _ELSEWHERE
+    found += [
+        BrokerConfig(_of_setting(f"ketch.{setting.replace('_', '.')}", setting, _own_kind(setting)))
+        for setting in Settings.model_fields
+        if setting not in named
+    ]
+    return found
+
+
+BROKER_CONFIGS: Mapping[str, BrokerConfig] = {config.name: config for config in _all()}

@@ -1,0 +1,1 @@
+"""The classic group protocol: who is in a group, its generation, who was assigned what."""

@@ -1,0 +1,1 @@
+"""The coordinator of a transactional id (KIP-98)."""

@@ -1,0 +1,1 @@
+"""What happens to a log without a request: retention and compaction."""

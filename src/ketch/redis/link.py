@@ -1,0 +1,140 @@
+"""The asyncio driver of questions: a connection to Redis that connects again by itself.
+
+It owns the reconnects, with backoff, and says when the connection is up, lost and up again. Each connection is a
+`redis.pipe.Pipe`. Nothing that was sent is sent again: its sender gets StorageUnavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ketch.errors import StorageUnavailable
+from ketch.redis.pipe import Pipe, Reply, open_pipe
+from ketch.redis.question import Command, Question
+from ketch.redis.url import RedisAddress
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_BACKOFF_FIRST = 0.02
+_BACKOFF_MAX = 1.0
+
+
+class Link:
+    """One named, self-healing connection.
+
+    Args:
+        name: what it is for, in log lines.
+        on_up: awaited after every connect, before anyone else may use the connection.
+        on_down: called when the connection is lost.
+        on_push: takes RESP3 pushes; the connection speaks RESP3 when given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: RedisAddress,
+        timeout: float,
+        on_up: Callable[[Pipe], Any] | None = None,
+        on_down: Callable[[], None] | None = None,
+        on_push: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._name, self._address, self._timeout = name, address, timeout
+        self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
+        self._pipe: Pipe | None = None
+        self._lost = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def pipe(self) -> Pipe:
+        """The live connection.
+
+        Raises:
+            StorageUnavailable: there is none now; the link is already trying.
+        """
+        if self._pipe is None:
+            raise StorageUnavailable(f"no connection to Redis at {self._address.describe()}")
+        return self._pipe
+
+    @property
+    def up(self) -> bool:
+        return self._pipe is not None
+
+    async def ask(self, question: Question[T]) -> T:
+        """The answer to a question, see `redis.question`; raises whatever it raises, too."""
+        return await self.pipe.ask(question)
+
+    async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        """The answers of every node, here of the one that there is, to a question about the node itself."""
+        return [await self.ask(question())]
+
+    def send(self, command: Command) -> asyncio.Future[bytes]:
+        """Sends a command; the future gets its last reply's bytes.
+
+        Raises:
+            StorageUnavailable: there is no connection now. (The future fails with it when the connection goes.)
+        """
+        return self.pipe.send(command)
+
+    def post(self, command: Command, take: Callable[[Reply], None]) -> None:
+        """See `Pipe.post`.
+
+        Raises:
+            StorageUnavailable: there is no connection now; `take` is not called.
+        """
+        self.pipe.post(command, take)
+
+    async def start(self) -> None:
+        """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""
+        await self._connect()
+        self._spawn(self._keep())
+
+    async def stop(self) -> None:
+        self._on_down, pipe, self._pipe = None, self._pipe, None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if pipe is not None:
+            pipe.close()
+
+    async def _connect(self) -> None:
+        self._lost.clear()
+        pipe = await open_pipe(self._address, self._timeout, self._went, self._on_push)
+        if self._on_up is not None:
+            await self._on_up(pipe)
+        if pipe.connected:
+            self._pipe = pipe
+            self._spawn(pipe.watch(self._timeout))
+
+    async def _keep(self) -> None:
+        while True:
+            await self._lost.wait()
+            await self._reconnect()
+            log.info("Redis is back (%s connection, %s)", self._name, self._address.describe())
+
+    async def _reconnect(self) -> None:
+        delay = _BACKOFF_FIRST
+        while self._pipe is None:
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _BACKOFF_MAX)
+            try:
+                await self._connect()
+            except Exception as error:  # whatever it was, the next try may do
+                log.debug("%s connection: %s", self._name, error)
+
+    def _went(self) -> None:
+        if self._pipe is not None:
+            log.warning("Redis is gone (%s connection, %s); reconnecting", self._name, self._address.describe())
+            self._pipe = None
+            if self._on_down is not None:
+                self._on_down()
+        self._lost.set()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,256 @@
+"""Is this Redis fit to be a log? `ketch doctor` shows the checks; `ketch serve` refuses or warns by them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import hiredis
+
+from ketch.errors import KetchError, RedisError, StorageUnavailable
+from ketch.kernels import KERNEL
+from ketch.redis.pipe import open_pipe
+from ketch.redis.question import Question, call, command
+from ketch.redis.resp import parse
+from ketch.redis.url import RedisAddress
+from ketch.store.append import appends
+
+Verdict = Literal["ok", "warn", "fail"]
+
+MIN_REDIS = (6, 2)
+MIN_VALKEY = (7, 2)
+MAX_CLOCK_SECONDS = 1.0
+_SYNCED_BY_KETCH = "no: Ketch syncs it as its own fsync setting says"
+# flushAppendOnlyFile in Redis's aof.c: the write to the file waits for the sync before, the answers do not.
+_POSTPONED = "a kill of Redis while its disk is slow loses up to 2 s of acknowledged records, but not with always"
+
+COMMANDS = (
+    *("XADD", "XRANGE", "XREVRANGE", "XLEN", "XINFO", "XTRIM", "XSETID"),
+    *("XGROUP", "XREADGROUP", "XACK", "XPENDING", "XCLAIM"),
+    *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY", "INFO"),
+    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HVALS", "HLEN", "HEXISTS", "HDEL", "HSCAN", "HINCRBY"),
+    *("SADD", "SREM", "SMEMBERS", "SISMEMBER"),
+    *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK", "RENAME", "PEXPIRE", "PERSIST"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding: what was looked at, the verdict, what was seen and what to do about it ("" when nothing is)."""
+
+    name: str
+    verdict: Verdict
+    seen: str
+    advice: str = ""
+
+    def sentence(self) -> str:
+        """For a log line or an error."""
+        return f"{self.name}: {self.seen}" + (f"; {self.advice}." if self.advice else ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one look at the server brought: INFO, what CONFIG GET may tell, its clock, its commands."""
+
+    info: Mapping[str, str]
+    save: str | None
+    appendfsync: str | None
+    clock_ahead: float
+    missing: tuple[str, ...]
+    cluster: Mapping[str, str] | None
+    by_module: int = 0
+
+
+async def examine(address: RedisAddress, timeout: float, embedded: bool = False, append: str = "auto") -> list[Check]:
+    """All checks, worst cases included: never raises for what it finds.
+
+    `timeout`, in seconds, is for connecting, and again for all questions. An `embedded` Valkey's file is synced by
+    `ketch.embedded`, unless appendfsync is always. `append` is the setting.
+    """
+    try:
+        facts = await _look(address, timeout)
+    except (StorageUnavailable, RedisError, TimeoutError) as error:
+        reason = str(error).removeprefix(f"Redis at {address.describe()}: ").rstrip(".") or f"silent for {timeout:g} s"
+        # A Redis that asks for a password runs and was reached: the reason alone says what to do.
+        advice = "" if "password" in reason else "start Redis, or check the address and the network in between"
+        return [Check("Redis", "fail", f"{address.describe()} cannot be used ({reason})", advice), _kernel()]
+    reached = Check("Redis", "ok", f"{address.describe()} answers")
+    if embedded and facts.appendfsync == "no":
+        facts = replace(facts, appendfsync=_SYNCED_BY_KETCH)
+    return [reached, *(check(facts) for check in _CHECKS), _appends(facts, append), _kernel()]
+
+
+def require_fit(checks: list[Check]) -> list[Check]:
+    """The warnings among the checks, the first failed one raised as KetchError."""
+    for check in checks:
+        if check.verdict == "fail":
+            raise KetchError(check.sentence())
+    return [check for check in checks if check.verdict == "warn"]
+
+
+async def _look(address: RedisAddress, timeout: float) -> Facts:
+    pipe = await open_pipe(address, timeout, on_lost=lambda: None)
+    try:
+        async with asyncio.timeout(timeout):
+            return await pipe.ask(_facts())
+    finally:
+        pipe.close()
+
+
+def _facts() -> Question[Facts]:
+    info = parse_info((yield from call(None, "INFO")))
+    before = time.time()
+    seconds, microseconds = yield from call(None, "TIME")
+    ours = (before + time.time()) / 2
+    return Facts(
+        info=info,
+        save=(yield from _config("save")),
+        appendfsync=(yield from _config("appendfsync")),
+        clock_ahead=int(seconds) + int(microseconds) / 1e6 - ours,
+        missing=(yield from _missing()),
+        cluster=(yield from _cluster_info()) if info.get("cluster_enabled") == "1" else None,
+        by_module=(yield from appends.module_version()),
+    )
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """INFO's `name:value` lines."""
+    lines = text.decode(errors="replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+def _config(name: str) -> Question[str | None]:
+    """A setting, or None where CONFIG is forbidden, as managed servers do."""
+    reply = yield from _reply("CONFIG", "GET", name)
+    if isinstance(reply, hiredis.ReplyError) or len(reply) != 2:
+        return None
+    return str(reply[1].decode(errors="replace"))
+
+
+def _missing() -> Question[tuple[str, ...]]:
+    reply = yield from _reply("COMMAND", "INFO", *COMMANDS)
+    if isinstance(reply, hiredis.ReplyError) or len(reply) != len(COMMANDS):
+        return ()  # no answer to go by
+    return tuple(name for name, command in zip(COMMANDS, reply, strict=True) if command is None)
+
+
+def _cluster_info() -> Question[dict[str, str]]:
+    reply = yield from _reply("CLUSTER", "INFO")
+    return {} if isinstance(reply, hiredis.ReplyError) else parse_info(reply)
+
+
+def _reply(*words: str) -> Question[Any]:
+    """A reply as Python objects, an error too."""
+    (reply,) = yield (command(None, *words),)
+    return parse(reply)
+
+
+# -- the checks
+
+
+def _version(facts: Facts) -> Check:
+    info = facts.info
+    kind, minimum, version = "Redis", MIN_REDIS, info.get("redis_version", "")
+    if info.get("server_name") == "valkey" or "valkey_version" in info:
+        # redis_version is 7.2.4 for all of them; only Valkey 7.2 has no field of its own.
+        kind, minimum, version = "Valkey", MIN_VALKEY, info.get("valkey_version", version)
+    if _numbers(version) >= minimum:
+        return Check("version", "ok", f"{kind} {version}")
+    least = ".".join(map(str, minimum))
+    return Check("version", "fail", f"{kind} {version or 'of unknown version'}", f"{kind} {least} or newer is needed")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _commands(facts: Facts) -> Check:
+    if facts.missing:
+        return Check("commands", "fail", f"{', '.join(facts.missing)} missing", "allow these commands")
+    return Check("commands", "ok", f"all {len(COMMANDS)} that Ketch uses")
+
+
+def _role(facts: Facts) -> Check:
+    if facts.info.get("role", "master") == "master":
+        return Check("role", "ok", "primary")
+    primary = f"{facts.info.get('master_host', '?')}:{facts.info.get('master_port', '?')}"
+    return Check("role", "fail", "a replica, where records cannot be kept", f"use its primary, {primary}")
+
+
+def _persistence(facts: Facts) -> Check:
+    advice = "set appendonly yes, or a crash of Redis loses acknowledged records"
+    if facts.info.get("aof_enabled") == "1":
+        synced = f", appendfsync {facts.appendfsync}" if facts.appendfsync else ""
+        advice = _POSTPONED if facts.appendfsync == "everysec" else ""
+        return Check("persistence", "ok", f"append-only file{synced}", advice)
+    if facts.save:
+        return Check("persistence", "warn", f"snapshots only (save {facts.save})", advice)
+    if facts.save is None:
+        return Check("persistence", "warn", "no append-only file, snapshots unknown (CONFIG is forbidden)", advice)
+    return Check("persistence", "warn", "none: no append-only file, no snapshots", advice)
+
+
+def _eviction(facts: Facts) -> Check:
+    policy = facts.info.get("maxmemory_policy", "noeviction")
+    limit = int(facts.info.get("maxmemory", 0))
+    seen = f"{policy}, maxmemory {limit or 'unlimited'}"
+    advice = "set maxmemory-policy noeviction"
+    if policy == "noeviction":
+        return Check("eviction", "ok", seen)
+    if not limit:
+        return Check("eviction", "ok", seen, f"{advice} before maxmemory")
+    if policy.startswith("allkeys"):
+        return Check("eviction", "fail", f"{seen}: Redis would drop whole partitions", advice)
+    return Check("eviction", "warn", f"{seen}: Redis may drop keys that expire", advice)
+
+
+def _clock(facts: Facts) -> Check:
+    seen = f"Redis is {abs(facts.clock_ahead):.3f} s {'ahead' if facts.clock_ahead > 0 else 'behind'}"
+    if abs(facts.clock_ahead) <= MAX_CLOCK_SECONDS:
+        return Check("clock", "ok", seen)
+    return Check("clock", "warn", seen, "synchronize both clocks (NTP): offsets and retention go by time")
+
+
+def _cluster(facts: Facts) -> Check:
+    if facts.cluster is None:
+        return Check("cluster", "ok", "off")
+    state, size = facts.cluster.get("cluster_state", "ok"), facts.cluster.get("cluster_size", "?")
+    if state != "ok":
+        return Check("cluster", "fail", f"on, state {state}", "give every slot a node that is up (CLUSTER INFO)")
+    if size == "1":
+        return Check("cluster", "ok", "on, one node with all slots")
+    advice = "use a server or a one-node cluster"
+    return Check("cluster", "warn", f"on, {size} nodes; Ketch talks to this one only", advice)
+
+
+def _appends(facts: Facts, append: str) -> Check:
+    if append == "multi":
+        return Check("appends", "ok", "by transactions, as the setting append says")
+    if facts.by_module:
+        return Check("appends", "ok", "by the append module")
+    seen, advice = "by transactions: no append module", "load the file that `ketch module path` prints, for more speed"
+    if append == "module":
+        return Check(
+            "appends", "fail", "no append module that Ketch knows", "load the file that `ketch module path` prints"
+        )
+    return Check("appends", "ok", seen, advice)
+
+
+def _kernel() -> Check:
+    if KERNEL == "cython":
+        return Check("kernel", "ok", "cython")
+    return Check("kernel", "warn", "plain Python, many times slower", "install gcc and python3-dev and reinstall Ketch")
+
+
+_CHECKS: tuple[Callable[[Facts], Check], ...] = (
+    _version,
+    _commands,
+    _role,
+    _persistence,
+    _eviction,
+    _clock,
+    _cluster,
+)

@@ -1,0 +1,1 @@
+"""Questions about one partition's stream: its ends, ranges, searches, trimming, and what lies beside it."""

@@ -1,0 +1,40 @@
+"""Where the logs of many partitions start and end: one round trip, one more where trimmed ones are compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ketch.redis.question import Question
+from ketch.store.keys import Keyspace
+from ketch.store.offsets import OffsetNumbering
+from ketch.store.stream import compaction, ranges
+from ketch.store.stream.ranges import PartitionStream
+from ketch.store.xinfo import StreamInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """One partition's log as Redis has it: offsets of the first record that may exist, and after the last."""
+
+    stream: PartitionStream
+    info: StreamInfo
+    start: int
+    end: int
+
+
+def extents(of: Sequence[PartitionStream], keys: Keyspace) -> Question[list[Extent]]:
+    """Where each of these partitions starts and ends; raises as `ranges.infos`."""
+    infos = yield from ranges.infos(of)
+    found = [Extent(stream, info, *stream.topic.extent(info)) for stream, info in zip(of, infos, strict=True)]
+    # Compaction removes first entries, too, and does not move the start: see `log.bounds`.
+    first = {
+        at: OffsetNumbering.format_id(*each.info.first)
+        for at, each in enumerate(found)
+        if each.stream.topic.compacts and each.info.removed != 0 and each.info.first is not None
+    }
+    starts = yield from compaction.starts([(keys.compaction(of[at].key), entry) for at, entry in first.items()])
+    for at, start in zip(first, starts, strict=True):
+        if start is not None:
+            found[at] = replace(found[at], start=min(start, found[at].start))
+    return found

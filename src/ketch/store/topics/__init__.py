@@ -1,0 +1,1 @@
+"""Topics in Redis: each one's hash, and what its archive announces."""
