@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from ketch.broker.coordination.cluster import Cluster
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
+from ketch.redis.link import links
 from ketch.redis.url import RedisAddress
 from ketch.store.cluster.brokers import Announced, Node
 
 SESSION_MS = 9_000
 SESSION = SESSION_MS / 1000
-LOG = Log(Settings(), RedisAddress.parse("redis://localhost:1"))  # never connected
+LOG = Log(Settings(), links(RedisAddress.parse("redis://localhost:1"), 1))  # never connected
 GROUPS = [f"group-{n}" for n in range(60)]
 TOPICS = [UUID(int=n) for n in range(20)]
 

@@ -161,7 +161,7 @@ class Broker(SilentBroker):
         return await self.tallies.submit(id, Look)
 
     async def stored(self, id: str) -> dict[str, str]:
-        return await self.log.link.ask(self.kind.load(id))
+        return await self.log.driver.ask(self.kind.load(id))
 
 
 Work = Callable[[Broker, Broker, str], Coroutine[Any, Any, None]]
@@ -228,7 +228,7 @@ def test_a_machine_that_was_loaded_for_a_request_is_not_looked_at_again(brokers:
 def test_what_is_not_stored_is_not_answered(brokers: Callable[[Work], None]) -> None:
     async def work(stale: Broker, fresh: Broker, name: str) -> None:
         await stale.add(name)
-        await stale.log.link.ask(call(stale.kind.key(name), "SET", stale.kind.key(name), "no hash"))
+        await stale.log.driver.ask(call(stale.kind.key(name), "SET", stale.kind.key(name), "no hash"))
         assert await stale.add(name) == COME_AGAIN
 
     brokers(work)
@@ -291,7 +291,7 @@ def test_an_idle_one_may_be_deleted(brokers: Callable[[Work], None]) -> None:
 
         async def remove(term: str) -> None:
             during.append(await stale.add(name))
-            await stale.log.link.ask(call(stale.kind.key(name), "DEL", stale.kind.key(name)))
+            await stale.log.driver.ask(call(stale.kind.key(name), "DEL", stale.kind.key(name)))
 
         await stale.add(name)
         assert not await stale.tallies.retire(name, remove)
@@ -306,7 +306,7 @@ def test_an_idle_one_may_be_deleted(brokers: Callable[[Work], None]) -> None:
 
 def test_what_is_damaged_starts_anew(brokers: Callable[[Work], None]) -> None:
     async def work(stale: Broker, fresh: Broker, name: str) -> None:
-        await stale.log.link.ask(call(stale.kind.key(name), "HSET", stale.kind.key(name), "sum", "many"))
+        await stale.log.driver.ask(call(stale.kind.key(name), "HSET", stale.kind.key(name), "sum", "many"))
         assert await stale.add(name) == 1
 
     brokers(work)

@@ -49,7 +49,7 @@ class Broker(SilentBroker):
 
     def hear_late(self, of: State) -> asyncio.Event:
         """Has this broker hear that a state is stored only when the event is set; Redis stores it at once."""
-        ask, heard = self.log.link.ask, asyncio.Event()
+        ask, heard = self.log.driver.ask, asyncio.Event()
 
         async def late(question: Question[T]) -> T:
             saves = question.gi_frame.f_locals.get("fields", {}).get("state") == of  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ class Broker(SilentBroker):
                 await heard.wait()
             return answer
 
-        self.log.link.ask = late  # type: ignore[method-assign]
+        self.log.driver.ask = late  # type: ignore[method-assign]
         return heard
 
 

@@ -21,6 +21,7 @@ from ketch.legacy07.messages import GZIP, NONE, SNAPPY, Message
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.records import DecodedBatch, columns_to_records
+from ketch.redis.link import links
 from ketch.redis.server import Server
 from tests.support.redis_servers import RedisServer
 
@@ -31,8 +32,8 @@ class Broker:
     """What of a broker a byte log needs."""
 
     def __init__(self, redis: RedisServer) -> None:
-        address = Server(redis.url).address()
-        self.log = Log(Settings(redis=redis.url), address)
+        settings = Settings(redis=redis.url)
+        self.log = Log(settings, links(Server(redis.url).address(), settings.redis_timeout_ms / 1000))
         self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), 1, INFLATED_MAX)
 
     async def get(self, topic: str, create: bool = False) -> ByteLog:

@@ -254,7 +254,7 @@ async def memory_per_place(broker: Broker, partition: Partition) -> float:
     known = None
     partition.redis.delete(key)
     for n in range(0, places, 1_000):
-        known = await broker.log.link.ask(positions.extend(key, known, kept[n + 999][0], kept[n : n + 1_000]))
+        known = await broker.log.driver.ask(positions.extend(key, known, kept[n + 999][0], kept[n : n + 1_000]))
     assert known == kept[-1][0]
     return float(partition.redis.memory_usage(key, samples=0)) / places
 

@@ -16,7 +16,7 @@ from ketch.configs.settings import Settings
 from ketch.configs.topic_checks import defaults
 from ketch.log.log import Log
 from ketch.log.topic_cache import TopicCache
-from ketch.redis.link import Link
+from ketch.redis.link import Link, links
 from ketch.redis.url import RedisAddress
 from ketch.store.keys import Keyspace
 from tests.support.batches import batch, records
@@ -313,7 +313,7 @@ def test_what_was_read_of_a_topic_is_not_given_to_readers_of_its_successor(broke
         kafka.create(topic, storage_layout="record", offset_ids="dense")
 
         async def run() -> None:
-            logs = Log(Settings(metadata_max_age_ms=600_000), RedisAddress.parse(broker.redis_url))
+            logs = Log(Settings(metadata_max_age_ms=600_000), links(RedisAddress.parse(broker.redis_url), 5))
             await logs.start()
             old = logs.partition(await logs.topic(topic), 0)
             delete(broker, topic)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from ketch.broker.coordination.cluster import Cluster
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
+from ketch.redis.link import links
 from ketch.redis.url import RedisAddress
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
@@ -28,7 +29,7 @@ class SilentBroker:
 
     def __init__(self, url: str, keyspace: str, node: int) -> None:
         self.settings = Settings(node_id=node, keyspace=keyspace)
-        self.log = Log(self.settings, RedisAddress.parse(url))
+        self.log = Log(self.settings, links(RedisAddress.parse(url), self.settings.redis_timeout_ms / 1000))
         self.cluster = Cluster(self.settings, self.log)
 
     def stop(self) -> None:

@@ -66,7 +66,7 @@ def commit(job: Job, parts: Sequence[Part]) -> None:
     for source, group in groupby(ordered, key=lambda part: part[0]):
         table = ArchiveTable.open(catalog, source)
         table.commit(joined([written for _, written in group]))
-        ask(job.server, lambda connection, table=table: announce(connection, keys, table))  # type: ignore[misc]
+        ask(job.server, lambda redis, table=table: announce(redis, keys, table))  # type: ignore[misc]
 
 
 def joined(parts: Sequence[Written]) -> list[Written]:

@@ -31,7 +31,7 @@ def archive(job: Job, planner: ArchivePlanner, target: Ends, stop: Event, after_
         OSError: the files cannot be written.
     """
     while not stop.is_set():
-        splits = ask(job.server, lambda connection: planner.splits(connection, planner.ends(connection, target)))
+        splits = ask(job.server, lambda redis: planner.splits(redis, planner.ends(redis, target)))
         if not splits:
             return
         commit(job, [write(job.server, split) for split in splits])

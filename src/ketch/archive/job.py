@@ -55,7 +55,7 @@ def _run_here(job: Job, stop: Event, report: Report, say: Say) -> bool:
     try:
         planner = ArchivePlanner(job)
         target = ask(job.server, planner.now)
-        waiting = ask(job.server, lambda connection: planner.waiting(connection, target, here.RECORDS))
+        waiting = ask(job.server, lambda redis: planner.waiting(redis, target, here.RECORDS))
         if not here.is_small(waiting):
             say(f"{_described(waiting)}.")
             return False

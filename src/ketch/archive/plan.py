@@ -17,7 +17,7 @@ from ketch.archive.options import Ends, Job
 from ketch.archive.tables import announce, catalog_of, source_of
 from ketch.lake.files import Target
 from ketch.lake.table import ArchiveConflict, ArchiveTable, Progress, Source
-from ketch.redis.blocking import Connection
+from ketch.redis.driver import BlockingDriver
 from ketch.spark.reader import StreamRange
 from ketch.spark.topics import PartitionView, boundary, look
 from ketch.store.keys import Keyspace, TopicPartition
@@ -61,63 +61,63 @@ class ArchivePlanner:
         # Of each partition: ends of the log that were seen, each with the stream's entries-added at that time.
         self._marks: dict[TopicPartition, dict[int, int]] = {}
 
-    def now(self, connection: Connection) -> Ends:
+    def now(self, redis: BlockingDriver) -> Ends:
         """Where each partition ends."""
         ends: Ends = {}
-        for (topic, index), partition in self._look(connection).items():
+        for (topic, index), partition in self._look(redis).items():
             ends.setdefault(topic, {})[str(index)] = partition.end
         return ends
 
-    def waiting(self, connection: Connection, ends: Ends, most: int) -> Waiting:
+    def waiting(self, redis: BlockingDriver, ends: Ends, most: int) -> Waiting:
         """What is not archived up to these ends, counted until it is more than `most` records."""
         records = size = 0
         topics: set[str] = set()
-        for (topic, index), partition in sorted(self._look(connection).items()):
+        for (topic, index), partition in sorted(self._look(redis).items()):
             end = min(partition.end, ends.get(topic, {}).get(str(index), 0))
-            low = self._low(connection, partition, end)
+            low = self._low(redis, partition, end)
             if low is None or low >= end or records > most:
                 continue
             start = max(low, partition.start)
             here = end - start
             if not partition.topic.numbering.dense:
-                here = connection.ask(counting.count(partition.stream, start, end, most + 1 - records))
+                here = redis.ask(counting.count(partition.stream, start, end, most + 1 - records))
             records += here
             size += min(here, partition.info.length) * partition.info.entry_bytes
             topics |= {topic} if here else set()
         return Waiting(records, size, len(topics))
 
-    def ends(self, connection: Connection, target: Ends | None) -> Ends:
+    def ends(self, redis: BlockingDriver, target: Ends | None) -> Ends:
         """Up to which offset of each partition the next batch goes: a batch's worth after what is archived.
 
         Args:
             target: where all batches together are to end; None for the end as it is now.
         """
         ends: Ends = {}
-        for (topic, index), partition in sorted(self._look(connection).items()):
+        for (topic, index), partition in sorted(self._look(redis).items()):
             end = partition.end if target is None else target.get(topic, {}).get(str(index), 0)
-            low = self._low(connection, partition, end)
+            low = self._low(redis, partition, end)
             if not self._job.whole and low is not None and low < end and partition.about(low, end) > BATCH_RECORDS:
-                end = min(end, boundary(connection, partition, low, BATCH_RECORDS))
+                end = min(end, boundary(redis, partition, low, BATCH_RECORDS))
             ends.setdefault(topic, {})[str(index)] = end
         return ends
 
-    def splits(self, connection: Connection, ends: Ends) -> list[Split]:
+    def splits(self, redis: BlockingDriver, ends: Ends) -> list[Split]:
         """The tasks of a batch."""
         splits: list[Split] = []
-        for (topic, index), partition in sorted(self._look(connection).items()):
+        for (topic, index), partition in sorted(self._look(redis).items()):
             end = min(partition.end, ends.get(topic, {}).get(str(index), 0))
-            low = self._low(connection, partition, end, fresh=True)
+            low = self._low(redis, partition, end, fresh=True)
             if low is not None and low < end:
-                splits += self._cut(connection, partition, low, end)
+                splits += self._cut(redis, partition, low, end)
         return splits
 
-    def _look(self, connection: Connection) -> dict[TopicPartition, PartitionView]:
-        return look(connection, self._keys, self._job.wanted, committed=True)
+    def _look(self, redis: BlockingDriver) -> dict[TopicPartition, PartitionView]:
+        return look(redis, self._keys, self._job.wanted, committed=True)
 
-    def _low(self, connection: Connection, partition: PartitionView, end: int, fresh: bool = False) -> int | None:
+    def _low(self, redis: BlockingDriver, partition: PartitionView, end: int, fresh: bool = False) -> int | None:
         """The next offset to archive; None where the topic cannot be archived."""
         topic = partition.topic
-        table = self._table(connection, topic)
+        table = self._table(redis, topic)
         if table is None:
             return None
         progress = table.progress().get(partition.index)
@@ -126,14 +126,14 @@ class ArchivePlanner:
                 table.table.refresh()
             except NoSuchTableError:  # dropped meanwhile: the archive of the topic begins again
                 del self._tables[topic.name]
-                return self._low(connection, partition, end)
+                return self._low(redis, partition, end)
             progress = table.progress().get(partition.index)
         if progress is None:
             return partition.start
         self._warn(partition, progress)
         return progress.through
 
-    def _table(self, connection: Connection, topic: Topic) -> ArchiveTable | None:
+    def _table(self, redis: BlockingDriver, topic: Topic) -> ArchiveTable | None:
         known = self._tables.get(topic.name)
         if known is not None and known.belongs_to(source_of(topic)):
             return known
@@ -144,7 +144,7 @@ class ArchivePlanner:
                 self._refused.add(str(error))
                 log.error("%s", error)
             return None
-        announce(connection, self._keys, table)  # the last run may have ended between its commit and its announcement
+        announce(redis, self._keys, table)  # the last run may have ended between its commit and its announcement
         self._tables[topic.name] = table
         return table
 
@@ -181,14 +181,14 @@ class ArchivePlanner:
             return info.removed > 0
         return through in known and info.removed > known[through]
 
-    def _cut(self, connection: Connection, partition: PartitionView, low: int, end: int) -> Iterable[Split]:
+    def _cut(self, redis: BlockingDriver, partition: PartitionView, low: int, end: int) -> Iterable[Split]:
         table = self._tables[partition.topic.name]
         source, target = source_of(partition.topic), table.target
         size = partition.about(low, end)
         pieces = max(1, min(-(-size // SPLIT_RECORDS), 2 * self._job.tasks))
         while low < end:
             pieces -= 1
-            middle = end if pieces <= 0 else min(end, boundary(connection, partition, low, size // (pieces + 1)))
+            middle = end if pieces <= 0 else min(end, boundary(redis, partition, low, size // (pieces + 1)))
             yield Split(source, partition.index, partition.span(low, middle), target)
             size -= size // (pieces + 1)
             low = middle

@@ -8,7 +8,8 @@ from ketch.archive.options import Job
 from ketch.archive.tables import catalog_of, source_of
 from ketch.lake.maintenance import contents
 from ketch.lake.table import ArchiveTable
-from ketch.redis.blocking import Connection, connected
+from ketch.redis.blocking import connected
+from ketch.redis.driver import BlockingDriver
 from ketch.spark.topics import PartitionView, look
 from ketch.store.keys import Keyspace
 from ketch.store.stream import counting
@@ -48,10 +49,10 @@ def progress(job: Job) -> list[PartitionStatus]:
         StorageUnavailable: Redis cannot be reached.
     """
     keys = Keyspace(job.keyspace)
-    with connected(job.server) as connection:
-        found = sorted(look(connection, keys, job.wanted, committed=True).items())
+    with connected(job.server) as redis:
+        found = sorted(look(redis, keys, job.wanted, committed=True).items())
         ids = {name: str(partition.topic.id) for (name, _), partition in found}
-        announced = dict(zip(ids, connection.ask(archives.read_all(keys, list(ids.items()))), strict=True))
+        announced = dict(zip(ids, redis.ask(archives.read_all(keys, list(ids.items()))), strict=True))
         return [_announced(partition, announced[topic]) for (topic, _), partition in found]
 
 
@@ -63,11 +64,11 @@ def status(job: Job) -> list[PartitionStatus]:
         ConfigError: the catalog cannot be opened.
     """
     catalog = catalog_of(job)
-    with connected(job.server) as connection:
-        found = sorted(look(connection, Keyspace(job.keyspace), job.wanted, committed=True).items())
+    with connected(job.server) as redis:
+        found = sorted(look(redis, Keyspace(job.keyspace), job.wanted, committed=True).items())
         tables = {topic: ArchiveTable.find(catalog, topic) for topic in dict.fromkeys(topic for (topic, _), _ in found)}
         held = {topic: contents(table) for topic, table in tables.items() if table is not None}
-        return [_stored(connection, partition, tables[topic], held.get(topic, {})) for (topic, _), partition in found]
+        return [_stored(redis, partition, tables[topic], held.get(topic, {})) for (topic, _), partition in found]
 
 
 def _announced(partition: PartitionView, announced: Announcement | None) -> PartitionStatus:
@@ -84,7 +85,7 @@ def _announced(partition: PartitionView, announced: Announcement | None) -> Part
 
 
 def _stored(
-    connection: Connection, partition: PartitionView, table: ArchiveTable | None, held: dict[int, tuple[int, int, int]]
+    redis: BlockingDriver, partition: PartitionView, table: ArchiveTable | None, held: dict[int, tuple[int, int, int]]
 ) -> PartitionStatus:
     own = table is not None and table.belongs_to(source_of(partition.topic))
     known = table.progress().get(partition.index) if table is not None and own else None
@@ -95,7 +96,7 @@ def _stored(
         start=known.start if known else None,
         through=known.through if known else None,
         end=partition.end,
-        lag=_lag(partition, known.through if known else None, connection),
+        lag=_lag(partition, known.through if known else None, redis),
         topic_records=table.records if table is not None and own else 0,
         records=records,
         files=files,
@@ -104,13 +105,13 @@ def _stored(
     )
 
 
-def _lag(partition: PartitionView, through: int | None, connection: Connection | None = None) -> int:
+def _lag(partition: PartitionView, through: int | None, redis: BlockingDriver | None = None) -> int:
     """How many records are not archived yet: with a connection counted up to `_COUNT_MAX`, else estimated."""
     start = partition.start if through is None else max(through, partition.start)
     if partition.topic.numbering.dense:
         return max(0, partition.end - start)
     about = partition.about(start, partition.end)
-    if connection is None:
+    if redis is None:
         return about
-    counted = connection.ask(counting.count(partition.stream, start, partition.end, _COUNT_MAX))
+    counted = redis.ask(counting.count(partition.stream, start, partition.end, _COUNT_MAX))
     return counted if counted < _COUNT_MAX else max(counted, about)

@@ -91,11 +91,11 @@ class SplitReader(EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableN
         self._target = ask(self._job.server, self._planner.now)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        ends = ask(self._job.server, lambda connection: self._planner.ends(connection, self._target))
+        ends = ask(self._job.server, lambda redis: self._planner.ends(redis, self._target))
         return {"run": self._run, "ends": ends}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        splits = ask(self._job.server, lambda connection: self._planner.splits(connection, end["ends"]))
+        splits = ask(self._job.server, lambda redis: self._planner.splits(redis, end["ends"]))
         return [SplitTask(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

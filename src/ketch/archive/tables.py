@@ -11,7 +11,8 @@ from ketch.archive.options import Job
 from ketch.errors import KetchError
 from ketch.lake.catalog import open_catalog
 from ketch.lake.table import ArchiveTable, Source
-from ketch.redis.blocking import Connection, connected
+from ketch.redis.blocking import connected
+from ketch.redis.driver import BlockingDriver
 from ketch.spark.topics import wanted
 from ketch.store.keys import Keyspace
 from ketch.store.topics import archives
@@ -36,8 +37,8 @@ def topics_of(job: Job) -> list[Topic]:
         KetchError: one that it names does not exist.
         StorageUnavailable: Redis cannot be reached.
     """
-    with connected(job.server) as connection:
-        found = [topic for topic, _ in wanted(connection, Keyspace(job.keyspace), job.wanted)]
+    with connected(job.server) as redis:
+        found = [topic for topic, _ in wanted(redis, Keyspace(job.keyspace), job.wanted)]
     missing = sorted(set(job.topics) - {topic.name for topic in found})
     if missing:
         raise KetchError(f"Unknown topic: {', '.join(missing)}.")
@@ -53,7 +54,7 @@ def tables_of(job: Job) -> Iterator[tuple[Topic, ArchiveTable]]:
             yield topic, table
 
 
-def announce(connection: Connection, keys: Keyspace, table: ArchiveTable) -> None:
+def announce(redis: BlockingDriver, keys: Keyspace, table: ArchiveTable) -> None:
     """Announces what the table holds to the brokers, unless the topic was deleted or a later state was announced."""
     snapshot = table.table.current_snapshot()
     held = {partition: ArchivedRange(*progress) for partition, progress in table.progress().items()}
@@ -65,4 +66,4 @@ def announce(connection: Connection, keys: Keyspace, table: ArchiveTable) -> Non
         records=table.records,
         partitions=held,
     )
-    connection.ask(archives.announce(keys, table.topic, table.topic_id, what))
+    redis.ask(archives.announce(keys, table.topic, table.topic_id, what))

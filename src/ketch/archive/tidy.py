@@ -28,8 +28,8 @@ def tidy(job: Job, kept_s: float = KEPT_S, slack_s: float = EVERY_S) -> None:
             if _oldest(table) < time.time() - kept_s - slack_s:
                 removed = expire_snapshots(table, kept_s)
                 log.info("%s: %d snapshots forgotten, %d files removed", topic.name, removed.snapshots, removed.files)
-                with connected(job.server) as connection:
-                    announce(connection, Keyspace(job.keyspace), table)
+                with connected(job.server) as redis:
+                    announce(redis, Keyspace(job.keyspace), table)
     except (KetchError, OSError, CommitFailedException, CommitStateUnknownException) as error:
         log.warning("old snapshots stay for now: %s", error)
 

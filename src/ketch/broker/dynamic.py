@@ -64,7 +64,7 @@ class DynamicConfigs:
 
     async def refresh(self) -> None:
         """Reads what is stored, and applies it where it has changed."""
-        found = await self._log.link.ask(configs.read(self._log.keys))
+        found = await self._log.driver.ask(configs.read(self._log.keys))
         stored = {node: _readable(found.get(node, {})) for node in (ALL_BROKERS, self._node)}
         if stored != self._stored and (self._stored or any(stored.values())):
             self._stored = stored
@@ -97,7 +97,7 @@ class DynamicConfigs:
         self.check(node, values)
         if node == ALL_BROKERS:
             await self._carry_over(values)
-        await self._log.link.ask(configs.change(self._log.keys, node, values))
+        await self._log.driver.ask(configs.change(self._log.keys, node, values))
         await self.refresh()
 
     def check(self, node: str, values: Mapping[str, str | None]) -> None:

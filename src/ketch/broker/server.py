@@ -27,6 +27,7 @@ from ketch.connections.budget import Budget, Gate
 from ketch.errors import KetchError, reason
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
+from ketch.redis.link import links
 from ketch.redis.url import RedisAddress
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Broker:
         self.settings = settings
         self.apis: dict[int, Any] = dict(TABLE)
         self.redis = redis
-        self.log = Log(settings, redis)
+        self.log = Log(settings, links(redis, settings.redis_timeout_ms / 1000))
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots, self.log.watcher.waiter)
         self.topic_notes = TopicNotes(self.log.topics)
         self.assignments = Assignments()

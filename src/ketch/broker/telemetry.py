@@ -107,11 +107,11 @@ class Telemetry(Collector):
 
     async def refresh(self) -> None:
         """Reads the subscriptions."""
-        self.subscriptions = await self._log.link.ask(client_metrics.read(self._log.keys))
+        self.subscriptions = await self._log.driver.ask(client_metrics.read(self._log.keys))
 
     async def alter(self, name: str, configs: Mapping[str, str]) -> None:
         """Replaces the configs of a subscription; without any it is gone."""
-        await self._log.link.ask(client_metrics.write(self._log.keys, name, configs))
+        await self._log.driver.ask(client_metrics.write(self._log.keys, name, configs))
         await self.refresh()
 
     # -- clients

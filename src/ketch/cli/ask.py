@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ketch.cli import client
 from ketch.configs.topic_checks import LazyDefaults
 from ketch.errors import ConfigError, RedisError, StorageUnavailable
-from ketch.redis.blocking import Connection
+from ketch.redis import blocking
+from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Question, call
 from ketch.redis.server import Server
 from ketch.redis.url import why_unusable
@@ -94,8 +95,8 @@ def broker_facts(admin: AdminClient, node_id: int | None = None) -> BrokerFacts 
 class Store:
     """The Redis of a broker. Every question raises StorageUnavailable where Redis does not answer it."""
 
-    def __init__(self, connection: Connection, keys: Keyspace, address: str) -> None:
-        self._connection, self._keys = connection, keys
+    def __init__(self, redis: BlockingDriver, keys: Keyspace, address: str) -> None:
+        self._redis, self._keys = redis, keys
         self.address = address
 
     def record_lag(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -161,7 +162,7 @@ class Store:
 
     def _ask(self, question: Question[T]) -> T:
         try:
-            return self._connection.ask(question)
+            return self._redis.ask(question)
         except RedisError as error:
             raise StorageUnavailable(f"Redis at {self.address} does not answer: {why_unusable(error)}.") from None
 
@@ -201,4 +202,4 @@ def connect(url: str, keyspace: str) -> Store:
     ca, cert, key = (os.environ.get(f"KETCH_REDIS_{name}") for name in ("CA", "CERT", "KEY"))
     server = Server(url, ca, cert, key, timeout=_ANSWER_S, connect_timeout=_CONNECT_S)
     address = server.address().describe()
-    return Store(Connection(server, "ketch-cli"), Keyspace(keyspace), address)
+    return Store(blocking.connect(server, "ketch-cli"), Keyspace(keyspace), address)

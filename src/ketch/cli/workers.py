@@ -10,13 +10,14 @@ import sys
 import time
 from asyncio.subprocess import Process
 from collections.abc import Mapping
+from contextlib import closing
 
 from ketch.cli.main import STARTED
 from ketch.cli.report import VARIABLE, Ready, listen
 from ketch.configs.settings import Settings
 from ketch.embedded import EmbeddedValkey, dying_with_us
 from ketch.errors import KetchError
-from ketch.redis.blocking import Connection
+from ketch.redis.blocking import connect
 from ketch.redis.question import call
 from ketch.redis.server import Server
 from ketch.redis.url import RedisAddress
@@ -186,6 +187,5 @@ def _environment(settings: Settings, redis_url: str, n: int) -> dict[str, str]:
 
 def _forget_brokers(url: str, keys: Keyspace) -> None:
     """Removes the brokers that an earlier run announced: this Valkey has just been started, so none of them runs."""
-    connection = Connection(Server(url), "ketch")
-    connection.ask(call(keys.brokers, "DEL", keys.brokers))
-    connection.close()
+    with closing(connect(Server(url), "ketch")) as redis:
+        redis.ask(call(keys.brokers, "DEL", keys.brokers))

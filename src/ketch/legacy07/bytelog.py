@@ -99,7 +99,7 @@ class ByteLog:
 
     def __init__(self, logs: ByteLogs, partition: Partition) -> None:
         self._logs, self._partition, self._kept = logs, partition, logs.kept
-        self._link, self._key = logs.log.link, logs.log.keys.positions(partition.key)
+        self._link, self._key = logs.log.driver, logs.log.keys.positions(partition.key)
         self._end: Place | None = None
         self._first: tuple[int, int] | None = None  # a log start offset, and the position there
         self._counting = asyncio.Lock()

@@ -83,7 +83,7 @@ class Numbers:
         here = {node.id for node in self._cluster.nodes}
         candidates = sorted((self.registered & here) | {self._own})
         wanted = {index: self._wanted(topic, index, candidates) for index in range(topic.partitions)}
-        return await self._log.link.ask(legacy.settle(self._log.keys, topic.name, wanted))
+        return await self._log.driver.ask(legacy.settle(self._log.keys, topic.name, wanted))
 
     def _wanted(self, topic: Topic, index: int, candidates: list[int]) -> int:
         leader = self._cluster.leader(topic.id, index)

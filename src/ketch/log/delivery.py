@@ -22,7 +22,7 @@ import time
 from ketch import metrics
 from ketch.errors import KetchError, RedisError
 from ketch.log.live import LiveStream
-from ketch.redis.link import Link
+from ketch.redis.driver import Driver
 from ketch.store.coordination import native
 from ketch.store.coordination.native import NativeGroup
 from ketch.store.offsets import ZERO, EntryId
@@ -39,8 +39,8 @@ class Delivery:
         pending_max: deliveries tracked at one time, 0 for none.
     """
 
-    def __init__(self, group: str, stream: LiveStream, link: Link, pending_max: int) -> None:
-        self._group, self._stream, self._link, self._pending_max = group, stream, link, pending_max
+    def __init__(self, group: str, stream: LiveStream, driver: Driver, pending_max: int) -> None:
+        self._group, self._stream, self._driver, self._pending_max = group, stream, driver, pending_max
         self._key, self._numbering = stream.key, stream.numbering
         self._position: int | None = None  # the offset after the last delivered entry; None: not known
         self._seen = StreamInfo()  # the stream as it was at the last read
@@ -81,7 +81,7 @@ class Delivery:
         return most - self._pending
 
     async def _deliver(self, offset: int, count: int, consumer: str) -> bytes | memoryview:
-        reply = await self._link.send(native.read_command(self._key, self._group, consumer, count))
+        reply = await self._driver.send(native.read_command(self._key, self._group, consumer, count))
         try:
             delivered, entries = native.read_reply(reply, self._key)  # before the read, and by it
         except ValueError as error:
@@ -99,7 +99,7 @@ class Delivery:
             return
         self._advance(end, count)
         moved = native.move_command(self._key, self._group, self._last_before(end), self._entries_read)
-        self._link.send(moved).add_done_callback(self._moved)
+        self._driver.send(moved).add_done_callback(self._moved)
 
     def _moved(self, reply: asyncio.Future[bytes]) -> None:
         if reply.cancelled() or reply.exception() or reply.result() != b"+OK\r\n":
@@ -150,11 +150,11 @@ class Delivery:
 
     async def _create(self, offset: int, info: StreamInfo) -> None:
         read = self._entries_read = await self._entries_before(offset, info, None)
-        await self._link.ask(native.create(self._key, self._group, self._last_before(offset), read))
+        await self._driver.ask(native.create(self._key, self._group, self._last_before(offset), read))
 
     async def _set_position(self, offset: int, info: StreamInfo, known: NativeGroup) -> None:
         read = self._entries_read = await self._entries_before(offset, info, known)
-        await self._link.ask(native.move(self._key, self._group, self._last_before(offset), read))
+        await self._driver.ask(native.move(self._key, self._group, self._last_before(offset), read))
 
     async def _entries_before(self, offset: int, info: StreamInfo, known: NativeGroup | None) -> int | None:
         """How many entries were ever added before `offset`, by which Redis 7 knows the lag; None if that is unknown.
@@ -170,7 +170,7 @@ class Delivery:
             marks.append((self._delivered(known), known.entries_read))
         mark, read = min(marks, key=lambda pair: abs(pair[0] - offset))
         start, end = sorted((mark, offset))
-        between = await self._link.ask(counting.entries(self._stream.at, start, end, info.entry_bytes))
+        between = await self._driver.ask(counting.entries(self._stream.at, start, end, info.entry_bytes))
         if between is None:
             return None
         return read + between if mark < offset else read - between
@@ -191,7 +191,7 @@ class Delivery:
 
     async def _native(self) -> NativeGroup | None:
         """The native group as it is now; None where it, or the stream, is not there."""
-        groups = await self._link.ask(native.groups(self._key))
+        groups = await self._driver.ask(native.groups(self._key))
         return groups.get(self._group)
 
     # -- committing
@@ -234,13 +234,13 @@ class Delivery:
             self._pending = await self._acknowledge(b"-", self._entry(offset - 1))
 
     async def _acknowledge(self, first: bytes, last: bytes) -> int:
-        return await self._link.ask(native.acknowledge(self._key, self._group, first, last))
+        return await self._driver.ask(native.acknowledge(self._key, self._group, first, last))
 
     async def leave(self, consumer: str) -> None:
         """A member is gone: what it had and did not commit is delivered again, to the next reader."""
         async with self._lock:
             self._reading, self._position = False, None
             try:
-                await self._link.ask(native.remove_consumer(self._key, self._group, consumer))
+                await self._driver.ask(native.remove_consumer(self._key, self._group, consumer))
             except KetchError:
                 return  # the group or the stream is gone as well

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ketch.log.delivery import Delivery
 from ketch.log.live import LiveStream
-from ketch.redis.link import Link
+from ketch.redis.driver import Driver
 
 
 class GroupPositions:
@@ -14,15 +14,15 @@ class GroupPositions:
         pending_max: deliveries tracked for a group (`group.pending.max`).
     """
 
-    def __init__(self, stream: LiveStream, link: Link, pending_max: int) -> None:
-        self._stream, self._link, self._pending_max = stream, link, pending_max
+    def __init__(self, stream: LiveStream, driver: Driver, pending_max: int) -> None:
+        self._stream, self._driver, self._pending_max = stream, driver, pending_max
         self._deliveries: dict[str, Delivery] = {}
 
     def delivery(self, group: str) -> Delivery:
         """The group's native state on this partition."""
         delivery = self._deliveries.get(group)
         if delivery is None:
-            delivery = self._deliveries[group] = Delivery(group, self._stream, self._link, self._pending_max)
+            delivery = self._deliveries[group] = Delivery(group, self._stream, self._driver, self._pending_max)
         return delivery
 
     async def committed(self, group: str, offset: int, tracked: bool, elsewhere: bool) -> None:

@@ -13,7 +13,7 @@ from ketch.errors import RedisError
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
 from ketch.log.watcher import Watcher
-from ketch.redis.link import Link
+from ketch.redis.driver import Driver
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.layout import Chunk
 from ketch.store.offsets import MAX_OFFSET, OffsetNumbering
@@ -30,7 +30,7 @@ class Shared:
 
     Attributes:
         session: this broker process's own id, part of its fence keys.
-        reads: the connection of ranges and of everything that is neither an append nor a look at a stream's end.
+        reads: the driver for ranges and of everything that is neither an append nor a look at a stream's end.
         watcher: knows the ends of streams; appends go over its connection.
         ahead, tails, newest: what was read or appended last, for the next reader.
         pending_max: deliveries tracked for a consumer group on a partition (`group.pending.max`).
@@ -39,7 +39,7 @@ class Shared:
 
     keys: Keyspace
     session: bytes
-    reads: Link
+    reads: Driver
     watcher: Watcher
     ahead: ReadAhead
     tails: Tails

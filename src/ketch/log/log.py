@@ -1,4 +1,4 @@
-"""The log as a whole: its connections to Redis, the topics, and a `Partition` for every partition in use.
+"""The log as a whole: its drivers to Redis, the topics, and a `Partition` for every partition in use.
 
 Handlers come here first. What is done to one partition is `log.partition`'s, reads of many `log.reads`'s.
 """
@@ -24,9 +24,8 @@ from ketch.log.topic_cache import TopicCache
 from ketch.log.upkeep import retention
 from ketch.log.upkeep.compaction import Cleaner
 from ketch.log.watcher import Watcher
-from ketch.redis.link import Link
+from ketch.redis.driver import Connect, Driver
 from ketch.redis.question import call
-from ketch.redis.url import RedisAddress
 from ketch.store.cluster import identity
 from ketch.store.coordination import groups
 from ketch.store.keys import Keyspace
@@ -41,20 +40,19 @@ class Log:
     """Everything that is stored.
 
     Args:
-        address: the Redis it is stored in.
+        connect: makes drivers to the Redis that it is stored in.
 
     Attributes:
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
     """
 
-    def __init__(self, settings: Settings, address: RedisAddress) -> None:
-        timeout = settings.redis_timeout_ms / 1000
+    def __init__(self, settings: Settings, connect: Connect) -> None:
         max_age = settings.metadata_max_age_ms / 1000
         self.keys = Keyspace(settings.keyspace)
         self.defaults = defaults(settings)
-        self._reads = Link("read", address, timeout)
-        self._watcher = Watcher(address, timeout, max_age, settings.append)
+        self._reads = connect("read")
+        self._watcher = Watcher(connect, max_age, settings.append)
         self._writes = self._watcher.link
         self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
         self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -83,8 +81,8 @@ class Log:
         self._producer_expiration_ms = producer_expiration_ms
 
     @property
-    def link(self) -> Link:
-        """The connection of everything that is neither an append nor a look at a stream's end."""
+    def driver(self) -> Driver:
+        """The driver for everything that is neither an append nor a look at a stream's end."""
         return self._reads
 
     @property
@@ -109,11 +107,11 @@ class Log:
     @property
     def behind(self) -> bool:
         """Whether `writable` would wait."""
-        return self._writes.pipe.behind
+        return self._writes.behind
 
     async def writable(self) -> None:
         """Waits while Redis is behind with what it was sent."""
-        await self._writes.pipe.drained()
+        await self._writes.drained()
 
     def known_topic(self, key: str | uuid.UUID) -> Topic | None:
         """As `topic` or `topic_by_id`, where Redis need not be asked; None where it must be."""

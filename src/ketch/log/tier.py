@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ketch import metrics
 from ketch.errors import StorageUnavailable
 from ketch.records import DecodedBatch
-from ketch.redis.link import Link
+from ketch.redis.driver import Driver
 from ketch.store.keys import Keyspace
 from ketch.store.stream.search import Found
 from ketch.store.topics import archives
@@ -78,8 +78,8 @@ class Archives:
         stall_s: how long an archive may stand still while records wait for it, before that is logged.
     """
 
-    def __init__(self, keys: Keyspace, link: Link, catalog: str, stall_s: float) -> None:
-        self._keys, self._link, self._catalog = keys, link, catalog
+    def __init__(self, keys: Keyspace, driver: Driver, catalog: str, stall_s: float) -> None:
+        self._keys, self._driver, self._catalog = keys, driver, catalog
         self.stall_s = stall_s
         self._stalled: dict[str, float] = {}  # topics, when it was last said
         self._known: dict[str, _Known] = {}
@@ -123,7 +123,7 @@ class Archives:
         asked = time.monotonic()
         if len(self._known) > _KNOWN_MAX:
             self._known.clear()
-        archive = await self._link.ask(archives.read(self._keys, topic.name, str(topic.id)))
+        archive = await self._driver.ask(archives.read(self._keys, topic.name, str(topic.id)))
         self._known[topic.name] = _Known(asked, archive)
         if archive is None:
             self._tables.pop(topic.id, None)
@@ -131,7 +131,7 @@ class Archives:
 
     async def raise_start(self, topic: Topic, partition: int, offset: int) -> None:
         """Records below `offset` were deleted: the archive does not answer for them any more."""
-        await self._link.ask(archives.raise_start(self._keys, topic.name, partition, offset))
+        await self._driver.ask(archives.raise_start(self._keys, topic.name, partition, offset))
         await self.ask(topic)
 
     async def run(self, topic: Topic, needs: Callable[[Announcement], bool], work: Callable[[Cold], T]) -> T:

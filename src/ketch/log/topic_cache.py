@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from ketch.configs.topic_table import CONFIGS
-from ketch.redis.link import Link
+from ketch.redis.driver import Driver
 from ketch.store.keys import Keyspace
 from ketch.store.topics import hashes
 from ketch.store.topics.hashes import Created
@@ -32,8 +32,8 @@ class TopicCache:
         defaults: configs of a topic whose hash does not say.
     """
 
-    def __init__(self, keys: Keyspace, link: Link, max_age: float, defaults: Mapping[str, str]) -> None:
-        self._keys, self._link, self._max_age, self._defaults = keys, link, max_age, defaults
+    def __init__(self, keys: Keyspace, driver: Driver, max_age: float, defaults: Mapping[str, str]) -> None:
+        self._keys, self._driver, self._max_age, self._defaults = keys, driver, max_age, defaults
         self._cache: dict[str, tuple[float, Topic | None]] = {}
         self._names: tuple[float, list[str]] | None = None
         self._ids: dict[uuid.UUID, str] = {}
@@ -72,7 +72,7 @@ class TopicCache:
 
     async def by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with this id, or None."""
-        name = self._ids.get(topic_id) or await self._link.ask(hashes.name_of(self._keys, topic_id))
+        name = self._ids.get(topic_id) or await self._driver.ask(hashes.name_of(self._keys, topic_id))
         topic = None if name is None else await self.get(name)
         return topic if topic is not None and topic.id == topic_id else None
 
@@ -81,14 +81,14 @@ class TopicCache:
         now = time.monotonic()
         known = self._names
         if known is None or now - known[0] >= self._max_age:
-            known = self._names = (now, await self._link.ask(hashes.names(self._keys)))
+            known = self._names = (now, await self._driver.ask(hashes.names(self._keys)))
             await self._load(known[1])
         # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
         return [topic for name in known[1] if (topic := await self.get(name)) is not None]
 
     async def names(self) -> list[str]:
         """The names of all topics, as Redis has them now."""
-        return await self._link.ask(hashes.names(self._keys))
+        return await self._driver.ask(hashes.names(self._keys))
 
     # -- changing: each change goes on to its end even if the caller is cancelled
 
@@ -103,7 +103,7 @@ class TopicCache:
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         # What has no effect is only in the hash where it was asked for.
         configs = {name: value for name, value in self._defaults.items() if not CONFIGS[name].idle} | dict(configs)
-        while (created := await self._link.ask(hashes.create(self._keys, name, partitions, configs))) != Created.DONE:
+        while (created := await self._driver.ask(hashes.create(self._keys, name, partitions, configs))) != Created.DONE:
             if created is Created.REMAINS:
                 await self._purge(name)
             else:
@@ -120,20 +120,20 @@ class TopicCache:
             UnknownTopicOrPartition: the topic is gone, or another one has its name.
         """
         try:
-            await self._link.ask(hashes.alter(self._keys, topic, configs))
+            await self._driver.ask(hashes.alter(self._keys, topic, configs))
         finally:  # the change is made even if the client that asked is gone
             self.forget(topic.name)
 
     async def grow(self, topic: Topic, partitions: int) -> bool:
         """Gives it that many partitions; False where it has as many already. Raises as `alter`."""
         try:
-            return await self._link.ask(hashes.grow(self._keys, topic, partitions))
+            return await self._driver.ask(hashes.grow(self._keys, topic, partitions))
         finally:
             self.forget(topic.name)
 
     async def note(self, topic: Topic, field: str, value: str | int) -> None:
         """Writes one field that Ketch itself keeps in the hash of a topic that exists."""
-        await self._link.ask(hashes.note(self._keys, topic, field, value))
+        await self._driver.ask(hashes.note(self._keys, topic, field, value))
         self.forget(topic.name)
 
     async def delete(self, topic: Topic) -> None:
@@ -141,13 +141,13 @@ class TopicCache:
         await asyncio.shield(lasting(self._delete(topic.name)))
 
     async def _delete(self, name: str) -> None:
-        await self._link.ask(hashes.unlist(self._keys, name))
+        await self._driver.ask(hashes.unlist(self._keys, name))
         await self._purge(name)
         self.forget(name)
 
     async def _purge(self, name: str) -> None:
-        commits = await self._link.ask_each(lambda: hashes.scan(self._keys.commits(name)))
-        await self._link.ask(hashes.purge(self._keys, name, [key for found in commits for key in found]))
+        commits = await self._driver.ask_each(lambda: hashes.scan(self._keys.commits(name)))
+        await self._driver.ask(hashes.purge(self._keys, name, [key for found in commits for key in found]))
 
     # -- the cache
 
@@ -172,7 +172,7 @@ class TopicCache:
         forgotten = set[str]()
         self._loads.append(forgotten)
         try:
-            topics = await self._link.ask(hashes.lookup(self._keys, names, self._defaults))
+            topics = await self._driver.ask(hashes.lookup(self._keys, names, self._defaults))
         finally:
             self._loads = [each for each in self._loads if each is not forgotten]
         now = time.monotonic()

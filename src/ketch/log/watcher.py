@@ -36,11 +36,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ketch.errors import StorageUnavailable
-from ketch.redis.link import Link
-from ketch.redis.pipe import Pipe, Reply, received
+from ketch.redis.driver import Connect, Driver, Node, Reply, received
 from ketch.redis.question import Command, call, command
 from ketch.redis.resp import parse
-from ketch.redis.url import RedisAddress
 from ketch.store.append import appends
 from ketch.store.offsets import EntryId, OffsetNumbering
 from ketch.store.stream.isolation import IsolationKeys, Transactions, look_command, parse_look
@@ -120,7 +118,7 @@ class _Answers(Generic[T]):
         known: by stream the answer, and when it came.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Driver) -> None:
         self.known: dict[bytes, tuple[float, T]] = {}
         self._link = link
         self._asked: dict[bytes, asyncio.Future[T]] = {}
@@ -150,19 +148,20 @@ class Watcher:
     """Stream ends and open transactions, cached until they change.
 
     Attributes:
-        link: the connection; appends go over it.
+        link: the driver that it asks with; appends go the same way.
         module: the version of the append module that the server behind it has; 0 for none.
 
     Args:
+        connect: makes the driver.
         append: the setting of that name.
         max_age: seconds after which Redis must show that its pushes still come through. A reply to PING does, for all
             streams at once: the pushes made before it have come in before it.
     """
 
-    def __init__(self, address: RedisAddress, timeout: float, max_age: float, append: str) -> None:
+    def __init__(self, connect: Connect, max_age: float, append: str) -> None:
         self._append = append
         self.module = 0
-        self.link = Link("write", address, timeout, self._track, self._drop_all, self._pushed)
+        self.link = connect("write", self._track, self._drop_all, self._pushed)
         self._max_age = max_age
         self._infos = _Answers[StreamInfo](self.link)
         self._transactions = _Answers[Transactions](self.link)
@@ -327,11 +326,11 @@ class Watcher:
         self.closing = True
         self._drop_all()
 
-    async def _track(self, pipe: Pipe) -> None:
-        await pipe.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
-        self.module = 0 if self._append == "multi" else await pipe.ask(appends.module_version())
+    async def _track(self, node: Node) -> None:
+        await node.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
+        self.module = 0 if self._append == "multi" else await node.ask(appends.module_version())
         if self._append == "module" and not self.module:
-            pipe.close()
+            node.close()
             raise StorageUnavailable(NO_MODULE)
 
     def _pushed(self, message: Any) -> None:

@@ -17,12 +17,13 @@ from typing import Generic, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
+from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Command, Question, introduction
 from ketch.redis.server import Server
 from ketch.redis.url import why_unusable
 from ketch.wire.pieces import BytesLike
 
-__all__ = ["Connection", "Patience", "Server", "ask", "connected"]
+__all__ = ["Connection", "Patience", "Server", "ask", "connect", "connected"]
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ _START = 1 << 20  # first size of the receive buffer; it doubles up to what the 
 
 
 class Connection:
-    """One connection. Replies come in the order of their commands.
+    """One connection: a `BlockingDriver`. Replies come in the order of their commands.
 
     Raises:
         StorageUnavailable: from every method, when Redis cannot be reached, is gone or does not answer in time.
@@ -206,7 +207,7 @@ class Patience:
         self._pause = min(2 * self._pause, _BACKOFF[1])
 
 
-def ask(server: Server, question: Callable[[Connection], T], limit: float | None = None) -> T:
+def ask(server: Server, question: Callable[[BlockingDriver], T], limit: float | None = None) -> T:
     """An answer of Redis, which may be away for as long as `Patience` says.
 
     Raises StorageUnavailable when it is gone for longer, and whatever `question` raises.
@@ -214,26 +215,31 @@ def ask(server: Server, question: Callable[[Connection], T], limit: float | None
     patience = Patience(server, limit)
     while True:
         try:
-            with connected(server) as connection:
-                return question(connection)
+            with connected(server) as driver:
+                return question(driver)
         except StorageUnavailable as error:
             patience.wait(error)
 
 
-_idle: dict[tuple[int, Server], list[Connection]] = {}
+def connect(server: Server, name: str = "ketch-spark") -> BlockingDriver:
+    """A driver of the caller's own, who closes it. Args and errors: see `Connection`."""
+    return Connection(server, name)
+
+
+_idle: dict[tuple[int, Server], list[BlockingDriver]] = {}
 
 
 @contextlib.contextmanager
-def connected(server: Server) -> Iterator[Connection]:
-    """A connection, kept for the next task of this worker process unless something went wrong with it.
+def connected(server: Server) -> Iterator[BlockingDriver]:
+    """A driver, kept for the next task of this worker process unless something went wrong with it.
 
     Raises as `Connection`.
     """
     pool = _idle.setdefault((os.getpid(), server), [])  # a fork must not share its parent's sockets
-    connection = pool.pop() if pool else Connection(server)
+    driver = pool.pop() if pool else connect(server)
     try:
-        yield connection
+        yield driver
     except BaseException:
-        connection.close()  # replies may be on their way that nobody waits for
+        driver.close()  # replies may be on their way that nobody waits for
         raise
-    pool.append(connection)
+    pool.append(driver)

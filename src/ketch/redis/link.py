@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ketch.errors import StorageUnavailable
-from ketch.redis.pipe import Pipe, Reply, open_pipe
+from ketch.redis.driver import Connect, Node, Reply
+from ketch.redis.pipe import Pipe, open_pipe
 from ketch.redis.question import Command, Question
 from ketch.redis.url import RedisAddress
 
@@ -25,13 +26,11 @@ _BACKOFF_MAX = 1.0
 
 
 class Link:
-    """One named, self-healing connection.
+    """One named, self-healing connection: an `OwnedDriver`.
 
     Args:
-        name: what it is for, in log lines.
-        on_up: awaited after every connect, before anyone else may use the connection.
-        on_down: called when the connection is lost.
-        on_push: takes RESP3 pushes; the connection speaks RESP3 when given.
+        name, on_up, on_down, on_push: see `driver.Connect`.
+        timeout: s that connecting and each reply may take.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class Link:
         name: str,
         address: RedisAddress,
         timeout: float,
-        on_up: Callable[[Pipe], Any] | None = None,
+        on_up: Callable[[Node], Awaitable[None]] | None = None,
         on_down: Callable[[], None] | None = None,
         on_push: Callable[[Any], None] | None = None,
     ) -> None:
@@ -50,8 +49,8 @@ class Link:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def pipe(self) -> Pipe:
-        """The live connection.
+    def _live(self) -> Pipe:
+        """The connection that is up.
 
         Raises:
             StorageUnavailable: there is none now; the link is already trying.
@@ -66,7 +65,7 @@ class Link:
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `redis.question`; raises whatever it raises, too."""
-        return await self.pipe.ask(question)
+        return await self._live.ask(question)
 
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """The answers of every node, here of the one that there is, to a question about the node itself."""
@@ -78,15 +77,22 @@ class Link:
         Raises:
             StorageUnavailable: there is no connection now. (The future fails with it when the connection goes.)
         """
-        return self.pipe.send(command)
+        return self._live.send(command)
 
     def post(self, command: Command, take: Callable[[Reply], None]) -> None:
-        """See `Pipe.post`.
+        """See `Driver.post`.
 
         Raises:
             StorageUnavailable: there is no connection now; `take` is not called.
         """
-        self.pipe.post(command, take)
+        self._live.post(command, take)
+
+    @property
+    def behind(self) -> bool:
+        return self._live.behind
+
+    async def drained(self) -> None:
+        await self._live.drained()
 
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""
@@ -138,3 +144,32 @@ class Link:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def links(address: RedisAddress, timeout: float) -> Connect:
+    """What makes links to one Redis server, see `Link`."""
+
+    def connect(
+        name: str,
+        on_up: Callable[[Node], Awaitable[None]] | None = None,
+        on_down: Callable[[], None] | None = None,
+        on_push: Callable[[Any], None] | None = None,
+    ) -> Link:
+        return Link(name, address, timeout, on_up, on_down, on_push)
+
+    return connect
+
+
+async def ask_once(address: RedisAddress, timeout: float, question: Question[T]) -> T:
+    """The answer to a question over a connection that is opened for it.
+
+    Raises:
+        StorageUnavailable: there is no connection within `timeout` seconds, or Redis refuses it.
+        TimeoutError: no answer within `timeout` seconds after that.
+    """
+    pipe = await open_pipe(address, timeout, on_lost=lambda: None)
+    try:
+        async with asyncio.timeout(timeout):
+            return await pipe.ask(question)
+    finally:
+        pipe.close()

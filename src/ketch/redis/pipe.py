@@ -19,13 +19,13 @@ from typing import Any, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
+from ketch.redis.driver import Reply
 from ketch.redis.question import Command, Question, introduction
 from ketch.redis.resp import parse
 from ketch.redis.url import RedisAddress, why_unusable
 from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
-Reply = bytes | StorageUnavailable  # of a command; or why there is none
 
 log = logging.getLogger(__name__)
 
@@ -284,13 +284,6 @@ class Pipe(asyncio.BufferedProtocol):
         self._buffer[:size] = self._buffer[self._start : self._end]
         self._scanned -= self._start
         self._start, self._end = 0, size
-
-
-def received(reply: Reply) -> bytes:
-    """A reply's bytes; raises StorageUnavailable where there is none."""
-    if isinstance(reply, StorageUnavailable):
-        raise reply
-    return reply
 
 
 def _settle(future: asyncio.Future[bytes], reply: Reply) -> None:

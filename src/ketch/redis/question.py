@@ -1,20 +1,20 @@
 """Questions to Redis, without I/O.
 
 A question is a generator. It yields the commands of one round trip, each with the key by which a cluster routes it,
-and is sent the replies in the same order; what it returns is the answer. A driver runs it: `link.Link.ask` on an event
-loop, `blocking.Connection.ask` in a thread. A driver for several nodes needs nothing but the keys. So every fact about
-the log is read and written by one piece of code, whichever program asks. (The model is psycopg 3: generators, run by
-waiting functions.)
+and is sent the replies in the same order; what it returns is the answer. A driver runs it (`redis.driver`):
+`Driver.ask` on an event loop, `BlockingDriver.ask` in a thread. A driver for several nodes needs nothing but the keys.
+So every fact about the log is read and written by one piece of code, whichever program asks. (The model is psycopg 3:
+generators, run by waiting functions.)
 
     def length(stream: bytes) -> Question[int]:
         count: int = yield from call(stream, "XLEN", stream)
         return count
 
-    await link.ask(length(b"korvet:stream:orders:0"))      # in the broker
-    connection.ask(length(b"korvet:stream:orders:0"))      # in a Spark task
+    await driver.ask(length(b"korvet:stream:orders:0"))      # in the broker
+    redis.ask(length(b"korvet:stream:orders:0"))             # in a Spark task
 
 A driver raises StorageUnavailable inside the question when the connection is lost; what was written then may have been
-stored or not. The records' own way (`Link.post` and `Link.send` of bytes that the kernel made) does not go through
+stored or not. The records' own way (`Driver.post` and `Driver.send` of bytes that the kernel made) does not go through
 questions.
 """
 

@@ -19,7 +19,8 @@ from ketch.clock import now_ms
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
-from ketch.redis.blocking import Asked, Connection, Patience, Server
+from ketch.redis.blocking import Patience, Server, connect
+from ketch.redis.driver import Begun, BlockingDriver
 from ketch.redis.question import Command, Question
 from ketch.store import scripts
 from ketch.store.append import appends, producers
@@ -54,7 +55,7 @@ class _Sent:
 
     rows: pa.RecordBatch
     first: int  # the number of the first one among the task's records for the partition
-    asked: Asked[Landed | Refusal] | None = None
+    asked: Begun[Landed | Refusal] | None = None
 
 
 class PartitionAppender:
@@ -83,9 +84,9 @@ class PartitionAppender:
     def waiting(self) -> bool:
         return self._sent is not None
 
-    def learn(self, connection: Connection) -> None:
+    def learn(self, redis: BlockingDriver) -> None:
         """Asks where the stream ends and what this task has written of it."""
-        self._last, state, self._module = connection.ask(appends.where(self._keys, self._writer.id))
+        self._last, state, self._module = redis.ask(appends.where(self._keys, self._writer.id))
         self._head, epoch, last = state.head, state.epoch, state.last_sequence
         # A later epoch: the micro-batch of this attempt was stored as a whole before that later one began.
         self._stored = last + 1 if epoch == self._writer.epoch else (2**62 if epoch > self._writer.epoch else 0)
@@ -101,10 +102,10 @@ class PartitionAppender:
         most = min(_CHUNK_BYTES, int(self.topic.configs["max.message.bytes"]) - HEADER_SIZE)
         return from_arrow(rows.slice(0, _CHUNK_ROWS), max(1, most))[0]
 
-    def send(self, connection: Connection, rows: pa.RecordBatch, batch: DecodedBatch) -> None:
+    def send(self, redis: BlockingDriver, rows: pa.RecordBatch, batch: DecodedBatch) -> None:
         """Sends the next rows, as the batch that `chunk` made of them, without waiting."""
         self._sent = _Sent(rows, self._rows)
-        self._transact(connection, batch)
+        self._transact(redis, batch)
         self._rows += rows.num_rows
 
     def take_answer(self) -> bool:
@@ -119,7 +120,7 @@ class PartitionAppender:
         self._landed(outcome.base, sent.first, sent.rows.num_rows)
         return True
 
-    def insist(self, connection: Connection) -> None:
+    def insist(self, redis: BlockingDriver) -> None:
         """Sends the records in flight again, those that are not stored, until they are.
 
         Raises:
@@ -129,35 +130,35 @@ class PartitionAppender:
         assert sent is not None
         self._rows, refusals, rows = sent.first, 0, sent.rows
         while True:
-            self.learn(connection)
+            self.learn(redis)
             if self._stored < self._rows:
                 raise _Refused(f"Redis has lost records of {self._name} that it had acknowledged.")
             rows = self.unwritten(rows)
             if not rows.num_rows:
                 self._sent = None
                 return
-            taken = self._resend(connection, rows, by_redis=refusals >= _OPTIMISTIC)
+            taken = self._resend(redis, rows, by_redis=refusals >= _OPTIMISTIC)
             rows, self._rows = rows.slice(taken), self._rows + taken
             refusals = 0 if taken else refusals + 1
             if refusals == _ATTEMPTS:
                 raise _Refused(f"Other writers to {self._name} kept this one out.")
 
-    def _resend(self, connection: Connection, rows: pa.RecordBatch, by_redis: bool) -> int:
+    def _resend(self, redis: BlockingDriver, rows: pa.RecordBatch, by_redis: bool) -> int:
         """Sends the first of the rows again; how many are stored. `by_redis` lets Redis choose the ids."""
         batch = self.chunk(rows)
         if by_redis:
-            return batch.record_count if self._append(connection, batch) else 0
+            return batch.record_count if self._append(redis, batch) else 0
         resent = _Sent(rows.slice(0, batch.record_count), self._rows)
         first, self._sent = self._sent, resent
         try:
-            self._transact(connection, batch)
+            self._transact(redis, batch)
             return batch.record_count if self.take_answer() else 0
         finally:
             self._sent = first  # if the connection is lost, all of it is checked again
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, redis: BlockingDriver) -> None:
         """Removes this task's state: it will not be run again."""
-        connection.ask(producers.forget(self._keys.producers, self._writer.id))
+        redis.ask(producers.forget(self._keys.producers, self._writer.id))
 
     def _payload(self, batch: DecodedBatch, now: int) -> Payload:
         configs = self.topic.configs
@@ -186,7 +187,7 @@ class PartitionAppender:
             )
         return [scripts.note_topic(self._topic_key, topic.hash_id, name, value) for name, value in raised.items()]
 
-    def _transact(self, connection: Connection, batch: DecodedBatch) -> None:
+    def _transact(self, redis: BlockingDriver, batch: DecodedBatch) -> None:
         sent, now = self._sent, now_ms()
         assert sent is not None
         payload = self._payload(batch, now)
@@ -196,13 +197,13 @@ class PartitionAppender:
         append = appends.chosen_here(
             self._keys, self.topic.numbering, self._last, base, payload, producer, self._module
         )
-        sent.asked = connection.begin(_store(bounds, append))
+        sent.asked = redis.begin(_store(bounds, append))
 
-    def _append(self, connection: Connection, batch: DecodedBatch) -> bool:
+    def _append(self, redis: BlockingDriver, batch: DecodedBatch) -> bool:
         numbering, payload = self.topic.numbering, self._payload(batch, now_ms())
         producer = self._producer(payload, self._rows)
         append = appends.chosen_by_redis(self._keys, numbering, self._floor(), payload, producer, self._module)
-        outcome = connection.ask(appends.store(append))
+        outcome = redis.ask(appends.store(append))
         if isinstance(outcome, Refusal):
             return False
         self._landed(outcome.base, self._rows, payload.count)
@@ -234,14 +235,14 @@ class TaskAppender:
     def __init__(self, server: Server, keys: Keyspace, writer: Writer) -> None:
         self._server, self._keys, self._writer = server, keys, writer
         self._session = f"spark-{uuid.uuid4().hex}".encode()
-        self._connection = Connection(server)
+        self._redis = connect(server)
         self._appenders: dict[TopicPartition, PartitionAppender] = {}
         self._inflight: deque[PartitionAppender] = deque()
 
     @property
-    def connection(self) -> Connection:
+    def redis(self) -> BlockingDriver:
         """For questions beside the appends; nothing may be in flight."""
-        return self._connection
+        return self._redis
 
     def append(self, topic: Topic, index: int, rows: pa.RecordBatch) -> None:
         """Appends rows (`records.arrow.SCHEMA`, offsets from 0 on) in order; some may be in flight on return.
@@ -270,7 +271,7 @@ class TaskAppender:
                     refused.append(appender)
                 self._inflight.popleft()
             for appender in refused:
-                appender.insist(self._connection)
+                appender.insist(self._redis)
         except StorageUnavailable:
             self._recover()
 
@@ -278,26 +279,26 @@ class TaskAppender:
         """Removes this task's state from Redis: it will not be run again."""
         for appender in self._appenders.values():
             with contextlib.suppress(KetchError):
-                appender.forget(self._connection)
+                appender.forget(self._redis)
 
     def close(self) -> None:
-        self._connection.close()
+        self._redis.close()
 
     def _appender(self, topic: Topic, index: int) -> PartitionAppender:
         self.flush()
         appender = PartitionAppender(topic, index, self._keys, self._writer, self._session)
         try:
-            appender.learn(self._connection)
+            appender.learn(self._redis)
         except StorageUnavailable:
             self._recover()
-            appender.learn(self._connection)
+            appender.learn(self._redis)
         self._appenders[topic.name, index] = appender
         return appender
 
     def _send(self, appender: PartitionAppender, rows: pa.RecordBatch, batch: DecodedBatch) -> None:
         self._inflight.append(appender)
         try:
-            appender.send(self._connection, rows, batch)
+            appender.send(self._redis, rows, batch)
         except StorageUnavailable:
             self._recover()
 
@@ -307,13 +308,13 @@ class TaskAppender:
         patience = Patience(self._server)
         while True:
             try:
-                self._connection.close()
-                self._connection = Connection(self._server)
+                self._redis.close()
+                self._redis = connect(self._server)
                 for appender in self._appenders.values():
                     if appender.waiting:
-                        appender.insist(self._connection)
+                        appender.insist(self._redis)
                     else:
-                        appender.learn(self._connection)
+                        appender.learn(self._redis)
                 return
             except _Refused:
                 raise

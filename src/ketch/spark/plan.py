@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ketch.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from ketch.redis.blocking import Connection
+from ketch.redis.driver import BlockingDriver
 from ketch.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions
 from ketch.spark.reader import DataLoss, StreamRange
 from ketch.spark.tier import PartitionArchive
@@ -35,7 +35,7 @@ class ReadRange:
 
 
 class ReadPlanner:
-    """Decides what to read. A method that asks Redis takes the connection, because a planner outlives its connections.
+    """Decides what to read. A method that asks Redis takes a driver, because a planner outlives its drivers.
 
     Args:
         options: what a read was asked for.
@@ -47,10 +47,10 @@ class ReadPlanner:
 
     # -- bounds
 
-    def view(self, connection: Connection) -> View:
+    def view(self, redis: BlockingDriver) -> View:
         """Every partition that is read, now."""
-        view = look(connection, self._keys, self._options.topics, self._options.committed)
-        return with_archives(connection, self._keys, view, self._options.tier, self._options.catalog)
+        view = look(redis, self._keys, self._options.topics, self._options.committed)
+        return with_archives(redis, self._keys, view, self._options.tier, self._options.catalog)
 
     def check_topics(self, view: View) -> None:
         """Raises UnknownTopicOrPartition where a topic that was named does not exist."""
@@ -61,21 +61,21 @@ class ReadPlanner:
             keyspace = f"keyspace {self._options.keyspace} of {self._options.server.address().describe()}"
             raise UnknownTopicOrPartition(f"Unknown topic {', '.join(missing)} in {keyspace}.")
 
-    def start(self, connection: Connection, view: View) -> Offsets:
+    def start(self, redis: BlockingDriver, view: View) -> Offsets:
         """The offsets to begin with.
 
         Raises:
             OffsetOutOfRange: an offset or time that the log does not have, see `startingOffsetsByTimestampStrategy`.
         """
-        return self._resolve(connection, view, self._options.start, self._options.unmatched_start == "error")
+        return self._resolve(redis, view, self._options.start, self._options.unmatched_start == "error")
 
-    def end(self, connection: Connection, view: View) -> Offsets:
+    def end(self, redis: BlockingDriver, view: View) -> Offsets:
         """The offsets a batch read ends at; raises as `start`."""
-        return self._resolve(connection, view, self._options.end, strict=False)
+        return self._resolve(redis, view, self._options.end, strict=False)
 
-    def _resolve(self, connection: Connection, view: View, position: Position, strict: bool) -> Offsets:
+    def _resolve(self, redis: BlockingDriver, view: View, position: Position, strict: bool) -> Offsets:
         self._check_complete(view, position)
-        return {key: self._offset(connection, view[key], position, strict) for key in view}
+        return {key: self._offset(redis, view[key], position, strict) for key in view}
 
     def _check_complete(self, view: View, position: Position) -> None:
         given = position.offsets if position.offsets is not None else position.timestamps
@@ -85,11 +85,11 @@ class ReadPlanner:
         what = f"misses {_names(missing)}" if missing else f"names {_names(unknown)}, which is not read"
         raise OffsetOutOfRange(f"Option {position.option} has to name every partition that is read: it {what}.")
 
-    def _offset(self, connection: Connection, partition: PartitionView, position: Position, strict: bool) -> int:
+    def _offset(self, redis: BlockingDriver, partition: PartitionView, position: Position, strict: bool) -> int:
         key = partition.topic.name, partition.index
         timestamp = position.timestamp if position.timestamps is None else position.timestamps[key]
         if timestamp is not None:
-            found = first_at_or_after(connection, partition, timestamp)
+            found = first_at_or_after(redis, partition, timestamp)
             if found is None and strict:
                 raise OffsetOutOfRange(
                     f"Option {position.option}: {key[0]}-{key[1]} has no record at or after {timestamp}"
@@ -118,7 +118,7 @@ class ReadPlanner:
 
     # -- how much of it
 
-    def limited(self, connection: Connection, view: View, start: Offsets, end: Offsets, records: int) -> Offsets:
+    def limited(self, redis: BlockingDriver, view: View, start: Offsets, end: Offsets, records: int) -> Offsets:
         """An end that is about `records` records from `start` on, shared out by how much each partition has."""
         sizes = {key: view[key].about(start[key], end[key]) for key in end}
         waiting = {key: size for key, size in sizes.items() if size}
@@ -128,10 +128,10 @@ class ReadPlanner:
             # Half of it in equal parts, for with time ids a size is a guess from the average density.
             share = -(-records // (2 * len(waiting))) + -(-records * size // (2 * total))
             if view[key].most(start[key], end[key]) > share:
-                limited[key] = min(end[key], boundary(connection, view[key], start[key], min(share, records)))
+                limited[key] = min(end[key], boundary(redis, view[key], start[key], min(share, records)))
         return limited
 
-    def ranges(self, connection: Connection, view: View, start: Offsets, end: Offsets, again: bool) -> list[ReadRange]:
+    def ranges(self, redis: BlockingDriver, view: View, start: Offsets, end: Offsets, again: bool) -> list[ReadRange]:
         """What lies between two sets of offsets as tasks.
 
         Args:
@@ -146,11 +146,11 @@ class ReadPlanner:
         ranges = []
         for (partition, low, high), size, pieces in zip(found, sizes, self._pieces(sizes), strict=True):
             known = size if partition.countable and not again and low >= partition.first else None
-            cut = _even(connection, partition, (low, high), known, pieces)
+            cut = _even(redis, partition, (low, high), known, pieces)
             # A record may have moved to the archive by then, and only dense offsets count records without reading them.
             moves = again and partition.archive is not None and not partition.topic.numbering.dense
             most = None if moves else self._options.max_records_per_partition
-            limited = _limited(connection, partition, cut, most)
+            limited = _limited(redis, partition, cut, most)
             ranges += [_range(partition, edges) for edges in limited]
         return ranges
 
@@ -161,7 +161,7 @@ class ReadPlanner:
 
 
 def _even(
-    connection: Connection, partition: PartitionView, edges: tuple[int, int], size: int | None, pieces: int
+    redis: BlockingDriver, partition: PartitionView, edges: tuple[int, int], size: int | None, pieces: int
 ) -> Iterator[tuple[int, int]]:
     """A range in pieces of about as many records each; of as many offsets, where its size is not known."""
     low, high = edges
@@ -169,7 +169,7 @@ def _even(
         if size is None:
             middle = low + (high - low) // pieces
         else:
-            middle = min(high, boundary(connection, partition, low, max(1, size // pieces)))
+            middle = min(high, boundary(redis, partition, low, max(1, size // pieces)))
             size -= size // pieces
         if not low < middle < high:
             break
@@ -179,13 +179,13 @@ def _even(
 
 
 def _limited(
-    connection: Connection, partition: PartitionView, pieces: Iterable[tuple[int, int]], most: int | None
+    redis: BlockingDriver, partition: PartitionView, pieces: Iterable[tuple[int, int]], most: int | None
 ) -> Iterator[tuple[int, int]]:
     """The pieces, those cut further that have more than `most` records."""
     for begin, high in pieces:
         low = begin
         while most and partition.most(low, high) > most:
-            middle = boundary(connection, partition, low, most, high)
+            middle = boundary(redis, partition, low, most, high)
             if middle >= high:
                 break
             yield low, middle

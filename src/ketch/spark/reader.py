@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.records import DecodedBatch
-from ketch.redis.blocking import Connection, Patience, Server, connected
+from ketch.redis.blocking import Patience, Server, connected
+from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Question
 from ketch.redis.resp import parse
 from ketch.store import xinfo
@@ -72,8 +73,8 @@ def read_batches(
     while cursor.offset < span.end:
         before = cursor.offset
         try:
-            with connected(server) as connection:
-                yield from cursor.read(connection)
+            with connected(server) as redis:
+                yield from cursor.read(redis)
         except StorageUnavailable as error:
             if cursor.offset != before:
                 patience.reset()
@@ -91,13 +92,13 @@ class _Cursor:
         self._entries = 0  # that were read
         self._aborted: AbortedIndex | None = None
 
-    def read(self, connection: Connection) -> Iterator[list[DecodedBatch]]:
+    def read(self, redis: BlockingDriver) -> Iterator[list[DecodedBatch]]:
         span = self._span
         if span.isolation is not None and self._aborted is None:
             # Before the records: an aborted transaction is forgotten after they were removed.
             aborted = aborted_in(span.isolation, span.stream.numbering, span.start, span.end)
-            self._aborted = AbortedIndex(connection.ask(aborted))
-        asked = connection.begin(self._next())
+            self._aborted = AbortedIndex(redis.ask(aborted))
+        asked = redis.begin(self._next())
         while True:
             chunk, size, info = asked.answer()
             self._check(info)
@@ -109,7 +110,7 @@ class _Cursor:
             self.offset = chunk.end
             more = self.offset < self._span.end
             if more:  # Redis works on the next entries while these are made into rows
-                asked = connection.begin(self._next())
+                asked = redis.begin(self._next())
             if batches := readable(chunk.decoded(), self._aborted):
                 yield batches
             if not more:

@@ -59,8 +59,8 @@ def check_topic(options: WriteOptions) -> None:
     from ketch.spark.task import find_topic
 
     if options.topic is not None:
-        with connected(options.server) as connection:
-            find_topic(connection, options, options.topic)
+        with connected(options.server) as redis:
+            find_topic(redis, options, options.topic)
 
 
 class BatchWriter(DataSourceArrowWriter):

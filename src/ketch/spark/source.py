@@ -34,7 +34,7 @@ from ketch.store.keys import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ketch.redis.blocking import Connection
+    from ketch.redis.driver import BlockingDriver
     from ketch.spark.plan import ReadPlanner, ReadRange, View
     from ketch.spark.topics import PartitionView
     from ketch.store.xinfo import StreamInfo
@@ -111,7 +111,7 @@ class _Reader:
         options = self._options
         return rows.read(options.server, partition.range, options.fail_on_data_loss, options.include_headers)
 
-    def _ask(self, question: Callable[[Connection], T]) -> T:
+    def _ask(self, question: Callable[[BlockingDriver], T]) -> T:
         """An answer of Redis. It waits for a Redis that answered before, and gives up soon on one that never did."""
         from ketch.redis.blocking import ask
 
@@ -126,11 +126,11 @@ class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [SourceTask(range_) for range_ in self._ask(self._plan)]
 
-    def _plan(self, connection: Connection) -> list[ReadRange]:
-        view = self._planner.view(connection)
+    def _plan(self, redis: BlockingDriver) -> list[ReadRange]:
+        view = self._planner.view(redis)
         self._planner.check_topics(view)
-        start, end = self._planner.start(connection, view), self._planner.end(connection, view)
-        return self._planner.ranges(connection, view, start, end, again=False)
+        start, end = self._planner.start(redis, view), self._planner.end(redis, view)
+        return self._planner.ranges(redis, view, start, end, again=False)
 
 
 class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -155,10 +155,10 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
             self._at = self._at or self._first
         return _encode(self._first)
 
-    def _initial(self, connection: Connection) -> Offsets:
-        view = self._planner.view(connection)
+    def _initial(self, redis: BlockingDriver) -> Offsets:
+        view = self._planner.view(redis)
         self._planner.check_topics(view)
-        start = self._planner.start(connection, view)
+        start = self._planner.start(redis, view)
         self._mark(view, start)
         return start
 
@@ -176,11 +176,11 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         begin = self._at if start is None else _decode(start)
         limit = self.getDefaultReadLimit() if limit is None else limit
-        self._at = self._ask(lambda connection: self._latest(connection, begin, limit))
+        self._at = self._ask(lambda redis: self._latest(redis, begin, limit))
         return _encode(self._at)
 
-    def _latest(self, connection: Connection, begin: Offsets | None, limit: ReadLimit) -> Offsets:
-        view = self._seen = self._planner.view(connection)
+    def _latest(self, redis: BlockingDriver, begin: Offsets | None, limit: ReadLimit) -> Offsets:
+        view = self._seen = self._planner.view(redis)
         self._mark(view, begin or {})
         if begin is None:  # Spark has not said it, see `compat`
             if isinstance(limit, ReadMaxRows):
@@ -197,7 +197,7 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
         if self._waits(view, start, end):
             return {key: begin[key] for key in end if key in begin}
         if isinstance(limit, ReadMaxRows):
-            return self._planner.limited(connection, view, start, end, limit.max_rows)
+            return self._planner.limited(redis, view, start, end, limit.max_rows)
         return end
 
     def _mark(self, view: View, begin: Offsets) -> None:
@@ -218,17 +218,17 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
         return False
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges = self._ask(lambda connection: self._plan(connection, _decode(start), _decode(end)))
+        ranges = self._ask(lambda redis: self._plan(redis, _decode(start), _decode(end)))
         return [SourceTask(range_) for range_ in ranges]
 
-    def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[ReadRange]:
-        view = self._planner.view(connection)
+    def _plan(self, redis: BlockingDriver, start: Offsets, end: Offsets) -> list[ReadRange]:
+        view = self._planner.view(redis)
         start = {key: start.get(key, view[key].start if key in view else 0) for key in end | start}
         if start == self._first:
             start = self._begun_before(start, end)
         self._check_loss(view, start, end)
         end = {key: offset for key, offset in end.items() if key in view}
-        return self._planner.ranges(connection, view, start, end, again=True)
+        return self._planner.ranges(redis, view, start, end, again=True)
 
     def _begun_before(self, start: Offsets, end: Offsets) -> Offsets:
         """The start of a first micro-batch, which an earlier run may have planned and not finished.

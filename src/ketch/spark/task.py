@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ketch.clock import now_ms
 from ketch.errors import InvalidRecord, UnknownTopicOrPartition
 from ketch.records.arrow import SCHEMA
-from ketch.redis.blocking import Connection
+from ketch.redis.driver import BlockingDriver
 from ketch.spark.appender import TaskAppender, Writer
 from ketch.spark.options import WriteOptions
 from ketch.spark.partitioner import partitions
@@ -100,13 +100,13 @@ class SinkTask:
         topic = self._topics.get(name)
         if topic is None:
             self._appender.flush()
-            topic = self._topics[name] = find_topic(self._appender.connection, self._options, name)
+            topic = self._topics[name] = find_topic(self._appender.redis, self._options, name)
         return topic
 
 
-def find_topic(connection: Connection, options: WriteOptions, name: str) -> Topic:
+def find_topic(redis: BlockingDriver, options: WriteOptions, name: str) -> Topic:
     """The topic; UnknownTopicOrPartition where there is none."""
-    found = named(connection, Keyspace(options.keyspace), [name])
+    found = named(redis, Keyspace(options.keyspace), [name])
     if not found:
         where = f"keyspace {options.keyspace} of {options.server.address().describe()}"
         raise UnknownTopicOrPartition(f"Unknown topic {name} in {where}: create it first (ketch topics create).")

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from ketch.errors import KetchError
 from ketch.records import DecodedBatch
 from ketch.records.arrow import to_arrow
-from ketch.redis.blocking import Connection, Server, connected
+from ketch.redis.blocking import Server, connected
+from ketch.redis.driver import BlockingDriver
 from ketch.spark.reader import DataLoss, StreamRange, read_batches
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import ranges
@@ -53,9 +54,9 @@ class PartitionArchive:
     start: int
     through: int
 
-    def again(self, connection: Connection) -> PartitionArchive | None:
+    def again(self, redis: BlockingDriver) -> PartitionArchive | None:
         """What is announced of it now."""
-        announced = connection.ask(archives.read(Keyspace(self.keyspace), self.topic, self.topic_id))
+        announced = redis.ask(archives.read(Keyspace(self.keyspace), self.topic, self.topic_id))
         return _part(self.keyspace, self.topic, self.topic_id, self.index, self.properties, announced)
 
     def cold(self) -> Cold:
@@ -73,7 +74,7 @@ class PartitionArchive:
 
 
 def announced(
-    connection: Connection, keys: Keyspace, topics: Iterable[Topic], catalog: str
+    redis: BlockingDriver, keys: Keyspace, topics: Iterable[Topic], catalog: str
 ) -> dict[TopicPartition, PartitionArchive]:
     """Each partition's archive, where it has one.
 
@@ -83,7 +84,7 @@ def announced(
     topics = list(topics)
     found: dict[TopicPartition, PartitionArchive] = {}
     properties: tuple[tuple[str, str], ...] | None = None
-    read = connection.ask(archives.read_all(keys, [(topic.name, str(topic.id)) for topic in topics]))
+    read = redis.ask(archives.read_all(keys, [(topic.name, str(topic.id)) for topic in topics]))
     for topic, announcement in zip(topics, read, strict=True):
         if announcement is None:
             continue
@@ -172,15 +173,15 @@ def within(batches: list[DecodedBatch], start: int, end: int) -> pa.RecordBatch:
 
 def _newer(server: Server, archive: PartitionArchive, loss: DataLoss) -> PartitionArchive | None:
     """The archive, if it holds by now what was trimmed."""
-    with connected(server) as connection:
-        newer = archive.again(connection)
+    with connected(server) as redis:
+        newer = archive.again(redis)
     return newer if newer is not None and newer.start <= loss.offset and loss.first <= newer.through else None
 
 
 def _from(server: Server, span: StreamRange, offset: int) -> StreamRange:
     """The rest of a range, as it is now."""
-    with connected(server) as connection:
-        info = connection.ask(ranges.info(span.stream))
+    with connected(server) as redis:
+        info = redis.ask(ranges.info(span.stream))
     return replace(span, start=offset, info=info)
 
 
@@ -192,8 +193,8 @@ def _archived(server: Server, archive: PartitionArchive, start: int, end: int) -
             yield rows
             offset = _last(rows) + 1
     except (OSError, ArchiveUnavailable) as error:
-        with connected(server) as connection:
-            newer = archive.again(connection)
+        with connected(server) as redis:
+            newer = archive.again(redis)
         if newer is None or newer.metadata == archive.metadata:
             raise ArchiveUnavailable(f"The archive at {archive.metadata} cannot be read: {error}.") from None
         yield from newer.cold().rows(newer.index, offset, end)

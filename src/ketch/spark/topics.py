@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ketch.configs.topic_checks import LazyDefaults
 from ketch.errors import UnknownTopicOrPartition
-from ketch.redis.blocking import Connection
+from ketch.redis.driver import BlockingDriver
 from ketch.spark.options import Tier, Topics
 from ketch.spark.reader import StreamRange
 from ketch.spark.tier import PartitionArchive, announced
@@ -93,20 +93,20 @@ class PartitionView:
         return max(1, min(most, round(density * (end - max(start, self.first)))))
 
 
-def named(connection: Connection, keys: Keyspace, names: Iterable[str]) -> list[Topic]:
+def named(redis: BlockingDriver, keys: Keyspace, names: Iterable[str]) -> list[Topic]:
     """The topics with these names; those that do not exist are left out."""
-    found = connection.ask(hashes.lookup(keys, list(names), LazyDefaults()))
+    found = redis.ask(hashes.lookup(keys, list(names), LazyDefaults()))
     return [topic for topic in found if topic is not None]
 
 
-def wanted(connection: Connection, keys: Keyspace, topics: Topics) -> list[tuple[Topic, Sequence[int]]]:
+def wanted(redis: BlockingDriver, keys: Keyspace, topics: Topics) -> list[tuple[Topic, Sequence[int]]]:
     """The topics a reader asks for, each with its partitions; those that do not exist are left out.
 
     Raises:
         UnknownTopicOrPartition: a partition that was assigned does not exist, though its topic does.
     """
     if topics.assigned:
-        found = {topic.name: topic for topic in named(connection, keys, dict.fromkeys(t for t, _ in topics.assigned))}
+        found = {topic.name: topic for topic in named(redis, keys, dict.fromkeys(t for t, _ in topics.assigned))}
         for name, index in topics.assigned:
             if name in found and index >= found[name].partitions:
                 raise UnknownTopicOrPartition(f"Topic {name} has {found[name].partitions} partitions, no {index}.")
@@ -114,31 +114,27 @@ def wanted(connection: Connection, keys: Keyspace, topics: Topics) -> list[tuple
     names: Iterable[str] = topics.names
     if topics.pattern is not None:
         pattern = re.compile(topics.pattern)
-        names = [name for name in connection.ask(hashes.names(keys)) if pattern.fullmatch(name)]
-    return [(topic, range(topic.partitions)) for topic in named(connection, keys, names)]
+        names = [name for name in redis.ask(hashes.names(keys)) if pattern.fullmatch(name)]
+    return [(topic, range(topic.partitions)) for topic in named(redis, keys, names)]
 
 
-def look(
-    connection: Connection, keys: Keyspace, topics: Topics, committed: bool
-) -> dict[TopicPartition, PartitionView]:
+def look(redis: BlockingDriver, keys: Keyspace, topics: Topics, committed: bool) -> dict[TopicPartition, PartitionView]:
     """Every partition a reader asks for, as it is now.
 
     Args:
         committed: only committed records are read, so each ends at its last stable offset.
     """
     streams = [
-        PartitionStream.of(topic, index, keys)
-        for topic, indexes in wanted(connection, keys, topics)
-        for index in indexes
+        PartitionStream.of(topic, index, keys) for topic, indexes in wanted(redis, keys, topics) for index in indexes
     ]
-    found = connection.ask(extents.extents(streams, keys))
+    found = redis.ask(extents.extents(streams, keys))
     view = {
         (each.stream.topic.name, each.stream.index): PartitionView(each.stream, each.info, each.start, each.end)
         for each in found
     }
     if not committed:
         return view
-    transactions = connection.ask(isolation.looks(streams, keys))  # after the extents: those of all these records
+    transactions = redis.ask(isolation.looks(streams, keys))  # after the extents: those of all these records
     return {
         key: _stable(partition, found, isolation.keys_of(keys, partition.stream.key))
         for (key, partition), found in zip(view.items(), transactions, strict=True)
@@ -150,13 +146,13 @@ def _stable(partition: PartitionView, transactions: Transactions, keys: Isolatio
 
 
 def with_archives(
-    connection: Connection, keys: Keyspace, view: dict[TopicPartition, PartitionView], tier: Tier, catalog: str
+    redis: BlockingDriver, keys: Keyspace, view: dict[TopicPartition, PartitionView], tier: Tier, catalog: str
 ) -> dict[TopicPartition, PartitionView]:
     """The partitions with their archives as `tier` asks; `catalog` as in `tier.announced`."""
     if tier == "hot":
         return view
     topics = {partition.topic.name: partition.topic for partition in view.values()}
-    archives = announced(connection, keys, topics.values(), catalog)
+    archives = announced(redis, keys, topics.values(), catalog)
     return {key: _with_archive(partition, archives.get(key), tier) for key, partition in view.items()}
 
 
@@ -169,7 +165,7 @@ def _with_archive(partition: PartitionView, archive: PartitionArchive | None, ti
     return replace(partition, archive=archive, hot=False, start=archive.start, end=archive.through)
 
 
-def first_at_or_after(connection: Connection, partition: PartitionView, timestamp: int) -> int | None:
+def first_at_or_after(redis: BlockingDriver, partition: PartitionView, timestamp: int) -> int | None:
     """The offset of the first record whose timestamp is `timestamp` ms or later, as ListOffsets finds it; None if there
     is none.
     """
@@ -180,12 +176,12 @@ def first_at_or_after(connection: Connection, partition: PartitionView, timestam
             return archived[0] if archived is not None else None
         low = partition.first
     stream, info = partition.stream, partition.info
-    found = connection.ask(search.first_at_or_after(stream, EntrySizes.of(stream, info), info, low, timestamp))
+    found = redis.ask(search.first_at_or_after(stream, EntrySizes.of(stream, info), info, low, timestamp))
     return None if found is None or found.offset >= partition.end else found.offset
 
 
 def boundary(
-    connection: Connection, partition: PartitionView, start: int, records: int, limit: int | None = None
+    redis: BlockingDriver, partition: PartitionView, start: int, records: int, limit: int | None = None
 ) -> int:
     """An offset with about `records` records between `start` and it: that of a record, or `limit`.
 
@@ -195,7 +191,7 @@ def boundary(
     end = partition.end if limit is None else limit
     if partition.archive is not None and start < min(end, partition.first):
         return _archived_boundary(partition, partition.archive, (start, min(end, partition.first)), records)
-    return connection.ask(hot_boundary(partition.stream, start, end, records))
+    return redis.ask(hot_boundary(partition.stream, start, end, records))
 
 
 def _archived_boundary(

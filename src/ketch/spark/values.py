@@ -114,8 +114,8 @@ def _inferred(spark: SparkSession, topic: str, given: dict[str, str], sample: in
 
 def _check_json(topic: str, given: dict[str, str]) -> None:
     options = read_options(given, streaming=True)
-    with connected(options.server) as connection:
-        found = named(connection, Keyspace(options.keyspace), [topic])
+    with connected(options.server) as redis:
+        found = named(redis, Keyspace(options.keyspace), [topic])
     if not found:
         raise UnknownTopicOrPartition(f"Unknown topic {topic}.")
     value_type = found[0].configs["valueType"]

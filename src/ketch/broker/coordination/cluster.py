@@ -40,7 +40,7 @@ class Cluster:
 
     def __init__(self, settings: Settings, log_: Log) -> None:
         self._settings = settings
-        self._link, self._keys, self._session = log_.link, log_.keys, log_.session
+        self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
         self._interval = settings.broker_heartbeat_interval_ms / 1000
         self._timeout = settings.broker_session_timeout_ms / 1000
         self._own = Node(settings.node_id, *settings.advertised(settings.port))

@@ -107,7 +107,7 @@ class Machines(Generic[M]):
 
     def __init__(self, kind: Kind[M], node: int, log_: Log, cluster: Cluster) -> None:
         self._kind, self._node, self._cluster = kind, node, cluster
-        self._link, self._session = log_.link, log_.session
+        self._link, self._session = log_.driver, log_.session
         self._machines: dict[str, M] = {}
         self._loading: dict[tuple[str, bool], asyncio.Task[M]] = {}
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}

@@ -42,8 +42,8 @@ async def _producers(request: Request, name: str, index: int) -> list[Body]:
     if not request.broker.cluster.leads(topic.id, index):
         raise Refused(ErrorCode.not_leader_or_follower, "another broker leads the partition")
     keys = partition.transaction_keys
-    known = await logs.link.ask(producers.load_all(keys.producers))
-    opened = {each.producer: each for each in await logs.link.ask(markers.all_open(keys.transactions))}
+    known = await logs.driver.ask(producers.load_all(keys.producers))
+    opened = {each.producer: each for each in await logs.driver.ask(markers.all_open(keys.transactions))}
     first = {producer: topic.numbering.to_offset(*each.first) for producer, each in opened.items()}
     return [_state(producer, state, opened.get(producer), first.get(producer, -1)) for producer, state in known.items()]
 

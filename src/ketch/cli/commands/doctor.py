@@ -17,7 +17,7 @@ from ketch.configs.settings import Settings
 from ketch.embedded import EmbeddedValkey, running_socket
 from ketch.embedded.allocator import in_use
 from ketch.errors import KetchError
-from ketch.redis.blocking import Connection
+from ketch.redis.blocking import connect
 from ketch.redis.question import call
 from ketch.redis.server import Server
 from ketch.redis.url import RedisAddress
@@ -72,8 +72,8 @@ async def _examine_embedded(url: str, settings: Settings, timeout: float) -> lis
 
 def _allocator(url: str, timeout: float) -> Check:
     try:
-        with closing(Connection(Server(url, timeout=timeout))) as connection:
-            process = int(parse_info(connection.ask(call(None, "INFO", "server")))["process_id"])
+        with closing(connect(Server(url, timeout=timeout))) as redis:
+            process = int(parse_info(redis.ask(call(None, "INFO", "server")))["process_id"])
     except KetchError as error:
         return Check("allocator", "warn", str(error).rstrip("."))
     if used := in_use(process):

@@ -43,7 +43,7 @@ from ketch.errors import (
 from ketch.log.appending.producers import ProducerState, Sequenced, sequence_behind
 from ketch.log.watcher import Watcher
 from ketch.records.control import Marker
-from ketch.redis.pipe import Reply, received
+from ketch.redis.driver import Reply, received
 from ketch.store.append import appends, markers, producers
 from ketch.store.append.appends import Landed, Refusal
 from ketch.store.append.markers import End, Ended

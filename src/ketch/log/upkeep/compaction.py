@@ -47,7 +47,7 @@ from ketch.log.topic_cache import TopicCache
 from ketch.log.upkeep.key_table import LOAD, SLOT, KeyTable
 from ketch.records import DecodedBatch, select_records
 from ketch.records.columns import row_timestamps
-from ketch.redis.link import Link
+from ketch.redis.driver import Driver
 from ketch.redis.resp import checked, parse
 from ketch.store.append import markers
 from ketch.store.coordination import native
@@ -118,8 +118,8 @@ class Cleaner:
         session: this broker process.
     """
 
-    def __init__(self, settings: Settings, keys: Keyspace, link: Link, session: str) -> None:
-        self.settings, self.keys, self.link, self.session = settings, keys, link, session
+    def __init__(self, settings: Settings, keys: Keyspace, driver: Driver, session: str) -> None:
+        self.settings, self.keys, self.driver, self.session = settings, keys, driver, session
 
     async def sweep(
         self, topics: TopicCache, find: Callable[[Topic, int], Partition], leads: Callable[[UUID, int], bool]
@@ -143,13 +143,13 @@ class Cleaner:
 
     async def _clean(self, partition: Partition, topic: Topic) -> float:
         """Compacts a partition if that is due; which part of it is dirty."""
-        state, info = await self.link.ask(compaction.look(partition.stream, self.keys.compaction(partition.key)))
+        state, info = await self.driver.ask(compaction.look(partition.stream, self.keys.compaction(partition.key)))
         dirty = state.dirty(info) / max(1, info.length)
         due = dirty > float(topic.configs["min.cleanable.dirty.ratio"])
         overdue = dirty > 0 and await self._overdue(partition, topic, state)
         if info.length > 1 and (due or overdue):
             while await _Pass(self, partition, topic, state, overdue).run():
-                state, _ = await self.link.ask(compaction.look(partition.stream, self.keys.compaction(partition.key)))
+                state, _ = await self.driver.ask(compaction.look(partition.stream, self.keys.compaction(partition.key)))
         return dirty
 
     async def _overdue(self, partition: Partition, topic: Topic, state: State) -> bool:
@@ -157,7 +157,7 @@ class Cleaner:
         most = int(topic.configs["max.compaction.lag.ms"])
         if most == MAX_OFFSET:
             return False
-        chunk = await self.link.ask(ranges.read(partition.stream, state.cleaned, 1))
+        chunk = await self.driver.ask(ranges.read(partition.stream, state.cleaned, 1))
         return bool(chunk) and now_ms() - _appended(topic, chunk.base, chunk.max_timestamp) > most
 
 
@@ -171,7 +171,7 @@ class _Pass:
 
     def __init__(self, cleaner: Cleaner, partition: Partition, topic: Topic, state: State, overdue: bool) -> None:
         self._partition, self._topic, self._state, self._overdue = partition, topic, state, overdue
-        self._link, self._session, self._keys = cleaner.link, cleaner.session, cleaner.keys
+        self._driver, self._session, self._keys = cleaner.driver, cleaner.session, cleaner.keys
         self._buffer = cleaner.settings.log_cleaner_dedupe_buffer_size
         self._throttle = _Throttle(cleaner.settings.log_cleaner_io_max_bytes_per_second)
         self._at, self._name = partition.stream, f"{topic.name}-{partition.stream.index}"
@@ -183,25 +183,25 @@ class _Pass:
     async def run(self) -> bool:
         """Compacts the partition, unless another broker does; whether there is more to do at once."""
         state_key = self._keys.compaction(self._at.key)
-        term = await self._link.ask(compaction.begin(state_key, self._session))
+        term = await self._driver.ask(compaction.begin(state_key, self._session))
         if not term:
             return False
         before, own = (self._keys.compacting(self._at.key, number) for number in (term - 1, term))
         self._copy = Copy(self._at, state_key, own, term)
         try:
-            await self._link.ask(compaction.drop(before))  # a broker may have died on the way
+            await self._driver.ask(compaction.drop(before))  # a broker may have died on the way
             return await self._compact() and self._full
         except _Overtaken:
             log.info("%s: another broker compacts it", self._name)
             return False
         finally:
-            if self._link.up:  # else both expire
-                await self._link.ask(compaction.drop(own))
-                await self._link.ask(compaction.hold(self._copy, 0))
+            if self._driver.up:  # else both expire
+                await self._driver.ask(compaction.drop(own))
+                await self._driver.ask(compaction.hold(self._copy, 0))
 
     async def _compact(self) -> bool:
         """Whether the partition was compacted."""
-        info = await self._link.ask(ranges.info(self._at))
+        info = await self._driver.ask(ranges.info(self._at))
         bounds = await self._partition.bounds.get(MAX_OFFSET)  # beyond any end, so Redis is asked
         self._count = max(1, min(_STEP, EntrySizes.of(self._at, info).count(_STEP_BYTES, spare=0)))
         end = await self._end(bounds.high_watermark - 1)
@@ -209,7 +209,9 @@ class _Pass:
             return False
         self._table = KeyTable(self._table_size(info))
         isolation_keys = isolation.keys_of(self._keys, self._at.key)
-        self._aborted = _Aborted(await self._link.ask(isolation.aborted_in(isolation_keys, self._at.numbering, 0, end)))
+        self._aborted = _Aborted(
+            await self._driver.ask(isolation.aborted_in(isolation_keys, self._at.numbering, 0, end))
+        )
         self._until = await self._fill(self._state.cleaned, end)
         if not (self._overdue or self._full or self._read > self._least):
             return False
@@ -218,7 +220,7 @@ class _Pass:
         if total.changed:
             # Before its markers: a reader that is told of an aborted transaction waits for the marker.
             least = self._at.numbering.to_id(self._tombstones)
-            await self._link.ask(markers.trim_aborted(isolation_keys.aborted, least))
+            await self._driver.ask(markers.trim_aborted(isolation_keys.aborted, least))
             return await self._replace()
         await self._store(total)
         return True
@@ -238,7 +240,7 @@ class _Pass:
             end = min(end, archived)
         elif self._topic.configs["remote.storage.enable"] == "true":
             return 0
-        for opened in await self._link.ask(markers.all_open(self._keys.transactions(self._at.key))):
+        for opened in await self._driver.ask(markers.all_open(self._keys.transactions(self._at.key))):
             end = min(end, self._at.numbering.to_offset(*opened.first))
         lag = int(self._topic.configs["min.compaction.lag.ms"])
         if lag and not self._at.numbering.dense:
@@ -317,7 +319,7 @@ class _Pass:
             command = compaction.write(self._copy, thinned)
             if command is not None:
                 await self._throttle.take(len(command.payload))
-                checked(parse(await self._link.send(command)))
+                checked(parse(await self._driver.send(command)))
             cursor = max(cursor, thinned.end)
             if thinned.seen == self._count:
                 continue
@@ -325,7 +327,7 @@ class _Pass:
             most = max(1, self._count * _SWAP_BYTES // _STEP_BYTES // 2)
             found = replace(state, entries=total.clean, first=total.first)
             most_pending = _PENDING if carries < _CARRIES else MAX_OFFSET
-            answer = await self._link.ask(compaction.swap(self._copy, total, min(most, _SWAP), most_pending, found))
+            answer = await self._driver.ask(compaction.swap(self._copy, total, min(most, _SWAP), most_pending, found))
             if answer == "overtaken":
                 raise _Overtaken(answer)
             if answer == "pending":
@@ -342,23 +344,23 @@ class _Pass:
     async def _carry(self) -> None:
         """Carries what native groups have pending to the copy, by consumers; one that is carried costs little."""
         began = time.monotonic()
-        for group, consumer in await self._link.ask(native.pending(self._at.key)):
+        for group, consumer in await self._driver.ask(native.pending(self._at.key)):
             cursor = b"-"
             while cursor:
                 await self._keep()
-                cursor = await self._link.ask(compaction.carry(self._copy, group, consumer, cursor, _PENDING))
+                cursor = await self._driver.ask(compaction.carry(self._copy, group, consumer, cursor, _PENDING))
             if time.monotonic() - began > _CARRY_S:
                 return
 
     async def _store(self, total: Thinned) -> None:
         """Nothing goes: the next pass begins where this one ended."""
         found = replace(await self._found(), entries=total.clean, first=self._state.first, start=self._state.start)
-        await self._link.ask(compaction.hold(self._copy, found=found))
+        await self._driver.ask(compaction.hold(self._copy, found=found))
         self._done(total)
 
     async def _found(self) -> State:
         """What is to be known of the partition, as it is now."""
-        info = await self._link.ask(ranges.info(self._at))
+        info = await self._driver.ask(ranges.info(self._at))
         start = (await self._partition.bounds.get(MAX_OFFSET)).local_start
         horizons = self._state.passed(self._until, self._now)
         return State(self._until, removed=info.removed or 0, start=start, horizons=horizons)
@@ -377,14 +379,14 @@ class _Pass:
     async def _range(self, cursor: int, end: int | None = None) -> bytes:
         """The next entries; the lease is kept and the throttle held on the way."""
         await self._keep()
-        reply = await self._link.send(self._at.range_command(cursor, self._count, end))
+        reply = await self._driver.send(self._at.range_command(cursor, self._count, end))
         await self._throttle.take(len(reply))
         return reply
 
     async def _keep(self) -> None:
         """Keeps the lease."""
         if time.monotonic() - self._held > _HOLD_S:
-            if not await self._link.ask(compaction.hold(self._copy)):
+            if not await self._driver.ask(compaction.hold(self._copy)):
                 raise _Overtaken("the lease was lost")
             self._held = time.monotonic()
 

@@ -19,7 +19,7 @@ from ketch.configs.topic_table import AS_TOTAL
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.partition import Partition
 from ketch.log.topic_cache import TopicCache
-from ketch.redis.link import Link
+from ketch.redis.driver import Driver
 from ketch.store.append import markers, producers
 from ketch.store.stream import ranges, trimming
 from ketch.store.topics.topic import Topic
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 async def sweep(
-    topics: TopicCache, find: Callable[[Topic, int], Partition], link: Link, producer_expiration_ms: int
+    topics: TopicCache, find: Callable[[Topic, int], Partition], driver: Driver, producer_expiration_ms: int
 ) -> None:
     """Goes once over every partition; what fails for one is logged and does not keep it from the others.
 
@@ -44,25 +44,25 @@ async def sweep(
                 if now is None:
                     break
                 partition = find(now, index)
-                removed = await trim(partition, now, link)
+                removed = await trim(partition, now, driver)
                 if removed:
                     log.info("%s-%d: retention removed %d records", topic.name, index, removed)
-                await _forget(partition, link, now_ms() - producer_expiration_ms)
+                await _forget(partition, driver, now_ms() - producer_expiration_ms)
             except StorageUnavailable:  # of all partitions: the rest of the round would fail, too
                 raise
             except (KetchError, ValueError) as error:  # ValueError: a config that was written by hand and is no number
                 log.warning("%s-%d: retention: %s", topic.name, index, error)
 
 
-async def _forget(partition: Partition, link: Link, oldest: int) -> None:
+async def _forget(partition: Partition, driver: Driver, oldest: int) -> None:
     """Forgets producers that have not written since `oldest` (ms), and aborted transactions below the first entry."""
     keys = partition.transaction_keys
-    await link.ask(producers.expire(keys.producers, keys.transactions, oldest))
+    await driver.ask(producers.expire(keys.producers, keys.transactions, oldest))
     start = (await partition.bounds.get()).local_start
-    await link.ask(markers.trim_aborted(keys.aborted, partition.topic.numbering.to_id(start)))
+    await driver.ask(markers.trim_aborted(keys.aborted, partition.topic.numbering.to_id(start)))
 
 
-async def trim(partition: Partition, topic: Topic, link: Link) -> int:
+async def trim(partition: Partition, topic: Topic, driver: Driver) -> int:
     """Removes what the limits let go; the number of entries removed."""
     if not topic.deletes:
         return 0
@@ -73,24 +73,24 @@ async def trim(partition: Partition, topic: Topic, link: Link) -> int:
     prefix = "" if archived is None else "local."
     oldest = limit(topic, prefix, "retention.ms")
     if oldest >= 0:
-        removed += await _trim_by_time(partition, topic, link, oldest, archived)
+        removed += await _trim_by_time(partition, topic, driver, oldest, archived)
     size = limit(topic, prefix, "retention.bytes")
     if size >= 0:
-        removed += await _trim_by_size(partition, topic, link, size, archived)
-    if archived and partition.tier.stalled and await _overdue(partition, topic, link, archived):
+        removed += await _trim_by_size(partition, topic, driver, size, archived)
+    if archived and partition.tier.stalled and await _overdue(partition, topic, driver, archived):
         partition.tier.warn_stalled()
     return removed
 
 
-async def _overdue(partition: Partition, topic: Topic, link: Link, archived: int) -> bool:
+async def _overdue(partition: Partition, topic: Topic, driver: Driver, archived: int) -> bool:
     """Whether records are past the local limits that are still there only because they are not archived."""
     oldest, size = limit(topic, "local.", "retention.ms"), limit(topic, "local.", "retention.bytes")
     if oldest >= 0:
         end = await _cutoff(partition, topic, oldest, archived=True)
-        if await link.ask(trimming.any_between(partition.stream, archived, end)):
+        if await driver.ask(trimming.any_between(partition.stream, archived, end)):
             return True
-    waits = size >= 0 and await link.ask(trimming.any_between(partition.stream, archived))
-    return waits and await link.ask(ranges.memory(partition.stream)) > size
+    waits = size >= 0 and await driver.ask(trimming.any_between(partition.stream, archived))
+    return waits and await driver.ask(ranges.memory(partition.stream)) > size
 
 
 def limit(topic: Topic, prefix: str, name: str) -> int:
@@ -106,11 +106,13 @@ def limit(topic: Topic, prefix: str, name: str) -> int:
     return total if own < 0 else min(own, total)
 
 
-async def _trim_by_time(partition: Partition, topic: Topic, link: Link, retention: int, archived: int | None) -> int:
+async def _trim_by_time(
+    partition: Partition, topic: Topic, driver: Driver, retention: int, archived: int | None
+) -> int:
     cutoff = await _cutoff(partition, topic, retention, archived is not None)
     if archived is not None:
         cutoff = min(cutoff, archived)
-    return await link.ask(trimming.trim_nodes(partition.stream, topic.numbering.to_id(cutoff)))
+    return await driver.ask(trimming.trim_nodes(partition.stream, topic.numbering.to_id(cutoff)))
 
 
 async def _cutoff(partition: Partition, topic: Topic, retention: int, archived: bool) -> int:
@@ -129,18 +131,18 @@ async def _cutoff(partition: Partition, topic: Topic, retention: int, archived: 
     return (await partition.bounds.get()).high_watermark if latest is not None and latest.timestamp >= 0 else 0
 
 
-async def _trim_by_size(partition: Partition, topic: Topic, link: Link, size: int, archived: int | None) -> int:
+async def _trim_by_size(partition: Partition, topic: Topic, driver: Driver, size: int, archived: int | None) -> int:
     """Leaves about `size` bytes, and all that is not archived; the newest node too, as Kafka leaves the active segment.
 
     Redis knows what a stream takes without a look at its entries, whose sizes may be anything; only those that go are
     looked at. An entry takes more than its fields, but less than twice as much: so half of the excess goes at a time.
     """
     removed, newest = 0, topic.numbering.to_id(max((await partition.bounds.get()).high_watermark - 1, 0))
-    while (excess := await link.ask(ranges.memory(partition.stream)) - size) > 0:
-        kept = min(await link.ask(trimming.id_after(partition.stream, excess // 2)), newest)
+    while (excess := await driver.ask(ranges.memory(partition.stream)) - size) > 0:
+        kept = min(await driver.ask(trimming.id_after(partition.stream, excess // 2)), newest)
         if archived is not None:
             kept = min(kept, topic.numbering.to_id(archived))
-        step = await link.ask(trimming.trim_nodes(partition.stream, kept))
+        step = await driver.ask(trimming.trim_nodes(partition.stream, kept))
         if step == 0:
             break
         removed += step

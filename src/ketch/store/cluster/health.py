@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import hiredis
 
 from ketch.errors import KetchError, RedisError, StorageUnavailable
 from ketch.kernels import KERNEL
-from ketch.redis.pipe import open_pipe
+from ketch.redis.link import ask_once
 from ketch.redis.question import Question, call, command
 from ketch.redis.resp import parse
 from ketch.redis.url import RedisAddress
@@ -71,7 +70,7 @@ async def examine(address: RedisAddress, timeout: float, embedded: bool = False,
     `ketch.embedded`, unless appendfsync is always. `append` is the setting.
     """
     try:
-        facts = await _look(address, timeout)
+        facts = await ask_once(address, timeout, _facts())
     except (StorageUnavailable, RedisError, TimeoutError) as error:
         reason = str(error).removeprefix(f"Redis at {address.describe()}: ").rstrip(".") or f"silent for {timeout:g} s"
         # A Redis that asks for a password runs and was reached: the reason alone says what to do.
@@ -89,15 +88,6 @@ def require_fit(checks: list[Check]) -> list[Check]:
         if check.verdict == "fail":
             raise KetchError(check.sentence())
     return [check for check in checks if check.verdict == "warn"]
-
-
-async def _look(address: RedisAddress, timeout: float) -> Facts:
-    pipe = await open_pipe(address, timeout, on_lost=lambda: None)
-    try:
-        async with asyncio.timeout(timeout):
-            return await pipe.ask(_facts())
-    finally:
-        pipe.close()
 
 
 def _facts() -> Question[Facts]:
