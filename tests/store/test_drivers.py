@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -125,6 +125,34 @@ def test_a_lost_connection_is_raised_where_the_question_waits(driver: Driver) ->
         return "in doubt"
 
     assert driver(question()) == "in doubt"
+
+
+def test_questions_in_flight_have_rounds_of_their_own(redis_server: RedisServer, topic: str) -> None:
+    """Whichever answer is taken first, and whatever is asked meanwhile."""
+
+    def question(n: int) -> Question[Any]:
+        first = yield from call(None, "RPUSH", f"{topic}-{n}", n)
+        second = yield from calls([command(None, "RPUSH", f"{topic}-{n}", n), command(None, "ECHO", str(n))])
+        return first, *second
+
+    connection = Connection(Server(redis_server.url, timeout=LIMIT))
+    begun = [connection.begin(question(n)) for n in range(9)]
+    order = [4, 0, 8, 1, 7, 2, 6, 3, 5]
+    assert begun[4].answer() == (1, 2, b"4")
+    assert connection.ask(call(None, "ECHO", "between")) == b"between"
+    assert [begun[n].answer() for n in order] == [(1, 2, b"%d" % n) for n in order]
+    connection.close()
+
+
+def test_all_questions_in_flight_learn_of_a_lost_connection(redis_server: RedisServer, topic: str) -> None:
+    connection = Connection(Server(redis_server.url, timeout=LIMIT))
+    me = connection.ask(call(None, "CLIENT", "ID"))
+    begun = [connection.begin(call(None, "BLPOP", topic, 0)) for _ in range(3)]
+    with closing(Connection(Server(redis_server.url, timeout=LIMIT))) as other:
+        assert other.ask(call(None, "CLIENT", "KILL", "ID", me)) == 1
+    for asked in begun:
+        with pytest.raises(StorageUnavailable, match="is gone"):
+            asked.answer()
 
 
 def test_questions_in_flight_are_answered_in_their_order(redis_server: RedisServer, topic: str) -> None:

@@ -12,8 +12,9 @@ import os
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
@@ -47,6 +48,7 @@ class Connection:
         self._name = self._address.describe()
         self._buffer = bytearray(_START)
         self._start = self._end = 0
+        self._inflight: deque[tuple[Asked[Any], Sequence[Command]]] = deque()  # whose replies were not taken yet
         try:
             self._socket = self._connect(server.connect_timeout or server.timeout)
             self._socket.settimeout(server.timeout)
@@ -82,10 +84,26 @@ class Connection:
         return self.begin(question).answer()
 
     def begin(self, question: Question[T]) -> Asked[T]:
-        """Sends a question's first commands without waiting. Answers are to be taken in the order of the questions."""
+        """See `BlockingDriver.begin`."""
         return Asked(self, question)
 
-    def reply_to(self, command: Command) -> bytes:
+    def expect(self, asked: Asked[Any], commands: Sequence[Command]) -> None:
+        """Sends commands of a question, whose replies it gets once they are waited for."""
+        self.send(*(piece for command in commands for piece in command.pieces))
+        self._inflight.append((asked, commands))
+
+    def wait(self, asked: Asked[Any]) -> None:
+        """Takes replies, also those of other questions that were sent before, until this question has its own."""
+        while asked.replies is None:
+            first, commands = self._inflight.popleft()
+            try:
+                first.replies = [self._reply_to(command) for command in commands]
+            except StorageUnavailable as error:
+                for lost in (first, *(other for other, _ in self._inflight)):
+                    lost.replies = error
+                self._inflight.clear()
+
+    def _reply_to(self, command: Command) -> bytes:
         """The last of the replies that a command makes."""
         if command.replies > 1:
             self.reply(command.replies - 1)
@@ -134,41 +152,42 @@ class Connection:
 
 
 class Asked(Generic[T]):
-    """A question that is on its way over a connection."""
+    """A question that is on its way over a connection.
+
+    Attributes:
+        replies: to the round that was sent last, or why there are none; None where they have not been taken yet.
+    """
 
     def __init__(self, connection: Connection, question: Question[T]) -> None:
         self._connection, self._question = connection, question
-        self._sent: Sequence[Command] = ()
+        self.replies: list[bytes] | StorageUnavailable | None = None
         self._done: tuple[T] | None = None
-        self._advance(None)
+        self._advance()
 
     def answer(self) -> T:
         """The question's answer; raises whatever the question raises."""
         while self._done is None:
-            try:
-                replies = [self._connection.reply_to(command) for command in self._sent]
-            except StorageUnavailable as error:
-                self._advance(error)
-            else:
-                self._advance(replies)
+            self._connection.wait(self)
+            self._advance()
         return self._done[0]
 
-    def _advance(self, replies: list[bytes] | StorageUnavailable | None) -> None:
+    def _advance(self) -> None:
         """Sends what the question asks next. A connection lost in sending is raised inside the question, too."""
         while True:
+            replies, self.replies = self.replies, None
             try:
                 if isinstance(replies, StorageUnavailable):
-                    self._sent = self._question.throw(replies)
+                    commands = self._question.throw(replies)
                 else:
-                    self._sent = self._question.send(replies) if replies is not None else next(self._question)
+                    commands = self._question.send(replies) if replies is not None else next(self._question)
             except StopIteration as stop:
                 self._done = (cast(T, stop.value),)
                 return
             try:
-                self._connection.send(*(piece for command in self._sent for piece in command.pieces))
+                self._connection.expect(self, commands)
                 return
             except StorageUnavailable as error:
-                replies = error
+                self.replies = error
 
 
 def _reason(error: OSError) -> str:

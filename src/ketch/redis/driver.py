@@ -127,7 +127,7 @@ class BlockingDriver(Protocol):
         """As `Driver.ask`."""
 
     def begin(self, question: Question[T]) -> Begun[T]:
-        """Sends a question's first commands without waiting. Answers are to be taken in the order of the questions."""
+        """Sends a question's first commands without waiting. Its further rounds are sent by `Begun.answer`."""
 
     def close(self) -> None:
         """Closes the connections. What is on its way is in doubt."""
