@@ -21,10 +21,10 @@ from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
 from ketch.redis.blocking import Patience, Server, connect
 from ketch.redis.driver import Begun, BlockingDriver
-from ketch.redis.question import Command, Question
+from ketch.redis.question import calls
 from ketch.store import scripts
 from ketch.store.append import appends, producers
-from ketch.store.append.appends import Append, Landed, Refusal
+from ketch.store.append.appends import Landed, Refusal
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.layouts.layout import Payload
 from ketch.store.offsets import ZERO
@@ -175,29 +175,34 @@ class PartitionAppender:
             )
         return payload
 
-    def _raise_bounds(self, batch: DecodedBatch, payload: Payload, now: int) -> list[Command]:
-        """Commands that write the topic hash's bounds that this batch exceeds, which readers rely on."""
+    def _raise_bounds(self, redis: BlockingDriver, batch: DecodedBatch, payload: Payload, now: int) -> None:
+        """Writes the topic hash's bounds that this batch exceeds: a reader that finds the records finds them too.
+
+        They lie in another slot than the records, so they are written before those are sent. A topic's records exceed
+        them a few times in its life.
+        """
         topic = self.topic
         raised = topic.notes(payload, batch.max_timestamp, now)
         if raised:
+            notes = [scripts.note_topic(self._topic_key, topic.hash_id, name, value) for name, value in raised.items()]
+            redis.ask(calls(notes))
             self.topic = replace(
                 topic,
                 timestamp_lead=raised.get("timestampLead", topic.timestamp_lead),
                 largest_record=raised.get("largestRecord", topic.largest_record),
             )
-        return [scripts.note_topic(self._topic_key, topic.hash_id, name, value) for name, value in raised.items()]
 
     def _transact(self, redis: BlockingDriver, batch: DecodedBatch) -> None:
         sent, now = self._sent, now_ms()
         assert sent is not None
         payload = self._payload(batch, now)
-        bounds = self._raise_bounds(batch, payload, now)
+        self._raise_bounds(redis, batch, payload, now)
         base = max(self._floor(), self.topic.numbering.to_offset(*self._last) + 1)
         producer = self._producer(payload, sent.first)
         append = appends.chosen_here(
             self._keys, self.topic.numbering, self._last, base, payload, producer, self._module
         )
-        sent.asked = redis.begin(_store(bounds, append))
+        sent.asked = redis.begin(appends.store(append))
 
     def _append(self, redis: BlockingDriver, batch: DecodedBatch) -> bool:
         numbering, payload = self.topic.numbering, self._payload(batch, now_ms())
@@ -221,12 +226,6 @@ class PartitionAppender:
     def _producer(self, payload: Payload, first: int) -> Producer:
         last = first + payload.count - 1
         return producers.moved(self._writer.id, self._head, self._writer.epoch, first, last, now_ms())
-
-
-def _store(bounds: list[Command], append: Append) -> Question[Landed | Refusal]:
-    """As `appends.store`, with the bounds written first: a reader that finds the records finds them too."""
-    *_, reply = yield (*bounds, append.command)
-    return append.read(reply)
 
 
 class TaskAppender:
