@@ -160,7 +160,8 @@ class Log:
             partition = self._partitions.pop((topic.id, index), None)
             if partition is not None:
                 partition.close()
-        await self._writes.ask(call(None, "PING"))  # what was sent for its streams has then landed, and goes with them
+        # What was sent for its streams, to whichever nodes, has landed then, and goes with them.
+        await self._writes.ask_each(lambda: call(None, "PING"))
         await self.topics.delete(topic)
         await self.commits.forget_topic(topic.name, topic.partitions)
         for index in range(topic.partitions):

@@ -13,6 +13,15 @@ generators, run by waiting functions.)
     await driver.ask(length(b"korvet:stream:orders:0"))      # in the broker
     redis.ask(length(b"korvet:stream:orders:0"))             # in a Spark task
 
+The rule of a round, which lets a driver spread it over the nodes of a cluster:
+
+- Commands of one round whose keys lie in one slot (`redis.slots`) are executed in the order given.
+- Commands in different slots are executed in any order, also at the same time. Where the connection to a node is lost,
+  some of them may have been executed and others not.
+- So what must come first is a round of its own.
+- A command, with all that belongs to it from MULTI to EXEC, touches keys of one slot only, that of its `key`. Without a
+  key it concerns a node, not what is stored, and no other command of its round waits for it.
+
 A driver raises StorageUnavailable inside the question when the connection is lost; what was written then may have been
 stored or not. The records' own way (`Driver.post` and `Driver.send` of bytes that the kernel made) does not go through
 questions.

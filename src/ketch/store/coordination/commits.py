@@ -5,6 +5,12 @@ what Kafka keeps beside it (leader epoch, time, metadata) is in the hash `{ks}:o
 `topic:partition`, and counts only while it names the same offset. What a coordinator writes names its term and raises
 Overtaken where a commit has a higher one, see `store.coordination.terms`. The hash has no term: it is written in the
 same round trip as the commits, and again, as it was before, where one of them is refused.
+
+Offset and hash lie in different slots, so either may be written, or read, first. Between the two writes a reader finds
+the new offset with old details or the old offset with new ones. Details of another offset do not count, so it takes
+the offset for one that was set by hand: an offset that was committed, without what lies beside it. If the second write
+is lost, that stays so until the next commit. Details without a commit are none; a commit without details is listed
+again, as one that was set by hand (`adopt`).
 """
 
 from __future__ import annotations
@@ -179,12 +185,12 @@ def _unlisted(keys: Keyspace, groups: Mapping[str, list[TopicPartition]]) -> Que
 def _list(keys: Keyspace, group: str, partitions: list[TopicPartition], now: int) -> Question[int]:
     commits = yield from committed(keys, group, partitions)
     if commits:
-        commands = [keyed("SADD", keys.groups, group)]
-        for partition, commit in commits.items():
-            beside = _beside(Committed(commit.offset, time=now))
-            # A commit through a broker at this moment keeps what lies beside it.
-            commands.append(keyed("HSETNX", keys.offsets(group), _field(partition), beside))
-        yield from calls(commands)
+        # First: by the fields beside the group its commits count as listed, and then nobody would list the group.
+        yield from call(keys.groups, "SADD", keys.groups, group)
+        key = keys.offsets(group)
+        fields = {_field(each): _beside(Committed(commit.offset, time=now)) for each, commit in commits.items()}
+        # A commit through a broker at this moment keeps what lies beside it.
+        yield from calls([keyed("HSETNX", key, field, beside) for field, beside in fields.items()])
     return len(commits)
 
 

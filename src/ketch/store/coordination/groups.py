@@ -49,18 +49,26 @@ def hold(keys: Keyspace, group: str, holder: Holder, above: int = 0) -> Question
         key = keys.group(group)
         if (yield from call(key, "HMGET", key, "term", "session")) == [holder.loaded.encode(), holder.session.encode()]:
             return holder.loaded
-    # A group that has a term was listed when it got it.
-    return (yield from _held(keys, group, hold_state(keys.group(group), holder, above), listed=holder.loaded != "0"))
+    return (yield from _held(keys, group, holder, hold_state(keys.group(group), holder, above)))
 
 
 def save(keys: Keyspace, group: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
     """As `hold`, and replaces the group's fields as a whole."""
-    return (yield from _held(keys, group, save_state(keys.group(group), holder, fields)))
+    return (yield from _held(keys, group, holder, save_state(keys.group(group), holder, fields), listed_again=True))
 
 
-def _held(keys: Keyspace, group: str, script: Command, listed: bool = False) -> Question[str]:
-    listing = [] if listed else [keyed("SADD", keys.groups, group)]
-    *_, reply = yield from calls([*listing, script])
+def _held(keys: Keyspace, group: str, holder: Holder, script: Command, listed_again: bool = False) -> Question[str]:
+    """The term that the script gives.
+
+    A group is listed before it has a term: so no group is left out of the list, wherever its coordinator dies. A group
+    with a term was listed then. Where it is listed again, in case it was deleted by name since, the script need not
+    wait for that.
+    """
+    listing = keyed("SADD", keys.groups, group)
+    if holder.loaded == "0":
+        yield from ask(listing)
+        listed_again = False
+    *_, reply = yield from calls([listing, script] if listed_again else [script])
     return terms.granted(f"group {group}", reply)
 
 
@@ -70,13 +78,16 @@ def emptied(keys: Keyspace, group: str) -> Question[int]:
 
 
 def delete(keys: Keyspace, group: str, partitions: Iterable[TopicPartition], term: str) -> Question[None]:
-    """Deletes the group with its commits, and its native groups on these partitions' streams; raises Overtaken."""
+    """Deletes the group with its commits, and its native groups on these partitions' streams; raises Overtaken.
+
+    Its name goes last: what is left of a deletion that was cut off can be deleted by the name.
+    """
     known = yield from commits.partitions(keys, group)
     if not (yield from ask(delete_state(keys.group(group), term))):
         raise terms.Overtaken(f"group {group}")
     yield from commits.forget(keys, group, {*partitions, *known}, term)
-    gone = [keyed("DEL", key) for key in (keys.offsets(group), keys.pending_offsets(group))]
-    yield from calls([*gone, keyed("SREM", keys.groups, group)])
+    yield from calls([keyed("DEL", key) for key in (keys.offsets(group), keys.pending_offsets(group))])
+    yield from call(keys.groups, "SREM", keys.groups, group)
 
 
 # -- the journal

@@ -47,7 +47,7 @@ def load(keys: Keyspace, id: str) -> Question[dict[str, str]]:
 
 def hold(keys: Keyspace, id: str, holder: Holder, above: int = 0) -> Question[str]:
     """The term to write what belongs to the id in; raises Overtaken."""
-    return (yield from _named(keys, id, hold_state(keys.transaction(id), holder, above)))
+    return (yield from _named(keys, id, holder, hold_state(keys.transaction(id), holder, above)))
 
 
 def save(keys: Keyspace, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
@@ -57,20 +57,34 @@ def save(keys: Keyspace, id: str, holder: Holder, fields: Mapping[str, str]) -> 
     """
     script = save_state(keys.transaction(id), holder, fields, rises=True)
     if fields["state"] in ("Empty", "Ongoing"):
-        return (yield from _named(keys, id, script))
+        return (yield from _named(keys, id, holder, script))
     return terms.granted(f"transactional id {id}", (yield from ask(script)))
 
 
-def _named(keys: Keyspace, id: str, script: Command) -> Question[str]:
-    _, reply = yield from calls([keyed("SADD", keys.transactional_ids, id), script])
+def _named(keys: Keyspace, id: str, holder: Holder, script: Command) -> Question[str]:
+    """The term that the script gives.
+
+    An id is named before it has a state, wherever its coordinator dies. One with a state was named then. It is named
+    again, in case a deletion was cut off since, but the script need not wait for that: the next transaction begins
+    without a further round trip.
+    """
+    naming = keyed("SADD", keys.transactional_ids, id)
+    if holder.loaded == "0":
+        yield from ask(naming)
+        reply = yield from ask(script)
+    else:
+        _, reply = yield from calls([naming, script])
     return terms.granted(f"transactional id {id}", reply)
 
 
 def delete(keys: Keyspace, id: str, term: str) -> Question[None]:
-    """Forgets an id in the term that `hold` gave; raises Overtaken where it was written since."""
-    # The name goes first: where the id is written in between, nothing is deleted, and it is named again.
-    _, deleted = yield from calls([keyed("SREM", keys.transactional_ids, id), delete_state(keys.transaction(id), term)])
-    if not deleted:
+    """Forgets an id in the term that `hold` gave; raises Overtaken where it was written since.
+
+    The name goes first: where the id is written in between, nothing is deleted, and it is named again. Were the state
+    deleted first, an id that is begun again at that moment could lose its name after it.
+    """
+    yield from call(keys.transactional_ids, "SREM", keys.transactional_ids, id)
+    if not (yield from ask(delete_state(keys.transaction(id), term))):
         yield from call(keys.transactional_ids, "SADD", keys.transactional_ids, id)
         raise terms.Overtaken(f"transactional id {id}")
 

@@ -38,14 +38,13 @@ def lookup(keys: Keyspace, names: Sequence[str], defaults: Mapping[str, str]) ->
     Args:
         defaults: configs of a topic whose hash does not say.
     """
-    asked = [one for name in names for one in _lookup(keys, name)]
-    replies = yield from calls(asked)
-    found = zip(names, replies[::2], replies[1::2], strict=True)
-    return [parse_topic(name, hash_, keys, defaults) if exists else None for name, exists, hash_ in found]
-
-
-def _lookup(keys: Keyspace, name: str) -> tuple[Command, Command]:
-    return keyed("SISMEMBER", keys.topics, name), keyed("HGETALL", keys.topic(name))
+    # Which are listed comes first: a hash that is read before that may be none yet, or that of a creation that was
+    # cut off, whose name another topic has taken when the list is read.
+    listed = yield from calls([keyed("SISMEMBER", keys.topics, name) for name in names])
+    there = [name for name, is_listed in zip(names, listed, strict=True) if is_listed]
+    hashes = yield from calls([keyed("HGETALL", keys.topic(name)) for name in there])
+    found = {name: parse_topic(name, hash_, keys, defaults) for name, hash_ in zip(there, hashes, strict=True)}
+    return [found.get(name) for name in names]
 
 
 def names(keys: Keyspace) -> Question[list[str]]:
