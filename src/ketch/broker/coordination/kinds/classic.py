@@ -85,8 +85,12 @@ class ClassicKind:
             metrics.rebalanced(machine.id)
         return effects
 
-    def carry_out(self, machine: Group, effect: Removed) -> None:
-        self._native_groups.member_left(machine.id, effect.member_id)
+    def carry_out(self, machine: Group, effect: Removed | Assigned) -> None:
+        match effect:
+            case Removed(member_id):
+                self._native_groups.member_left(machine.id, member_id)
+            case Assigned():
+                self._native_groups.assigned(machine.id)
 
     def changed(self, machine: Group) -> None:
         self._native_groups.reassigned(machine)
