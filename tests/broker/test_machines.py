@@ -1,4 +1,4 @@
-"""The shell around machines, with the smallest machine that uses all of it: two brokers, one Redis."""
+"""The shell around machines, with the smallest machines that use all of it: two kinds, two brokers, one Redis."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import uuid
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any
 
 import pytest
 
+from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.broker.coordination.machines import Machines
 from ketch.coordinator.machine import Persist, Reply, Tick
 from ketch.errors import NotCoordinator, StorageUnavailable
@@ -88,15 +90,14 @@ class Tally:
         return self.retired
 
 
-class TallyKind:
-    """How Redis keeps a tally."""
+class TallyNamespace:
+    """How Redis keeps tallies and flags."""
 
     name = "tally"
     shared = False
 
     def __init__(self, keyspace: str) -> None:
         self._keyspace = keyspace
-        self.changed_ids: list[str] = []
 
     def key(self, id: str) -> bytes:
         return f"{self._keyspace}:tally:{id}".encode()
@@ -117,6 +118,17 @@ class TallyKind:
     def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
         found = yield from call(self.key("journal"), "LRANGE", self.key("journal"), int(since or 0), -1)
         return [id.decode() for id in found], b"%d" % (int(since or 0) + len(found))
+
+
+class TallyKind:
+    """What is particular to a tally: the first kind of its namespace."""
+
+    name = "tally"
+    machine: type[Tally] = Tally
+    events: UnionType = Add | Look | Wait
+
+    def __init__(self) -> None:
+        self.changed_ids: list[str] = []
 
     def new(self, id: str) -> Tally:
         return Tally(id)
@@ -142,14 +154,96 @@ class TallyKind:
     def unstored(self, result: Any) -> Any:
         return COME_AGAIN
 
+    def refusal(self, event: Any) -> Any:
+        return f"{type(event).__name__}: it is no tally"
+
+
+@dataclass
+class Raise:
+    """Raises the flag, which is stored; answered with True."""
+
+    token: Hashable
+
+
+@dataclass
+class Lower:
+    """Lowers the flag, as `Raise` raises it; answered with False."""
+
+    token: Hashable
+
+
+@dataclass
+class Flag:
+    """The machine of the second kind. It is idle while it is down. It serves Look, as a tally does."""
+
+    id: str
+    up: bool = False
+    term: str = "0"
+    held_at: float = -math.inf
+    deadline: float | None = None
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        if isinstance(event, Look):
+            return [Reply(event.token, self.up)]
+        self.up = isinstance(event, Raise)
+        return [Persist(), Reply(event.token, self.up)]
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.up
+
+    def retire(self) -> bool:
+        return self.is_idle
+
+
+class FlagKind:
+    """What is particular to a flag."""
+
+    name = "flag"
+    machine: type[Flag] = Flag
+    events: UnionType = Raise | Lower | Look
+
+    def __init__(self) -> None:
+        self.changed_ids: list[str] = []
+
+    def new(self, id: str) -> Flag:
+        return Flag(id)
+
+    def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> Flag | None:
+        return Flag(id, fields["up"] == "yes")
+
+    def to_fields(self, machine: Flag) -> dict[str, str]:
+        return {"up": "yes" if machine.up else "no"}
+
+    def takes_over(self, event: Any) -> bool:
+        return not isinstance(event, Look)
+
+    def handle(self, machine: Flag, event: Any, now: float) -> list[Any]:
+        return machine.handle(event, now)
+
+    def carry_out(self, machine: Flag, effect: Any) -> None:
+        raise AssertionError("a flag has no effects of its own")
+
+    def changed(self, machine: Flag) -> None:
+        self.changed_ids.append(machine.id)
+
+    def unstored(self, result: Any) -> Any:
+        return COME_AGAIN
+
+    def refusal(self, event: Any) -> Any:
+        return f"{type(event).__name__}: it is no flag"
+
 
 class Broker(SilentBroker):
-    """A broker that coordinates tallies."""
+    """A broker that coordinates tallies and flags."""
 
     def __init__(self, url: str, keyspace: str, node: int) -> None:
         super().__init__(url, keyspace, node)
-        self.kind = TallyKind(keyspace)
-        self.tallies = Machines(self.kind, node, self.log, self.cluster)
+        self.namespace, self.kind, self.flags = TallyNamespace(keyspace), TallyKind(), FlagKind()
+        kinds = Kinds[Any](self.kind, self.flags)
+        self.tallies = Machines(self.namespace, kinds, node, self.log, self.cluster)
+        self.followed: bytes | None = None
+        self.cluster.listen(self.tallies.relinquish, self.follow)
 
     def stop(self) -> None:
         self.tallies.stop()
@@ -161,7 +255,19 @@ class Broker(SilentBroker):
         return await self.tallies.submit(id, Look)
 
     async def stored(self, id: str) -> dict[str, str]:
-        return await self.log.driver.ask(self.kind.load(id))
+        return await self.log.driver.ask(self.namespace.load(id))
+
+    async def hset(self, id: str, *words: str) -> None:
+        key = self.namespace.key(id)
+        await self.log.driver.ask(call(key, "HSET", key, *words))
+
+    async def delete(self, id: str) -> None:
+        key = self.namespace.key(id)
+        await self.log.driver.ask(call(key, "DEL", key))
+
+    async def follow(self) -> None:
+        changed, self.followed = await self.log.driver.ask(self.namespace.changes(self.followed))
+        await self.tallies.observe(changed)
 
 
 Work = Callable[[Broker, Broker, str], Coroutine[Any, Any, None]]
@@ -228,7 +334,8 @@ def test_a_machine_that_was_loaded_for_a_request_is_not_looked_at_again(brokers:
 def test_what_is_not_stored_is_not_answered(brokers: Callable[[Work], None]) -> None:
     async def work(stale: Broker, fresh: Broker, name: str) -> None:
         await stale.add(name)
-        await stale.log.driver.ask(call(stale.kind.key(name), "SET", stale.kind.key(name), "no hash"))
+        key = stale.namespace.key(name)
+        await stale.log.driver.ask(call(key, "SET", key, "no hash"))
         assert await stale.add(name) == COME_AGAIN
 
     brokers(work)
@@ -249,9 +356,9 @@ def test_other_brokers_are_told(brokers: Callable[[Work], None]) -> None:
     async def work(stale: Broker, fresh: Broker, name: str) -> None:
         await fresh.add(name)
         stale.cluster.update([Announced(Node(2, "h", 1), "s", 1, 0)], 1.0)
-        await stale.tallies.follow()
+        await stale.follow()
         assert stale.kind.changed_ids == [name]
-        await stale.tallies.follow()
+        await stale.follow()
         assert stale.kind.changed_ids == [name]
         with pytest.raises(NotCoordinator, match=f"{name} is broker 2's"):
             await stale.add(name)
@@ -291,7 +398,7 @@ def test_an_idle_one_may_be_deleted(brokers: Callable[[Work], None]) -> None:
 
         async def remove(term: str) -> None:
             during.append(await stale.add(name))
-            await stale.log.driver.ask(call(stale.kind.key(name), "DEL", stale.kind.key(name)))
+            await stale.delete(name)
 
         await stale.add(name)
         assert not await stale.tallies.retire(name, remove)
@@ -306,7 +413,82 @@ def test_an_idle_one_may_be_deleted(brokers: Callable[[Work], None]) -> None:
 
 def test_what_is_damaged_starts_anew(brokers: Callable[[Work], None]) -> None:
     async def work(stale: Broker, fresh: Broker, name: str) -> None:
-        await stale.log.driver.ask(call(stale.kind.key(name), "HSET", stale.kind.key(name), "sum", "many"))
+        await stale.hset(name, "sum", "many")
         assert await stale.add(name) == 1
+
+    brokers(work)
+
+
+# -- two kinds in one namespace
+
+
+def test_the_first_event_gives_an_id_its_kind(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        assert await stale.tallies.submit(name, Raise) is True
+        stored = await stale.stored(name)
+        assert (stored["type"], stored["up"]) == ("flag", "yes")
+        assert await fresh.look(name) is True, (
+            "another broker knows it by what is stored, and both kinds have this event"
+        )
+        assert await stale.add(f"{name}-tally") == 1
+        assert "type" not in await stale.stored(f"{name}-tally"), "as it was stored before there was a second kind"
+
+    brokers(work)
+
+
+def test_an_event_of_another_kind_is_refused_while_clients_rely_on_the_machine(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await stale.tallies.submit(name, Raise)
+        for broker in (stale, fresh):  # the one has it in memory, the other has to load it
+            assert await broker.add(name) == "Add: it is no tally"
+        assert (await fresh.stored(name))["up"] == "yes"
+        await stale.add(f"{name}-tally")
+        assert await stale.tallies.submit(f"{name}-tally", Raise) == "Raise: it is no flag"
+        assert await stale.add(f"{name}-tally") == 2
+
+    brokers(work)
+
+
+def test_an_idle_machine_gives_way_to_one_of_another_kind(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await stale.add(name)
+        await stale.add(name, -1)
+        assert await stale.tallies.submit(name, Raise) is True
+        stored = await stale.stored(name)
+        assert ("sum" in stored, stored["up"]) == (False, "yes")
+        await stale.tallies.submit(name, Lower)
+        assert await fresh.add(name, 5) == 5, "at another broker, in a term of its own"
+        assert "type" not in await fresh.stored(name)
+
+    brokers(work)
+
+
+def test_a_machine_that_is_being_deleted_gives_way_to_none(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        async def remove(term: str) -> None:
+            with pytest.raises(NotCoordinator, match="is being deleted"):
+                await stale.tallies.submit(name, Raise)
+            await stale.delete(name)
+
+        await stale.add(name)
+        await stale.add(name, -1)
+        assert await stale.tallies.retire(name, remove)
+        assert await stale.tallies.submit(name, Raise) is True
+
+    brokers(work)
+
+
+def test_what_is_stored_of_an_unknown_kind_stays(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await fresh.tallies.submit(name, Raise)
+        await stale.hset(name, "type", "banner")
+        with pytest.raises(UnknownKind, match="stored as banner"):
+            await stale.add(name)
+        assert (await stale.stored(name))["up"] == "yes"
+        known = next(f"{n}" for n in range(1000) if fresh.cluster.coordinates("tally", f"{n}"))
+        await fresh.add(known)
+        stale.cluster.update([Announced(Node(2, "h", 1), "s", 1, 0)], 1.0)
+        await stale.tallies.observe([name, known])
+        assert set(stale.kind.changed_ids) == {known}, "the other one is passed over"
 
     brokers(work)

@@ -88,10 +88,10 @@ def test_an_end_is_answered_whose_machine_is_dropped_between_load_and_event(brok
         assert not (await coordinator.add(id, first)).error
 
         async def load_and_drop() -> None:
-            await transactions._get(id, take=True)
-            transactions._release(id)
+            await transactions.machines.take_over(id)
+            assert transactions.machines.forget(id)
 
-        transactions._release(id)
+        assert transactions.machines.forget(id)
         dropping = asyncio.create_task(load_and_drop())
         ending = asyncio.create_task(coordinator.end(id, first))
         async with asyncio.timeout(5):

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -104,47 +105,93 @@ def test_a_killed_broker_comes_back_to_the_group_as_it_was(start_ketch: Callable
         reader.close()
 
 
+class Groups:
+    """Consumers of groups that share client id and host, on a topic with one partition."""
+
+    def __init__(self, broker: KetchServer, topic: str) -> None:
+        self.broker, self.topic = broker, topic
+        self.redis, self.stream = broker.redis(), f"korvet:stream:{topic}:0"
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+
+    def produce(self, count: int) -> None:
+        for n in range(count):
+            self._producer.produce(self.topic, b"%d" % n, partition=0)
+        assert self._producer.flush(30) == 0
+
+    def consumer(self, group: str, **callbacks: Any) -> confluent_kafka.Consumer:
+        config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        made = confluent_kafka.Consumer({"bootstrap.servers": self.broker.bootstrap, **config})
+        made.subscribe([self.topic], **callbacks)
+        return made
+
+    def native(self, group: str) -> tuple[int, int]:
+        """Deliveries pending, and the lag in records."""
+        rows = {row["name"].decode(): row for row in self.redis.xinfo_groups(self.stream)}
+        return (rows[group]["pending"], rows[group]["lag"]) if group in rows else (-1, -1)
+
+
+def read(consumer: confluent_kafka.Consumer, count: int) -> None:
+    """So many records, and no more."""
+    found = 0
+
+    def more() -> bool:
+        nonlocal found
+        found += len(consumer.consume(count - found, 0.1))
+        return found == count
+
+    eventually(more)
+
+
+@pytest.mark.only_storage("record", "record-dense")
+def test_groups_that_start_together_with_one_client_id_are_both_shown(broker: KetchServer, topic: str) -> None:
+    """Both are assigned before either fetches: nobody can tell whose fetches are whose, and nobody has committed."""
+    groups, first, second = Groups(broker, topic), f"first-{topic}", f"second-{topic}"
+    groups.produce(25)
+    assigned: list[str] = []
+
+    def consumer(group: str) -> confluent_kafka.Consumer:
+        def hold(consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+            assigned.append(group)
+            consumer.assign(partitions)
+            consumer.pause(partitions)
+
+        return groups.consumer(group, on_assign=hold)
+
+    a, b = consumer(first), consumer(second)
+
+    def both() -> bool:
+        assert [*a.consume(1, 0.05), *b.consume(1, 0.05)] == []
+        return sorted(assigned) == [first, second]
+
+    eventually(both)
+    eventually(lambda: groups.native(first) == groups.native(second) == (0, 25))
+    for one in (a, b):
+        one.resume(one.assignment())
+    read(a, 25)
+    read(b, 25)
+    assert groups.native(first) == groups.native(second) == (0, 25), "commits alone move them"
+    a.commit(asynchronous=False)
+    eventually(lambda: groups.native(first) == (0, 0))
+    b.commit(asynchronous=False)
+    eventually(lambda: groups.native(second) == (0, 0))
+    a.close()
+    b.close()
+
+
 @pytest.mark.only_storage("record", "record-dense")
 def test_groups_with_one_client_id_read_the_same_partition(broker: KetchServer, topic: str) -> None:
     """The second group's consumer starts while the first one reads: the native groups of both follow."""
-    redis, stream = broker.redis(), f"korvet:stream:{topic}:0"
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
-
-    def produce(count: int) -> None:
-        for n in range(count):
-            producer.produce(topic, b"%d" % n, partition=0)
-        assert producer.flush(30) == 0
-
-    def consumer(group: str) -> confluent_kafka.Consumer:
-        config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        made = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, **config})
-        made.subscribe([topic])
-        return made
-
-    def read(consumer: confluent_kafka.Consumer, count: int) -> None:
-        found = 0
-
-        def more() -> bool:
-            nonlocal found
-            found += len(consumer.consume(count - found, 0.1))
-            return found == count
-
-        eventually(more)
-
-    def native(group: str) -> tuple[int, int]:
-        """Deliveries pending, and the lag in records."""
-        rows = {row["name"].decode(): row for row in redis.xinfo_groups(stream)}
-        return (rows[group]["pending"], rows[group]["lag"]) if group in rows else (-1, -1)
-
-    first, second = f"first-{topic}", f"second-{topic}"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    groups, first, second = Groups(broker, topic), f"first-{topic}", f"second-{topic}"
+    native, produce = groups.native, groups.produce
     produce(10)
-    a = consumer(first)
+    a = groups.consumer(first)
     read(a, 10)
     assert native(first) == (10, 0)
-    b = consumer(second)
+    b = groups.consumer(second)
     read(b, 10)
+    assert native(second) == (0, 10), "its first fetch may have been the first group's, through a new connection"
     a.commit(asynchronous=False)
     eventually(lambda: native(first) == (0, 0))
 

@@ -9,6 +9,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.coordinator.classic.events import (
+    Assigned,
     Commit,
     Event,
     Heartbeat,
@@ -38,7 +39,7 @@ class Driver:
         self.open: dict[int, Event] = {}
         self.answers: dict[int, Any] = {}
         self.removed: list[str] = []
-        self.persisted = 0
+        self.persisted = self.assigned = 0
         self.given: dict[int, dict[str, bytes]] = {}  # generation -> member id -> share
 
     def feed(self, event: Any) -> Any:
@@ -56,6 +57,9 @@ class Driver:
                     self.removed.append(member_id)
                 case Persist():
                     self.persisted += 1
+                case Assigned():
+                    assert not [event for event in self.open.values() if isinstance(event, Sync)], "replies come first"
+                    self.assigned += 1
         self.check(before)
         return None if isinstance(event, Tick) else self.answers.get(event.token)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,6 +12,11 @@ from typing import Any
 
 import pytest
 
+from ketch.configs.settings import Settings
+from ketch.log.log import Log
+from ketch.redis.question import Question
+from ketch.redis.url import RedisAddress
+from ketch.store.coordination import native
 from tests.support.batches import batch, records
 from tests.support.groups import Member, assignment, subscription
 from tests.support.kafka import CREATE_PARTITIONS, FETCH, Kafka, fetch, part, split
@@ -94,6 +100,10 @@ class Reader(Member):
             return -1
         ms, seq = self.native["last-delivered-id"].split(b"-")
         return (int(ms) << 10) + int(seq) - self.dense
+
+    def untouched(self, count: int) -> bool:
+        """Whether the native group is there, as its assignment made it, with so many records to come."""
+        return (self.pending, self.delivered()) == (0, -int(self.dense)) and self.lags(count)
 
     def lags(self, count: int) -> bool:
         """Whether XINFO says so; before Redis 7 it says nothing."""
@@ -237,7 +247,7 @@ def test_two_groups(server: KetchServer, reader: Reader) -> None:
     with Reader(server, reader.topic, f"second-{reader.topic}", "another") as second:
         second.dense = reader.dense
         assert reader.read(offsets[0]) == offsets
-        assert second.native == {}
+        eventually(lambda: second.untouched(10))
         assert second.read(offsets[5]) == offsets[5:]
         eventually(lambda: (reader.pending, second.pending) == (10, 5))
         second.commit(reader.topic, offsets[-1] + 1)
@@ -266,12 +276,40 @@ def test_readers_that_cannot_be_told_apart(reader: Reader, second: Second) -> No
     offsets = reader.write(10)
     with second() as other:
         assert reader.read(offsets[0]) == other.read(offsets[0]) == reader.read(offsets[0]) == offsets
-        assert (reader.native, other.native) == ({}, {})
+        eventually(lambda: reader.untouched(10) and other.untouched(10))
         reader.commit(reader.topic, offsets[4])
-        eventually(lambda: (reader.delivered(), reader.pending, other.native) == (offsets[3], 0, {}))
+        eventually(lambda: (reader.delivered(), reader.pending) == (offsets[3], 0))
+        assert other.untouched(10)
         eventually(lambda: reader.lags(6))
         other.commit(reader.topic, offsets[-1] + 1)
         eventually(lambda: other.lags(0))
+
+
+def test_a_commit_where_another_broker_makes_the_native_group_at_that_moment(
+    server: KetchServer, reader: Reader
+) -> None:
+    offsets = reader.write(10)
+
+    async def commit() -> None:
+        log = Log(Settings(), RedisAddress.parse(server.redis_url))
+        await log.start()
+        ask = log.driver.ask
+
+        async def late(question: Question[Any]) -> Any:
+            if question.gi_code is native.create.__code__:  # type: ignore[attr-defined]
+                reader.redis.xgroup_create(reader.stream, "two-brokers", "0")
+            return await ask(question)
+
+        log.driver.ask = late  # type: ignore[method-assign]
+        partition = log.partition(await log.topic(reader.topic), 0)
+        await partition.group_positions.committed("two-brokers", offsets[4], tracked=False, elsewhere=False)
+        await log.stop()
+
+    asyncio.run(commit())
+    rows = {row["name"].decode(): row for row in reader.redis.xinfo_groups(reader.stream)}
+    assert rows["two-brokers"].get("lag", 6) == 6
+    (entry,) = reader.redis.xrange(reader.stream, min=rows["two-brokers"]["last-delivered-id"], count=1)
+    assert entry[1][b"value"] == b"3"
 
 
 def test_a_reader_is_known_by_its_heartbeats(server: KetchServer, reader: Reader) -> None:
@@ -288,7 +326,7 @@ def test_a_reader_is_known_from_before_the_second_group(reader: Reader, second: 
     eventually(lambda: reader.pending == 10)
     with second() as other:
         assert other.read(offsets[0], max_bytes=1) == offsets[:1]
-        assert other.native == {}, "it may be the first one's new connection"
+        assert other.untouched(10), "it may be the first one's new connection"
         more = reader.write(3)
         assert reader.read(more[0]) == more
         assert other.read(offsets[0]) == [*offsets, *more]

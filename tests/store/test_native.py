@@ -41,6 +41,24 @@ def test_making_a_group_that_is_there() -> None:
     assert words(native.move_command(b"s", "g", (5, 1), None)) == [b"XGROUP", b"SETID", b"s", b"g", b"5-1"]
 
 
+def test_making_a_group_on_many_streams() -> None:
+    replies = {
+        b"new": "OK",
+        b"there": RedisError("BUSYGROUP Consumer Group name already exists"),
+        b"missing": RedisError("ERR The XGROUP subcommand requires the key to exist. Note that for CREATE ..."),
+    }
+    asked = []
+
+    def reply(command: list[bytes]) -> bytes:
+        asked.append(command[2:])
+        return resp(replies[command[2]])
+
+    assert answered(native.create_each([*replies], "g"), reply) == [True, False, None]
+    assert asked == [[stream, b"g", b"0-0"] for stream in replies]
+    with pytest.raises(RedisError, match="WRONGTYPE"):
+        answered(native.create_each([b"s"], "g"), lambda _: resp(RedisError("WRONGTYPE another kind of value")))
+
+
 def test_removing_a_group_where_a_stream_is_missing() -> None:
     missing = RedisError("ERR The XGROUP subcommand requires the key to exist.")
     answered(native.destroy([b"s", b"u"], "g"), lambda asked: resp(missing if asked[2] == b"s" else 1))

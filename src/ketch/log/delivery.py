@@ -11,7 +11,9 @@ the offset that it asked for; the native group never decides that. The cases of 
   group's position moves (XGROUP SETID), until commits make room. So it is on compacted topics always: compaction would
   have to carry each delivery to the stream's next copy.
 
-A commit acknowledges the deliveries below it. What commands say and reply is `store.coordination.native`'s.
+A native group is there from the moment when its members are told their assignment, see
+`broker.coordination.native_groups`; a read or a commit makes it where it is missing all the same. A commit acknowledges
+the deliveries below it. What commands say and reply is `store.coordination.native`'s.
 """
 
 from __future__ import annotations
@@ -150,7 +152,9 @@ class Delivery:
 
     async def _create(self, offset: int, info: StreamInfo) -> None:
         read = self._entries_read = await self._entries_before(offset, info, None)
-        await self._driver.ask(native.create(self._key, self._group, self._last_before(offset), read))
+        last = self._last_before(offset)
+        if not await self._driver.ask(native.create(self._key, self._group, last, read)):  # made a moment ago
+            await self._driver.ask(native.move(self._key, self._group, last, read))
 
     async def _set_position(self, offset: int, info: StreamInfo, known: NativeGroup) -> None:
         read = self._entries_read = await self._entries_before(offset, info, known)

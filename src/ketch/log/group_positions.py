@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ketch.log.delivery import Delivery
 from ketch.log.live import LiveStream
+from ketch.log.watcher import Waiter
 from ketch.redis.driver import Driver
 
 
@@ -24,6 +25,12 @@ class GroupPositions:
         if delivery is None:
             delivery = self._deliveries[group] = Delivery(group, self._stream, self._driver, self._pending_max)
         return delivery
+
+    async def has_stream(self, waiter: Waiter) -> bool:
+        """Whether there is a stream that native groups could be made on; the waiter is woken when that changes."""
+        waiter.add(self._stream.key)
+        info = await self._stream.info()
+        return bool(info.added or info.length)
 
     async def committed(self, group: str, offset: int, tracked: bool, elsewhere: bool) -> None:
         """A group has committed `offset`: the native group acknowledges what lies below.

@@ -218,6 +218,11 @@ def test_native_groups_where_coordinator_and_leader_differ(pair: Pair) -> None:
         member.enter()
         member.sync({member.id: assignment({"t": [index]})})
 
+        def shown() -> list[tuple[str, int, int]]:
+            return [(row["name"].decode(), row["pending"], row["lag"]) for row in redis.xinfo_groups(stream)]
+
+        eventually(lambda: shown() == [(group, 0, 10)], what="the coordinator makes it")
+
         def delivered() -> bool:
             """Reads until the broker knows whose fetch it is."""
             assert reader.fetch("t", offsets[0], partition=index).records

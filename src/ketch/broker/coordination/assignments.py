@@ -142,6 +142,10 @@ class Assignments:
                 self._assigned.pop(key, None)
         return keys
 
+    def partitions(self, group_id: str) -> set[TopicPartition]:
+        """The partitions that the group's members were assigned."""
+        return {partition for keys in self._members.get(group_id, {}).values() for partition in _partitions(keys)}
+
     def tracked(self, group_id: str, partition: TopicPartition, leads: bool) -> bool:
         """Whether `find` knows the fetches of this partition by a member of the group.
 

@@ -1,31 +1,30 @@
-"""The classic consumer groups that this broker coordinates, and their committed offsets.
+"""The groups that this broker coordinates, of every kind, and their committed offsets.
 
-`broker.coordination.machines` runs them; this tells it how Redis keeps a group (`store.coordination.groups`), what its
-effects have native groups do, and what of it metrics and log lines say. Commits are stored in the term in which the
-group admitted them.
+`Groups` has the machines run by `broker.coordination.machines`, with Redis's side of them from
+`store.coordination.groups`. It owns what all kinds of groups share: commits, which are stored in the term in which the
+group admitted them, offsets of transactions, and which groups there are. What is particular to a kind is in
+`broker.coordination.kinds`; a new kind is one more row in `Groups.__init__`. It may not look into a machine beyond what
+handlers see.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.coordination.cluster import Cluster
+from ketch.broker.coordination.kinds.classic import ClassicKind
+from ketch.broker.coordination.kinds.kind import Kinds
 from ketch.broker.coordination.machines import Machines, Token
 from ketch.broker.coordination.native_groups import NativeGroups
-from ketch.clock import now_ms
 from ketch.configs.settings import Settings
-from ketch.coordinator.classic.events import Commit, Effect, Event, Removed
-from ketch.coordinator.classic.fields import from_fields, to_fields
+from ketch.coordinator.classic.events import Commit
 from ketch.coordinator.classic.group import Group
-from ketch.coordinator.classic.member import GroupConfig
 from ketch.errors import NotInTransaction
 from ketch.log.log import Log
 from ketch.redis.question import Question
@@ -36,12 +35,10 @@ from ketch.store.coordination.terms import Overtaken
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.scripts import Holder
 
-log = logging.getLogger(__name__)
-
 _COMMIT_TRIES = 5  # where other commits of the group take a new term at the same time
 
 
-class Groups(Machines[Group]):
+class Groups:
     """The groups that this broker coordinates.
 
     Args:
@@ -49,10 +46,54 @@ class Groups(Machines[Group]):
     """
 
     def __init__(self, settings: Settings, log_: Log, cluster: Cluster, native_groups: NativeGroups) -> None:
-        super().__init__(GroupKind(settings, log_.keys, native_groups), settings.node_id, log_, cluster)
-        self._log, self._keys, self._native_groups = log_, log_.keys, native_groups
+        kinds = Kinds[Group](
+            ClassicKind(settings, native_groups),  # what is stored without a type
+        )
+        self._machines = Machines(GroupNamespace(log_.keys), kinds, settings.node_id, log_, cluster)
+        self._log, self._cluster, self._native_groups = log_, cluster, native_groups
+        self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
+        self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
         self._settled: set[str] = set()  # groups for which no transaction has offsets pending
         self._settling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        cluster.listen(self._relinquish, self._follow)
+
+    # -- asking a group: see the methods of these names of `Machines`
+
+    async def submit(self, group_id: str, make: Callable[[Token], Any]) -> Any:
+        """Feeds an event to a group and waits for its reply; see `Machines.submit`."""
+        return await self._machines.submit(group_id, make)
+
+    def require(self, group_id: str) -> None:
+        """Raises NotCoordinator unless this broker coordinates the group."""
+        self._machines.require(group_id)
+
+    async def get(self, group_id: str) -> Group:
+        """The group as it stands; one of which nothing is stored is a new one."""
+        return await self._machines.get(group_id)
+
+    async def hold(self, group: Group, lease: bool) -> str:
+        """The term in which the group's commits may be written; see `Machines.hold`."""
+        return await self._machines.hold(group, lease)
+
+    async def retire(self, group_id: str, remove: Callable[[str], Awaitable[None]]) -> bool:
+        """Takes a group out of service while `remove` deletes what is stored of it; see `Machines.retire`."""
+        return await self._machines.retire(group_id, remove)
+
+    def stop(self) -> None:
+        """Answers clients that wait; timers end."""
+        self._machines.stop()
+
+    # -- other brokers
+
+    def _relinquish(self) -> None:
+        self._machines.relinquish()
+        self._settled.clear()
+
+    async def _follow(self) -> None:
+        """Looks at the groups that other brokers have changed: members of theirs may read from this broker."""
+        changed, end = await self._link.ask(_changes(self._keys, self._followed))
+        await self._machines.observe(changed)
+        self._followed = end
 
     # -- committing
 
@@ -79,11 +120,11 @@ class Groups(Machines[Group]):
             await self.settle(group_id)  # what transactions have committed before counts before
         above, tries = 0, _COMMIT_TRIES
         while True:
-            error, group = await self._submit(group_id, make)
+            error, group = await self._machines.submit_to(group_id, make)
             if error or not commits:
                 return ErrorCode(error)
             try:
-                await self._store_commits(group_id, commits, await self.hold(group, lease, above, received))
+                await self._store_commits(group_id, commits, await self._machines.hold(group, lease, above, received))
                 return ErrorCode.none
             except Overtaken as newer:  # by another request of this broker, or the commits know of a higher term
                 tries -= 1
@@ -135,7 +176,7 @@ class Groups(Machines[Group]):
         Args:
             sure: asks Redis even where nothing is known to be pending.
         """
-        mine = self._coordinates(group_id)
+        mine = self._machines.coordinates(group_id)
         # While there are other brokers, one of them may have taken itself for the coordinator a moment ago.
         if mine and group_id in self._settled and self._cluster.alone and not sure:
             return []
@@ -155,7 +196,7 @@ class Groups(Machines[Group]):
         above, tries = 0, _COMMIT_TRIES
         while True:
             try:
-                term = await self.hold(await self.get(group_id), self._cluster.lease, above)
+                term = await self._machines.hold(await self.get(group_id), self._cluster.lease, above)
                 # Read in the term that it is applied in: what was read before, another coordinator may have applied
                 # since, and later commits with it.
                 pending = await self._link.ask(pending_offsets.load_all(self._keys, group_id))
@@ -172,17 +213,13 @@ class Groups(Machines[Group]):
             await self._link.ask(pending_offsets.applied(self._keys, group_id, each))
         return pending
 
-    def relinquish(self) -> None:
-        super().relinquish()
-        self._settled.clear()
-
     # -- which there are
 
     async def names(self) -> list[str]:
         """Every group of this broker that is stored, or that a client joins for the first time."""
-        joined = (name for name, group in self._machines.items() if group.members or group.pending)
+        joined = (name for name, group in self._machines.in_memory.items() if group.members or group.pending)
         stored = await self._link.ask(groups.names(self._keys))
-        return sorted(name for name in {*stored, *joined} if self._coordinates(name))
+        return sorted(name for name in {*stored, *joined} if self._machines.coordinates(name))
 
     async def exists(self, group_id: str) -> bool:
         """Whether a client joins the group now, or it is stored."""
@@ -198,22 +235,14 @@ class Groups(Machines[Group]):
         return await self.retire(group_id, lambda term: self._log.delete_group(group_id, term))
 
 
-class GroupKind:
-    """What is particular to classic groups, see `broker.coordination.machines.Kind`."""
+class GroupNamespace:
+    """How Redis keeps groups of every kind, see `broker.coordination.machines.Namespace`."""
 
     name = "group"
     shared = False
 
-    def __init__(self, settings: Settings, keys: Keyspace, native_groups: NativeGroups) -> None:
-        self._keys, self._native_groups = keys, native_groups
-        self._config = GroupConfig(
-            settings.group_min_session_timeout_ms / 1000,
-            settings.group_max_session_timeout_ms / 1000,
-            settings.group_max_size,
-            settings.group_initial_rebalance_delay_ms / 1000,
-        )
-
-    # -- in Redis
+    def __init__(self, keys: Keyspace) -> None:
+        self._keys = keys
 
     def load(self, id: str) -> Question[dict[str, str]]:
         return groups.load(self._keys, id)
@@ -227,52 +256,10 @@ class GroupKind:
     def journal(self, id: str) -> Question[None]:
         return groups.journal(self._keys, id)
 
-    def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
-        """Groups' members may read from this broker, so it has to know their assignments."""
-        if since is not None:
-            return (yield from groups.changed_since(self._keys, since))
-        end = yield from groups.journal_end(self._keys)
-        return (yield from groups.names(self._keys)), end
 
-    # -- machines
-
-    def new(self, id: str) -> Group:
-        return Group(id, self._config, _new_member_id)
-
-    def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> Group | None:
-        if "state" not in fields:  # it never had members
-            return None
-        return from_fields(id, fields, self._config, _new_member_id, now)
-
-    def to_fields(self, machine: Group) -> dict[str, str]:
-        return to_fields(machine, now_ms())
-
-    # -- events and effects
-
-    def takes_over(self, event: Event) -> bool:
-        """A commit without a generation is not a member's."""
-        return not (isinstance(event, Commit) and event.generation < 0)
-
-    def handle(self, machine: Group, event: Event, now: float) -> list[Effect]:
-        state, generation = machine.state, machine.generation
-        effects = machine.handle(event, now)
-        if machine.state is not state:
-            members = len(machine.members)
-            log.info("group %s: %s, generation %d, %d members", machine.id, machine.state, machine.generation, members)
-        if machine.generation != generation:
-            metrics.rebalanced(machine.id)
-        return effects
-
-    def carry_out(self, machine: Group, effect: Removed) -> None:
-        self._native_groups.member_left(machine.id, effect.member_id)
-
-    def changed(self, machine: Group) -> None:
-        self._native_groups.reassigned(machine)
-
-    def unstored(self, result: Any) -> Any:
-        """Members join again; an answer that is an error code stays as it is."""
-        return result if isinstance(result, ErrorCode) else type(result)(ErrorCode.coordinator_not_available)
-
-
-def _new_member_id(prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4()}"
+def _changes(keys: Keyspace, since: bytes | None) -> Question[tuple[list[str], bytes]]:
+    """The groups that have changed since a journal entry, all of them for None; and the journal's last entry."""
+    if since is not None:
+        return (yield from groups.changed_since(keys, since))
+    end = yield from groups.journal_end(keys)
+    return (yield from groups.names(keys)), end

@@ -1,4 +1,4 @@
-"""The shell around machines without I/O (`coordinator.machine`): each coordinator of this broker is made of it.
+"""The shell around machines without I/O (`coordinator.machine`): each coordinator of this broker has one.
 
 A machine is loaded from Redis when a client first names it, stored before the replies that follow from the change go
 out, woken when it is due, and dropped when it is idle. The cluster says which broker coordinates what. A broker that
@@ -6,21 +6,26 @@ looks at another one's machine does not take it over: the clients send their hea
 here. Only an event of one of its clients takes it over. Each write is fenced, see `store.coordination.terms`: a machine
 that another broker has written since it was loaded here is dropped.
 
-It owns the machines in memory, their timers and the replies that are waited for. What is particular to groups, or to
-another kind of machine, is in the `Kind` that it is given.
+It owns the machines in memory, their timers and the replies that are waited for. It knows nothing of groups or
+transactions. How Redis keeps the machines is in the `Namespace` that it is given; what is particular to a kind of them
+is in the kinds (`broker.coordination.kinds.kind`). A coordinator (`broker.coordination.groups`,
+`broker.coordination.transactions`) uses its public methods alone, has it know what other brokers change (`observe`,
+`forget`), and has the cluster call `relinquish`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from ketch.broker.coordination.cluster import Cluster
+from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.coordinator.machine import Machine, Persist, Reply, Tick
 from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
 from ketch.log.log import Log
@@ -35,19 +40,20 @@ M = TypeVar("M", bound=Machine)
 Token = asyncio.Future[Any]
 
 
-class Kind(Protocol[M]):
-    """One kind of machine: how Redis keeps it, and what is its own. It asks Redis by questions and does no I/O itself.
+class Namespace(Protocol):
+    """How Redis keeps the machines of one namespace of ids, of whatever kind.
+
+    Each is a hash, with `term`, `session` and `broker` beside the machine's fields (hold_state.lua, save_state.lua).
 
     Attributes:
-        name: of the kind, as "group": for log lines, and so that the cluster shares out each kind by itself.
-        shared: other brokers write a machine in the ordinary course, too. One that could not be stored is dropped from
-            memory, and what was to follow from its change is not carried out; else it lives on and clients come again.
+        name: as "group": for log lines, and so that the cluster shares out each namespace by itself.
+        shared: other brokers write a machine in the ordinary course, too (`Machines.visit`). One that could not be
+            stored is dropped from memory, and what was to follow from its change is not carried out; else it lives on
+            and clients come again.
     """
 
     name: str
     shared: bool
-
-    # -- in Redis: a hash, with `term` and `broker` beside the machine's fields (hold_state.lua, save_state.lua)
 
     def load(self, id: str) -> Question[dict[str, str]]:
         """The hash; empty where there is none."""
@@ -59,54 +65,19 @@ class Kind(Protocol[M]):
         """As `hold`, and replaces the machine's fields."""
 
     def journal(self, id: str) -> Question[None]:
-        """Tells other brokers that the machine has changed."""
-
-    def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
-        """The machines that have changed since, all of them for None; and what to give as `since` the next time."""
-
-    # -- machines
-
-    def new(self, id: str) -> M:
-        """A machine of which nothing is stored."""
-
-    def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> M | None:
-        """The machine as it was stored; None where it never was.
-
-        Raises:
-            ValueError, KeyError, TypeError: the fields are not what `to_fields` makes.
-        """
-
-    def to_fields(self, machine: M) -> dict[str, str]:
-        """What is stored of the machine."""
-
-    # -- events and effects
-
-    def takes_over(self, event: Any) -> bool:
-        """Whether the event comes from a client that relies on the machine, which then is coordinated here."""
-
-    def handle(self, machine: M, event: Any, now: float) -> list[Any]:
-        """Has the machine handle the event; metrics and log lines are made here."""
-
-    def carry_out(self, machine: M, effect: Any) -> None:
-        """Carries out an effect other than Reply and Persist."""
-
-    def changed(self, machine: M) -> None:
-        """The machine was loaded, or is about to be stored."""
-
-    def unstored(self, result: Any) -> Any:
-        """What a client is told in place of `result` where the machine could not be stored."""
+        """Tells other brokers that the machine has changed: where it is `shared`, the one that coordinates it."""
 
 
 class Machines(Generic[M]):
-    """The machines of one kind that this broker coordinates.
+    """The machines of one namespace that this broker coordinates.
 
     Args:
         node: this broker's node id.
         log_: names the connection and this broker process.
     """
 
-    def __init__(self, kind: Kind[M], node: int, log_: Log, cluster: Cluster) -> None:
-        self._kind, self._node, self._cluster = kind, node, cluster
+    def __init__(self, namespace: Namespace, kinds: Kinds[M], node: int, log_: Log, cluster: Cluster) -> None:
+        self._namespace, self._kinds, self._node, self._cluster = namespace, kinds, node, cluster
         self._link, self._session = log_.driver, log_.session
         self._machines: dict[str, M] = {}
         self._loading: dict[tuple[str, bool], asyncio.Task[M]] = {}
@@ -116,8 +87,6 @@ class Machines(Generic[M]):
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a machine is stored in order
         self._retiring: set[str] = set()
         self._waiting: dict[Token, str] = {}
-        self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
-        cluster.listen(self.relinquish, self.follow)
 
     # -- asking a machine
 
@@ -130,39 +99,102 @@ class Machines(Generic[M]):
         Raises:
             NotCoordinator: it is another broker's.
             StorageUnavailable: the machine can't be loaded now.
+            UnknownKind: a newer version stored it.
         """
-        return (await self._submit(id, make))[0]
+        return (await self.submit_to(id, make))[0]
 
-    async def _submit(self, id: str, make: Callable[[Token], Any]) -> tuple[Any, M]:
-        """The reply, and the machine that gave it."""
+    async def submit_to(self, id: str, make: Callable[[Token], Any]) -> tuple[Any, M]:
+        """As `submit`: the reply, and the machine that gave it."""
         self.require(id)
         reply: Token = asyncio.get_running_loop().create_future()
         event = make(reply)
-        take = self._kind.takes_over(event)
-        machine = await self._get(id, take)
+        asking = self._kinds.asking(event)
+        take = asking.takes_over(event)
+        loaded = await self._get(id, take)
+        # It may have been dropped since it was loaded. Then it comes back: storing it shows whether it still holds.
+        held = self._machines.get(id, loaded)
+        machine = self._kinds.meet(held, event)
+        if machine is None:
+            return asking.refusal(event), held
+        if machine is not held and id in self._retiring:
+            raise NotCoordinator(f"{self._namespace.name} {id} is being deleted")
         if take or machine.is_idle or id in self._machines:
-            # It may have been dropped since it was loaded. Then it comes back: storing it shows whether it still holds.
-            machine = self._handle(machine, event)
+            self._machines[id] = machine
+            self._feed(machine, event)
         else:  # another broker's, and the event comes from none of its clients
-            self._carry_out(machine, self._kind.handle(machine, event, time.monotonic()))
+            self._carry_out(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
         self._waiting[reply] = id
         try:
             return await reply, machine
         finally:
             del self._waiting[reply]
 
+    def tell(self, id: str, event: Any) -> None:
+        """Feeds an event that has no reply to a machine, if that is in memory; it has to be of the machine's kind."""
+        machine = self._machines.get(id)
+        if machine is not None:
+            self._feed(machine, event)
+
+    async def visit(self, id: str, make: Callable[[Token], Any], lease: bool) -> Any:
+        """As `submit`, for a machine that another broker coordinates: it is loaded, stored and not kept.
+
+        Its effects may be Persist and Reply only.
+
+        Args:
+            lease: `Cluster.leased_at` of the time when the request was received.
+
+        Raises:
+            Overtaken: another broker has written it meanwhile.
+            StorageUnavailable: Redis is gone.
+        """
+        machine = await self.read(id)
+        effects = machine.handle(make(asyncio.get_running_loop().create_future()), time.monotonic())
+        if any(isinstance(effect, Persist) for effect in effects):
+            await self._store(machine, self._kinds.to_fields(machine), lease)
+            await self._link.ask(self._namespace.journal(id))
+        return next(effect.result for effect in effects if isinstance(effect, Reply))
+
     def require(self, id: str) -> None:
         """Raises NotCoordinator unless this broker coordinates the machine."""
-        if not self._coordinates(id):
-            owner = self._cluster.coordinator(self._kind.name, id)
-            raise NotCoordinator(f"{self._kind.name} {id} is broker {owner.id}'s")
+        if not self.coordinates(id):
+            owner = self._cluster.coordinator(self._namespace.name, id)
+            raise NotCoordinator(f"{self._namespace.name} {id} is broker {owner.id}'s")
 
-    def _coordinates(self, id: str) -> bool:
-        return self._cluster.coordinates(self._kind.name, id)
+    def coordinates(self, id: str) -> bool:
+        """Whether this broker coordinates the machine."""
+        return self._cluster.coordinates(self._namespace.name, id)
+
+    # -- machines in memory and in Redis
+
+    @property
+    def in_memory(self) -> Mapping[str, M]:
+        """Those that clients rely on, or that are being stored."""
+        return self._machines
 
     async def get(self, id: str) -> M:
         """The machine as it stands, loaded if need be; one of which nothing is stored is a new one."""
         return await self._get(id, take=False)
+
+    async def take_over(self, id: str) -> M:
+        """As `get`, where this broker is to coordinate the machine without an event of its clients."""
+        return await self._get(id, take=True)
+
+    async def read(self, id: str) -> M:
+        """The machine as it is stored now. It is not kept, and what is in memory is not looked at."""
+        return (await self._read(id))[0]
+
+    async def written(self, id: str) -> None:
+        """Waits for the machine's saves that are on their way."""
+        if self._saving[id]:
+            async with self._writing[id]:
+                pass
+
+    def forget(self, id: str) -> bool:
+        """Drops a machine from memory; False while it is being stored. Nobody may wait for its reply."""
+        if self._saving[id]:
+            return False
+        self._release(id)
+        return True
 
     async def _get(self, id: str, take: bool) -> M:
         machine = self._machines.get(id)
@@ -180,28 +212,33 @@ class Machines(Generic[M]):
             self._loading.pop((id, take), None)
 
     async def _load(self, id: str, take: bool) -> M:
-        asked = time.monotonic()
-        fields = await self._link.ask(self._kind.load(id))
-        stored = self._stored(id, fields)
-        machine = self._kind.new(id) if stored is None else stored
-        machine.term = fields.get("term", machine.term)
-        if fields.get("session") == self._session and machine.term.isdecimal():
-            machine.held_at = asked
-        if stored is None:
+        machine, stored, broker = await self._read(id)
+        if not stored:
             return machine  # it is kept once something happens to it
-        others = fields.get("broker", str(self._node)) != str(self._node)
-        if others and not take and not machine.is_idle:
+        if broker != str(self._node) and not take and not machine.is_idle:
             return machine
         machine = self._machines.setdefault(id, machine)
-        self._kind.changed(machine)
+        self._kinds.of(machine).changed(machine)
         self._after(machine)
         return machine
 
+    async def _read(self, id: str) -> tuple[M, bool, str]:
+        """The machine, whether anything of it is stored, and by which node."""
+        asked = time.monotonic()
+        fields = await self._link.ask(self._namespace.load(id))
+        stored = self._stored(id, fields)
+        machine = self._kinds.new(id) if stored is None else stored
+        machine.term = fields.get("term", machine.term)
+        if fields.get("session") == self._session and machine.term.isdecimal():
+            machine.held_at = asked
+        return machine, stored is not None, fields.get("broker", str(self._node))
+
     def _stored(self, id: str, fields: Mapping[str, str]) -> M | None:
         try:
-            return self._kind.from_fields(id, fields, time.monotonic())
+            return self._kinds.from_fields(id, fields, time.monotonic())
         except (ValueError, KeyError, TypeError) as error:
-            log.error("%s %s: what is stored of it is damaged (%r); it starts empty", self._kind.name, id, error)
+            name = self._namespace.name
+            log.error("%s %s: what is stored of it is damaged (%r); it starts empty", name, id, error)
             return None
 
     # -- terms
@@ -219,7 +256,7 @@ class Machines(Generic[M]):
         """
         if machine.held_at >= received and int(machine.term) > above:
             return machine.term
-        return await self._in_term(machine, lambda holder: self._kind.hold(machine.id, holder, above), lease)
+        return await self._in_term(machine, lambda holder: self._namespace.hold(machine.id, holder, above), lease)
 
     async def _in_term(self, machine: M, write: Callable[[Holder], Question[str]], lease: bool) -> str:
         loaded = machine.term
@@ -228,7 +265,7 @@ class Machines(Generic[M]):
         except Overtaken as newer:
             # Where this broker has taken a new term since `loaded`, the machine in memory is the one that is stored.
             if machine.term == loaded and self._machines.get(machine.id) is machine:
-                log.log(logging.DEBUG if self._kind.shared else logging.WARNING, "%s: it is loaded again", newer)
+                log.log(logging.DEBUG if self._namespace.shared else logging.WARNING, "%s: it is loaded again", newer)
                 self._drop(machine.id)
             raise
         return machine.term
@@ -261,14 +298,14 @@ class Machines(Generic[M]):
     def relinquish(self) -> None:
         """Brokers have come or gone: drops the machines that are another's now; clients that wait are sent there."""
         for id in {*self._waiting.values(), *self._machines}:
-            if not self._coordinates(id):
+            if not self.coordinates(id):
                 self._drop(id)
 
     def _drop(self, id: str) -> None:
         """Takes a machine from memory; clients that wait look for its coordinator again."""
         for reply, waited_for in self._waiting.items():
             if waited_for == id and not reply.done():
-                reply.set_exception(NotCoordinator(f"{self._kind.name} {id} has moved to another broker"))
+                reply.set_exception(NotCoordinator(f"{self._namespace.name} {id} has moved to another broker"))
         self._release(id)
 
     def _release(self, id: str) -> None:
@@ -276,13 +313,13 @@ class Machines(Generic[M]):
         if id in self._timers:
             self._timers.pop(id)[1].cancel()
 
-    async def follow(self) -> None:
-        """Looks at the machines that other brokers have changed."""
-        changed, end = await self._link.ask(self._kind.changes(self._followed))
-        for id in changed:
-            if not self._coordinates(id):
-                self._kind.changed(await self._load(id, take=False))
-        self._followed = end
+    async def observe(self, ids: Iterable[str]) -> None:
+        """Looks at machines that other brokers have changed."""
+        for id in ids:
+            if not self.coordinates(id):
+                with contextlib.suppress(UnknownKind):  # none that this broker could know anything of
+                    machine = await self._load(id, take=False)
+                    self._kinds.of(machine).changed(machine)
 
     def stop(self) -> None:
         """Answers clients that wait, so that they look for the next coordinator; timers end."""
@@ -296,25 +333,24 @@ class Machines(Generic[M]):
 
     # -- events and effects
 
-    def _handle(self, machine: M, event: Any) -> M:
-        """Feeds the event to the machine as it is in memory, which it puts there if need be; returns that."""
-        machine = self._machines.setdefault(machine.id, machine)
-        self._carry_out(machine, self._kind.handle(machine, event, time.monotonic()))
+    def _feed(self, machine: M, event: Any) -> None:
+        """Has a machine that is in memory handle the event."""
+        self._carry_out(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
         self._after(machine)
-        return machine
 
     def _carry_out(self, machine: M, effects: list[Any]) -> None:
+        kind = self._kinds.of(machine)
         for n, effect in enumerate(effects):
             match effect:
                 case Reply(token, result):
                     _answer(token, result)
                 case Persist():
-                    self._kind.changed(machine)
+                    kind.changed(machine)
                     # As it is now: it may change meanwhile.
-                    self._spawn(self._persist(machine, self._kind.to_fields(machine), effects[n + 1 :]))
+                    self._spawn(self._persist(machine, self._kinds.to_fields(machine), effects[n + 1 :]))
                     return
                 case _:
-                    self._kind.carry_out(machine, effect)
+                    kind.carry_out(machine, effect)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -326,12 +362,13 @@ class Machines(Generic[M]):
         self._saving[machine.id] += 1
         try:
             await self._save(machine, fields)
-            if not self._cluster.alone:
-                await self._link.ask(self._kind.journal(machine.id))
+            # Where it is shared, this broker is the one that the journal is for.
+            if not self._namespace.shared and not self._cluster.alone:
+                await self._link.ask(self._namespace.journal(machine.id))
         except KetchError as error:
-            overtaken = self._kind.shared and isinstance(error, Overtaken)
+            overtaken = self._namespace.shared and isinstance(error, Overtaken)
             level = logging.DEBUG if overtaken else logging.WARNING
-            log.log(level, "%s %s: cannot be stored: %s", self._kind.name, machine.id, error)
+            log.log(level, "%s %s: cannot be stored: %s", self._namespace.name, machine.id, error)
             rest = self._after_failure(machine, rest)
         finally:
             self._saving[machine.id] -= 1
@@ -340,19 +377,20 @@ class Machines(Generic[M]):
 
     async def _save(self, machine: M, fields: dict[str, str]) -> None:
         async with self._writing[machine.id]:
-            lease = self._cluster.lease
-            await self._in_term(machine, lambda holder: self._kind.save(machine.id, holder, fields), lease)
+            await self._store(machine, fields, self._cluster.lease)
+
+    async def _store(self, machine: M, fields: Mapping[str, str], lease: bool) -> None:
+        await self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)
 
     def _after_failure(self, machine: M, rest: list[Any]) -> list[Any]:
         """What is carried out in place of `rest`, which was to follow once the machine was stored."""
-        if not self._kind.shared:
-            return [self._unstored(effect) for effect in rest]
+        unstored = self._kinds.of(machine).unstored
+        told = [Reply(each.token, unstored(each.result)) if isinstance(each, Reply) else each for each in rest]
+        if not self._namespace.shared:
+            return told
         if self._machines.get(machine.id) is machine:
             self._drop(machine.id)  # nobody knows whether it is stored: only Redis does
-        return [self._unstored(effect) for effect in rest if isinstance(effect, Reply)]
-
-    def _unstored(self, effect: Any) -> Any:
-        return Reply(effect.token, self._kind.unstored(effect.result)) if isinstance(effect, Reply) else effect
+        return [effect for effect in told if isinstance(effect, Reply)]
 
     # -- timers
 
@@ -382,9 +420,7 @@ class Machines(Generic[M]):
 
     def _tick(self, id: str) -> None:
         del self._timers[id]
-        machine = self._machines.get(id)  # perhaps not the one that the timer was set for
-        if machine is not None:
-            self._handle(machine, Tick())
+        self.tell(id, Tick())  # perhaps not the machine that the timer was set for
 
 
 def _answer(token: Any, result: Any) -> None:

@@ -1,8 +1,9 @@
 """The transactional ids that this broker coordinates, and how their transactions are finished (KIP-98).
 
-`broker.coordination.machines` runs the machines (`coordinator.transactions.transaction`); this tells it how Redis keeps
-one (`store.coordination.transactional_ids`), and carries out what is decided: the markers on every partition, and what
-becomes of the offsets that the transaction commits for groups. It owns the tasks that do that.
+`Transactions` has the machines (`coordinator.transactions.transaction`) run by `broker.coordination.machines`, with
+Redis's side of them from `store.coordination.transactional_ids`. It carries out what is decided: the markers on every
+partition, and what becomes of the offsets that the transaction commits for groups. It owns the tasks that do that. It
+decides nothing about a transaction itself.
 
 What differs from groups: the broker that leads a partition adds it to a transaction itself, also where another broker
 coordinates the id (`visit`), so that brokers need to reach nothing but Redis. Each write takes a new term, so whoever
@@ -20,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -31,11 +31,11 @@ from kio.schema.errors import ErrorCode
 from ketch import metrics
 from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.groups import Groups
+from ketch.broker.coordination.kinds.kind import Kinds
+from ketch.broker.coordination.kinds.transaction import TransactionKind
 from ketch.broker.coordination.machines import Machines, Token
 from ketch.clock import now_ms
 from ketch.configs.settings import Settings
-from ketch.coordinator.machine import Persist, Reply
-from ketch.coordinator.transactions.fields import from_fields, to_fields
 from ketch.coordinator.transactions.transaction import (
     Delayed,
     Event,
@@ -68,12 +68,15 @@ Make = Callable[[Token, int | None], Event]
 """An event from its token and, where the machine has asked for one, a fresh producer id."""
 
 
-class Transactions(Machines[Transaction]):
+class Transactions:
     """The transactional ids that this broker coordinates.
 
     Args:
         groups: apply offsets of committed transactions.
         keep: keeps a task alive until it is done or the broker stops.
+
+    Attributes:
+        machines: of the transactional ids.
     """
 
     def __init__(
@@ -84,11 +87,19 @@ class Transactions(Machines[Transaction]):
         groups: Groups,
         keep: Callable[[asyncio.Task[Any]], None],
     ) -> None:
-        super().__init__(TransactionKind(log_.keys, self._start_finishing), settings.node_id, log_, cluster)
-        self._log, self._keys, self._groups, self._keep = log_, log_.keys, groups, keep
+        kinds = Kinds[Transaction](TransactionKind(self._start_finishing))
+        self.machines = Machines(TransactionNamespace(log_.keys), kinds, settings.node_id, log_, cluster)
+        self._log, self._cluster, self._groups, self._keep = log_, cluster, groups, keep
+        self._link, self._keys = log_.driver, log_.keys
         self._expiration_ms = settings.transactional_id_expiration_ms
+        self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
         self._moved = asyncio.Event()
         self._visiting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        cluster.listen(self._relinquish, self._follow)
+
+    def stop(self) -> None:
+        """Answers clients that wait; timers end."""
+        self.machines.stop()
 
     # -- asking
 
@@ -96,12 +107,12 @@ class Transactions(Machines[Transaction]):
         """A machine's answer to an event; raises as `Machines.submit`."""
         tries, fresh, sure = _TRIES, None, False
         while True:
-            cached = id in self._machines
+            cached = id in self.machines.in_memory
             try:
-                result = await self.submit(id, lambda token: make(token, fresh))  # noqa: B023
+                result = await self.machines.submit(id, lambda token: make(token, fresh))  # noqa: B023
             except NotCoordinator:  # another broker has written it, or it is another's now
                 tries -= 1
-                if not tries or not self._coordinates(id):
+                if not tries or not self.machines.coordinates(id):
                     raise
                 continue
             if isinstance(result, NeedsProducerId):
@@ -119,11 +130,11 @@ class Transactions(Machines[Transaction]):
         """
         result = None
         for tried in range(_TRIES):
-            if self._coordinates(id):
+            if self.machines.coordinates(id):
                 return await self.ask(id, lambda token, _: make(token))
             async with self._visiting.setdefault(id, asyncio.Lock()):  # this broker's visitors do not refuse each other
                 with contextlib.suppress(Overtaken):
-                    result = await self._visit(id, make, lease)
+                    result = await self.machines.visit(id, make, lease)
             if result is not None:
                 if result.error is not ErrorCode.concurrent_transactions:
                     return result
@@ -134,32 +145,15 @@ class Transactions(Machines[Transaction]):
             return result
         raise NotCoordinator(f"transactional id {id}: others write it all the time")
 
-    async def _visit(self, id: str, make: Callable[[Token], Event], lease: bool) -> Any:
-        fields = await self._link.ask(transactional_ids.load(self._keys, id))
-        machine = self._stored(id, fields) or self._kind.new(id)
-        machine.term = fields.get("term", machine.term)
-        token: Token = asyncio.get_running_loop().create_future()
-        effects = machine.handle(make(token), time.monotonic())
-        if any(isinstance(effect, Persist) for effect in effects):
-            fields = to_fields(machine)
-            await self._in_term(machine, lambda holder: self._kind.save(machine.id, holder, fields), lease)
-            await self._link.ask(transactional_ids.journal(self._keys, machine.id))
-        return next(effect.result for effect in effects if isinstance(effect, Reply))
-
     async def _forget_stored(self, id: str) -> bool:
-        """As `_forget`, after a save that is in flight: an EndTxn is answered before its end is stored."""
-        if self._saving[id]:
-            async with self._writing[id]:
-                pass
-        return id not in self._machines or self._forget(id)
+        """As `_forget`, after a save that is on its way: an EndTxn is answered before its end is stored."""
+        await self.machines.written(id)
+        return self._forget(id)
 
     def _forget(self, id: str) -> bool:
-        """Drops a machine from memory, unless something waits for it."""
-        machine = self._machines.get(id)
-        if machine is None or self._saving[id] or machine.waiting or machine.finishing:
-            return False
-        self._release(id)
-        return True
+        """Whether the machine is not in memory any more; it stays there while something waits for it."""
+        machine = self.machines.in_memory.get(id)
+        return machine is None or (not (machine.waiting or machine.finishing) and self.machines.forget(id))
 
     # -- finishing
 
@@ -175,19 +169,14 @@ class Transactions(Machines[Transaction]):
             except KetchError as error:
                 if pause == _PAUSE_S:
                     log.warning("transactional id %s: it is decided, markers have to wait: %s", id, error)
-                self._tell(id, Delayed(finish.started))
+                self.machines.tell(id, Delayed(finish.started))
             except Exception:
                 log.exception("transactional id %s: markers", id)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
         metrics.transaction_ended(finish.commit)
-        self._tell(id, Finished(finish.started))
-
-    def _tell(self, id: str, event: Finished | Delayed) -> None:
-        """Where the machine is no longer here, the next coordinator finishes the transaction once more."""
-        machine = self._machines.get(id)
-        if machine is not None:
-            self._handle(machine, event)
+        # Where the machine is no longer here, the next coordinator finishes the transaction once more.
+        self.machines.tell(id, Finished(finish.started))
 
     async def _write(self, finish: Finish) -> None:
         """Writes what follows from the decision; every part can be repeated."""
@@ -217,11 +206,11 @@ class Transactions(Machines[Transaction]):
 
     # -- other brokers
 
-    def relinquish(self) -> None:
-        super().relinquish()
+    def _relinquish(self) -> None:
+        self.machines.relinquish()
         self._moved.set()
 
-    async def follow(self) -> None:
+    async def _follow(self) -> None:
         """Loads again what visitors have changed, and has groups apply what other coordinators have decided."""
         since = self._followed
         if since is None:
@@ -229,8 +218,8 @@ class Transactions(Machines[Transaction]):
             return
         ids, groups, self._followed = await self._link.ask(transactional_ids.changed_since(self._keys, since))
         for id in ids:
-            if self._coordinates(id) and (id not in self._machines or self._forget(id)):
-                await self._get(id, take=True)
+            if self.machines.coordinates(id) and self._forget(id):
+                await self.machines.take_over(id)
         for group in groups:
             if self._cluster.coordinates("group", group):
                 await self._groups.settle(group, sure=True)
@@ -252,12 +241,12 @@ class Transactions(Machines[Transaction]):
 
     async def _look(self) -> None:
         for id, (state, _) in (await self._states()).items():
-            if state in _OPEN and id not in self._machines and self._coordinates(id):
-                await self._get(id, take=True)
+            if state in _OPEN and id not in self.machines.in_memory and self.machines.coordinates(id):
+                await self.machines.take_over(id)
 
     async def _states(self) -> dict[str, tuple[str, int]]:
         ids = await self._link.ask(transactional_ids.names(self._keys))
-        own = [id for id in ids if self._coordinates(id)]
+        own = [id for id in ids if self.machines.coordinates(id)]
         return await self._link.ask(transactional_ids.states(self._keys, own))
 
     # -- which there are
@@ -268,9 +257,9 @@ class Transactions(Machines[Transaction]):
 
     async def find(self, id: str) -> Transaction | None:
         """What is stored of an id; None where there is nothing. Raises NotCoordinator where it is another broker's."""
-        self.require(id)
-        machine = self._stored(id, await self._link.ask(transactional_ids.load(self._keys, id)))
-        return None if machine is None or machine.epoch < 0 else machine
+        self.machines.require(id)
+        machine = await self.machines.read(id)
+        return None if machine.epoch < 0 else machine
 
     async def expire(self) -> None:
         """Forgets the ids that have had no transaction for `transactional_id_expiration_ms`."""
@@ -279,7 +268,7 @@ class Transactions(Machines[Transaction]):
             if state in _OPEN or updated >= oldest:
                 continue
             try:
-                if await self.retire(id, partial(self._delete, id)):
+                if await self.machines.retire(id, partial(self._delete, id)):
                     log.info("transactional id %s has expired", id)
             except KetchError as error:
                 log.warning("transactional id %s: %s", id, error)
@@ -288,16 +277,14 @@ class Transactions(Machines[Transaction]):
         await self._link.ask(transactional_ids.delete(self._keys, id, term))
 
 
-class TransactionKind:
-    """What is particular to transactional ids, see `broker.coordination.machines.Kind`."""
+class TransactionNamespace:
+    """How Redis keeps transactional ids, see `broker.coordination.machines.Namespace`."""
 
     name = "transaction"
     shared = True
 
-    def __init__(self, keys: Keyspace, finish: Callable[[str, Finish], None]) -> None:
-        self._keys, self._finish = keys, finish
-
-    # -- in Redis
+    def __init__(self, keys: Keyspace) -> None:
+        self._keys = keys
 
     def load(self, id: str) -> Question[dict[str, str]]:
         return transactional_ids.load(self._keys, id)
@@ -309,45 +296,4 @@ class TransactionKind:
         return transactional_ids.save(self._keys, id, holder, fields)
 
     def journal(self, id: str) -> Question[None]:
-        """Only what a visitor changes is news to anyone: to the coordinator."""
-        yield from ()
-
-    def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
-        ids, _, end = yield from transactional_ids.changed_since(self._keys, since or b"0-0")
-        return ids, end
-
-    # -- machines
-
-    def new(self, id: str) -> Transaction:
-        return Transaction(id, _clock(time.monotonic()))
-
-    def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> Transaction | None:
-        return from_fields(id, fields, _clock(now), now) if "state" in fields else None
-
-    def to_fields(self, machine: Transaction) -> dict[str, str]:
-        return to_fields(machine)
-
-    # -- events and effects
-
-    def takes_over(self, event: Event) -> bool:
-        return True
-
-    def handle(self, machine: Transaction, event: Event, now: float) -> list[Any]:
-        state = machine.state
-        effects = machine.handle(event, now)
-        if machine.state is not state:
-            log.debug("transactional id %s: %s", machine.id, machine.state)
-        return effects
-
-    def carry_out(self, machine: Transaction, effect: Finish) -> None:
-        self._finish(machine.id, effect)
-
-    def changed(self, machine: Transaction) -> None:
-        pass
-
-    def unstored(self, result: Any) -> Any:
-        return type(result)(ErrorCode.coordinator_not_available)
-
-
-def _clock(now: float) -> float:
-    return now_ms() - now * 1000
+        return transactional_ids.journal(self._keys, id)

@@ -1,1 +1,1 @@
-"""The classic group protocol: who is in a group, its generation, who was assigned what."""
+"""The classic group protocol: who is in a group, its generation, who was assigned what. `group` has the machine."""

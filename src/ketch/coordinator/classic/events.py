@@ -112,5 +112,10 @@ class Removed:
     member_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The members that waited have been told what the leader assigned them."""
+
+
 # The result of a Reply: a JoinResult, a SyncResult, or to a Heartbeat, Leave or Commit an error code alone.
-Effect = Reply | Persist | Removed
+Effect = Reply | Persist | Removed | Assigned

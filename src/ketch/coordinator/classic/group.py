@@ -20,6 +20,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.coordinator.classic.events import (
+    Assigned,
     Commit,
     Effect,
     Event,
@@ -438,6 +439,7 @@ def _assign(group: Group, event: Sync, now: float) -> None:
             group.reply(member.sync_token, _assigned(group, member))
             member.sync_token = None
             _touch(member, now)
+    group.effects.append(Assigned())
 
 
 def _assigned(group: Group, member: Member) -> SyncResult:

@@ -13,9 +13,10 @@ from ketch.errors import RedisError
 from ketch.redis.question import Command, Question, ask, call, command
 from ketch.redis.resp import checked, pack, parse
 from ketch.store import scripts
-from ketch.store.offsets import EntryId, OffsetNumbering
+from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
 
 _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
+_THERE, _NO_STREAM = "BUSYGROUP", "requires the key to exist"  # what XGROUP CREATE answers
 _HEAD_MAX = 96  # bytes of a reply with an id in them
 
 
@@ -69,8 +70,8 @@ def _read(fields: dict[bytes, Any]) -> NativeGroup:
     )
 
 
-def create(stream: bytes, group: str, last: EntryId, entries_read: int | None) -> Question[None]:
-    """Makes a group that was delivered the entries up to `last`; nothing where it is there already.
+def create(stream: bytes, group: str, last: EntryId, entries_read: int | None) -> Question[bool]:
+    """Makes a group that was delivered the entries up to `last`; False where it is there already.
 
     Args:
         entries_read: how many entries were ever added up to `last`, by which Redis 7 knows the lag; None: unknown.
@@ -78,8 +79,28 @@ def create(stream: bytes, group: str, last: EntryId, entries_read: int | None) -
     try:
         yield from ask(_position("CREATE", stream, group, last, entries_read))
     except RedisError as error:
-        if "BUSYGROUP" not in str(error):
+        if _THERE not in str(error):
             raise
+        return False
+    return True
+
+
+def create_each(streams: Sequence[bytes], group: str) -> Question[list[bool | None]]:
+    """Makes a group that was delivered nothing on each of these streams, in one round trip.
+
+    Returns: as `create` for each; None where there is no such stream, which is not made.
+    """
+    replies = yield [_position("CREATE", stream, group, ZERO, None) for stream in streams]
+    return [_created(parse(reply)) for reply in replies]
+
+
+def _created(reply: Any) -> bool | None:
+    if isinstance(reply, Exception) and _THERE in str(reply):
+        return False
+    if isinstance(reply, Exception) and _NO_STREAM in str(reply):
+        return None
+    checked(reply)
+    return True
 
 
 def move(stream: bytes, group: str, last: EntryId, entries_read: int | None) -> Question[None]:

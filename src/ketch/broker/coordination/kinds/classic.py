@@ -1,0 +1,116 @@
+"""Classic groups as a kind: their fields, log lines and metrics, and what native groups do for their effects.
+
+The machine is `coordinator.classic.group`. It does no I/O: `broker.coordination.native_groups` asks Redis, in tasks of
+its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch import metrics
+from ketch.broker.coordination.native_groups import NativeGroups
+from ketch.clock import now_ms
+from ketch.configs.settings import Settings
+from ketch.coordinator.classic.events import (
+    Assigned,
+    Commit,
+    Effect,
+    Event,
+    Join,
+    JoinResult,
+    Removed,
+    Sync,
+    SyncResult,
+)
+from ketch.coordinator.classic.fields import from_fields, to_fields
+from ketch.coordinator.classic.group import Group
+from ketch.coordinator.classic.member import GroupConfig
+
+log = logging.getLogger(__name__)
+
+
+class ClassicKind:
+    """What is particular to classic groups, see `broker.coordination.kinds.kind.Kind`.
+
+    Args:
+        native_groups: follow assignments and members that go.
+    """
+
+    name = "classic"
+    machine: type[Group] = Group
+    events: UnionType = Event
+
+    def __init__(self, settings: Settings, native_groups: NativeGroups) -> None:
+        self._native_groups = native_groups
+        self._config = GroupConfig(
+            settings.group_min_session_timeout_ms / 1000,
+            settings.group_max_session_timeout_ms / 1000,
+            settings.group_max_size,
+            settings.group_initial_rebalance_delay_ms / 1000,
+        )
+
+    # -- machines
+
+    def new(self, id: str) -> Group:
+        return Group(id, self._config, _new_member_id)
+
+    def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> Group | None:
+        if "state" not in fields:  # it never had members
+            return None
+        return from_fields(id, fields, self._config, _new_member_id, now)
+
+    def to_fields(self, machine: Group) -> dict[str, str]:
+        return to_fields(machine, now_ms())
+
+    # -- events and effects
+
+    def takes_over(self, event: Event) -> bool:
+        """A commit without a generation is not a member's."""
+        return not (isinstance(event, Commit) and event.generation < 0)
+
+    def handle(self, machine: Group, event: Event, now: float) -> list[Effect]:
+        state, generation = machine.state, machine.generation
+        effects = machine.handle(event, now)
+        if machine.state is not state:
+            members = len(machine.members)
+            log.info("group %s: %s, generation %d, %d members", machine.id, machine.state, machine.generation, members)
+        if machine.generation != generation:
+            metrics.rebalanced(machine.id)
+        return effects
+
+    def carry_out(self, machine: Group, effect: Removed | Assigned) -> None:
+        match effect:
+            case Removed(member_id):
+                self._native_groups.member_left(machine.id, member_id)
+            case Assigned():
+                self._native_groups.assigned(machine.id)
+
+    def changed(self, machine: Group) -> None:
+        self._native_groups.reassigned(machine)
+
+    def unstored(self, result: Any) -> Any:
+        """Members join again; an answer that is an error code stays as it is."""
+        return result if isinstance(result, ErrorCode) else type(result)(ErrorCode.coordinator_not_available)
+
+    def refusal(self, event: Event) -> Any:
+        """As Kafka's GroupMetadataManager answers for a group that is neither classic nor of consumers."""
+        match event:
+            case Join():
+                return JoinResult(ErrorCode.inconsistent_group_protocol)
+            case Sync():
+                return SyncResult(ErrorCode.unknown_member_id)
+            case Commit():
+                return ErrorCode.group_id_not_found
+            case _:
+                return ErrorCode.unknown_member_id
+
+
+def _new_member_id(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4()}"
