@@ -12,13 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from ketch.cli import client, completion
-from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
+from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.output import Json, show_json
 from ketch.cli.records import lines
 from ketch.cli.records.formats import Encoding, KeyFormat, ValueFormat
 from ketch.cli.records.lines import Source
 from ketch.cli.records.sink import InputRecord, Sink
 from ketch.errors import ConfigError
+from ketch.views.kafka.answers import TIMEOUT, ClientError
 
 
 class Format(StrEnum):
@@ -120,7 +121,7 @@ def _configuration(bootstrap: str, compression: Compression, acks: Acks, idempot
         "partitioner": "murmur2_random",
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
-        "topic.metadata.propagation.max.ms": int(client.TIMEOUT * 1000),
+        "topic.metadata.propagation.max.ms": int(TIMEOUT * 1000),
         "message.max.bytes": 100_000_000,  # the broker's max.message.bytes is to decide
         "message.timeout.ms": 120_000,  # the Java client's delivery.timeout.ms
     }

@@ -12,7 +12,7 @@ from asyncio.subprocess import Process
 from collections.abc import Mapping
 
 from ketch.cli.main import STARTED
-from ketch.cli.report import VARIABLE, Ready, listen
+from ketch.cli.serving.report import VARIABLE, Ready, listen
 from ketch.configs.settings import Settings
 from ketch.embedded import EmbeddedValkey, dying_with_us
 from ketch.errors import KetchError
