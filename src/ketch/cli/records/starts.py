@@ -20,7 +20,7 @@ _KNOWN = (
 )
 
 
-class Position:
+class Start:
     """What --from says.
 
     Raises:
