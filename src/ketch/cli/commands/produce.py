@@ -40,7 +40,7 @@ class Compression(StrEnum):
 
 
 class Acks(StrEnum):
-    """Which replicas must have a record before it counts as delivered."""
+    """Which replicas must have a record before it counts as stored."""
 
     NONE = "0"
     LEADER = "1"
@@ -128,16 +128,16 @@ def _configuration(bootstrap: str, compression: Compression, acks: Acks, idempot
 
 
 def _report(sink: Sink, as_json: bool) -> None:
-    delivered = sink.records - sink.failed
+    stored = sink.records - sink.failed
     if as_json:
-        figures = {"records": delivered, "bytes": sink.size, "failed": sink.failed, "seconds": round(sink.seconds, 3)}
+        figures = {"records": stored, "bytes": sink.size, "failed": sink.failed, "seconds": round(sink.seconds, 3)}
         show_json({"topic": sink.topic, **figures})
     else:
-        rate = f"{delivered / sink.seconds:,.0f} records/s" if sink.seconds else ""
-        typer.echo(f"{delivered:,} records to {sink.topic} in {sink.seconds:.1f} s ({rate})", err=True)
+        rate = f"{stored / sink.seconds:,.0f} records/s" if sink.seconds else ""
+        typer.echo(f"{stored:,} records to {sink.topic} in {sink.seconds:.1f} s ({rate})", err=True)
     if sink.interrupted:
         lost = f"{sink.failed:,} {'was' if sink.failed == 1 else 'were'} not acknowledged"
-        raise ClientError(f"Interrupted: {delivered:,} of {sink.records:,} records were stored, {lost}.")
+        raise ClientError(f"Interrupted: {stored:,} of {sink.records:,} records were stored, {lost}.")
     if sink.failed:
         raise ClientError(f"{sink.failed:,} of {sink.records:,} records were not delivered: {sink.reason}.")
 
