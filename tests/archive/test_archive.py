@@ -24,7 +24,7 @@ from ketch.archive.batch import commit, write
 from ketch.archive.options import Job, Plan
 from ketch.archive.plan import ArchivePlanner
 from ketch.archive.session import sentence, start
-from ketch.archive.status import NOT_ITS_TABLE, status
+from ketch.archive.status import status
 from ketch.archive.tables import announce
 from ketch.archive.tidy import tidy
 from ketch.cli.commands.archive import app
@@ -34,6 +34,7 @@ from ketch.lake.schema import from_lake
 from ketch.lake.table import ArchiveTable
 from ketch.redis.blocking import Server, connected
 from ketch.store.keys import Keyspace
+from ketch.views.archives import NOT_ITS_TABLE
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ketch.cli.records import formats, lines
 from ketch.cli.records.formats import Encoding, from_json
-from ketch.cli.records.starts import Position
+from ketch.cli.records.starts import Start
 from ketch.errors import ConfigError
 
 ANY = st.none() | st.binary() | st.text().map(str.encode)
@@ -98,12 +98,12 @@ def test_lines_of_text() -> None:
 
 def test_where_to_begin() -> None:
     now = time.time() * 1000
-    ago = Position("-1h30m").timestamp
+    ago = Start("-1h30m").timestamp
     assert ago is not None
     assert 0 <= ago + 5_400_000 - int(now) < 60_000
-    assert Position("-9999999d").timestamp == 0
-    assert Position("2026-01-01").timestamp == 1_767_225_600_000
-    assert (Position("17").offset, Position("@17").timestamp, Position("end").at_end) == (17, 17, True)
+    assert Start("-9999999d").timestamp == 0
+    assert Start("2026-01-01").timestamp == 1_767_225_600_000
+    assert (Start("17").offset, Start("@17").timestamp, Start("end").at_end) == (17, 17, True)
     for wrong in ("-1", "-h", "1h", "yesterday", "@x", ""):
         with pytest.raises(ConfigError, match="-1h"):
-            Position(wrong)
+            Start(wrong)

@@ -10,8 +10,8 @@ import sys
 import pytest
 from confluent_kafka import KafkaError
 
-from ketch.cli.client import explain
 from ketch.cli.main import main
+from ketch.views.kafka.answers import explain
 
 
 def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:

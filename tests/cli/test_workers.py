@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ketch.cli.report import VARIABLE, Ready, Reporter, listen
+from ketch.cli.serving.report import VARIABLE, Ready, Reporter, listen
 from ketch.errors import KetchError
 from tests.support.ketch import KetchServer, eventually
 
@@ -52,7 +52,8 @@ def test_no_worker() -> None:
 
 def test_log_lines_name_the_worker_and_the_signal(start_ketch: Callable[..., KetchServer]) -> None:
     server = start_ketch("--workers", "2")
-    eventually(lambda: len(set(re.findall(r"INFO (worker \d) ketch\.broker\.cluster: brokers: 1 at", server.log))) == 2)
+    line = r"INFO (worker \d) ketch\.broker\.coordination\.cluster: brokers: 1 at"
+    eventually(lambda: len(set(re.findall(line, server.log))) == 2)
     assert server.stop(signal.SIGINT, timeout=30.0) == 0
     assert re.findall(r"INFO (\S+: SIG\w+): finishing", server.log) == ["ketch: SIGINT"]
     assert server.log.count("stopped\n") == 1

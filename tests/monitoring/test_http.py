@@ -11,6 +11,8 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,28 @@ def test_the_index_lists_what_is_there(server: KetchServer) -> None:
     paths = re.findall(r"^(/\w+)", text, re.MULTILINE)
     assert paths == ["/metrics", "/healthz"]
     assert [get(f"{url(server)}{path}")[0] for path in paths] == [200, 200]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/metrics/"])
+def test_pages_answer_without_a_redirect(server: KetchServer, path: str, method: str) -> None:
+    status, body = request(server, method, path)
+    assert status == 200
+    assert bool(body) == (method == "GET")
+    if "metrics" in path:
+        assert (b"ketch_connections" in body) == (method == "GET")
+
+
+def test_pages_take_no_other_method(server: KetchServer) -> None:
+    assert [request(server, "POST", path)[0] for path in ("/", "/healthz", "/metrics")] == [405, 405, 405]
+
+
+def request(server: KetchServer, method: str, path: str) -> tuple[int, bytes]:
+    """One request by a client that follows no redirect: its status and body."""
+    with closing(HTTPConnection(url(server).removeprefix("http://"), timeout=LIMIT)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
 
 def test_no_other_page(server: KetchServer) -> None:

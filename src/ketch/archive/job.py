@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from ketch.archive import here
 from ketch.archive.options import Job, Plan
 from ketch.archive.plan import ArchivePlanner, Waiting
-from ketch.archive.status import PartitionStatus, progress
+from ketch.archive.status import progress
 from ketch.archive.tidy import EVERY_S, tidy
 from ketch.errors import ConfigError, KetchError, StorageUnavailable
 from ketch.redis.blocking import ask
+from ketch.views.archives import PartitionStatus
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

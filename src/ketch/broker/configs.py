@@ -109,8 +109,8 @@ def _listeners(name: str, fields: tuple[str, ...], settings: Settings, port: int
 
 
 def _own(settings: Settings, redis: RedisAddress) -> list[tuple[str, str | None, int, str, str]]:
-    """Facts that `ketch status`, `ketch groups` and `ketch topics` ask a broker for, see `ketch.cli.ask`; and where
-    Kafka's tools look for the disk and the rack."""
+    """Facts that `ketch status`, `ketch groups` and `ketch topics` ask a broker for, see `ketch.cli.broker_redis`; and
+    where Kafka's tools look for the disk and the rack."""
     address = redis.describe()
     return [
         ("ketch.keyspace", settings.keyspace, STATIC, "string", "First part of every key in Redis."),

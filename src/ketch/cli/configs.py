@@ -1,18 +1,15 @@
-"""Topic configs on the command line: KEY=VALUE with sizes and durations, and what a broker answers about them."""
+"""Topic configs on the command line: KEY=VALUE with sizes and durations, as arguments and as what a broker is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ketch.cli import client, completion
+from ketch.cli import completion
 from ketch.cli.units import config_value
 from ketch.errors import ConfigError
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 Config = Annotated[
     list[str] | None,
@@ -54,25 +51,3 @@ def alteration(name: str, changes: dict[str, str | None]) -> Any:
         ConfigEntry(key, value, incremental_operation=operations[value is None]) for key, value in changes.items()
     ]
     return ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-
-
-def of_topic(admin: AdminClient, name: str) -> list[dict[str, Any]]:
-    """Name, value, source and whether it is the default, of every config of a topic.
-
-    Raises:
-        ClientError: an unknown topic, or no answer.
-    """
-    from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType  # type: ignore[attr-defined]
-
-    futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)], request_timeout=client.TIMEOUT)
-    (future,) = futures.values()
-    entries = client.result(future, f"Configs of {name} cannot be listed", client.near_topic(admin, name)).values()
-    return [
-        {
-            "name": entry.name,
-            "value": entry.value,
-            "source": ConfigSource(entry.source).name.lower().removesuffix("_config").replace("_", "-"),
-            "default": entry.is_default,
-        }
-        for entry in sorted(entries, key=lambda entry: entry.name)
-    ]

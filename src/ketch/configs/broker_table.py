@@ -67,6 +67,8 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "group.max.session.timeout.ms": ("group_max_session_timeout_ms", "int"),
     "group.initial.rebalance.delay.ms": ("group_initial_rebalance_delay_ms", "int"),
     "group.max.size": ("group_max_size", "int"),
+    "transaction.max.timeout.ms": ("transaction_max_timeout_ms", "int"),
+    "transactional.id.expiration.ms": ("transactional_id_expiration_ms", "int"),
     "offset.metadata.max.bytes": ("offset_metadata_max_bytes", "int"),
     "offsets.retention.minutes": ("offsets_retention_minutes", "int"),
 }

@@ -198,12 +198,12 @@ class PartitionReader:
     ) -> None:
         try:
             chunk = self._stream.chunk(reply.result(), max_bytes)
-        except Exception as error:  # whatever it is, the waiters must not wait for ever
+        except Exception as error:  # of any kind: a future that is never set would block its waiters for ever
             answer.set_exception(error)
-            answer.exception()  # there may be no waiter any more
+            answer.exception()  # marks it as retrieved: asyncio logs an exception that no waiter is left to take
             return
         answer.set_result(chunk)
-        # Full: the reader has more to come.
+        # At least half of the entries asked for came: a sequential reader will want what follows.
         if chunk and 2 * chunk.entries >= count and chunk.end < end:
             with contextlib.suppress(StorageUnavailable):
                 self._ahead.ask(self._stream.incarnation, chunk.end, lambda: self._stream.range(chunk.end, count))

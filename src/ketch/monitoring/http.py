@@ -1,4 +1,7 @@
-"""`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both."""
+"""`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both.
+
+Each page answers GET and HEAD at its own path, without a redirect: `curl` and many scrapers do not follow one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from prometheus_client import make_asgi_app
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 import ketch
 from ketch.errors import KetchError, reason
@@ -37,8 +41,9 @@ class HttpPort:
 
     def __init__(self, host: str, port: int, healthy: Callable[[], bool]) -> None:
         self._healthy = healthy
-        pages = [Route("/", _index), Route("/healthz", self._health)]
-        routes = [*pages, Mount("/metrics", make_asgi_app())]
+        # The path with a slash is where earlier versions redirected to: scrapers may have it in their configuration.
+        metrics = [Route(path, _Metrics(), methods=["GET"]) for path in ("/metrics", "/metrics/")]
+        routes = [Route("/", _index), Route("/healthz", self._health), *metrics]
         config = uvicorn.Config(
             Starlette(routes=routes),
             host,
@@ -75,6 +80,16 @@ class HttpPort:
         if self._healthy():
             return PlainTextResponse("ok\n")
         return PlainTextResponse("Redis is gone\n", status_code=503)
+
+
+class _Metrics:
+    """prometheus_client's page, as an object: Starlette takes a plain function for one that makes a response."""
+
+    def __init__(self) -> None:
+        self._page = make_asgi_app()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._page(scope, receive, send)
 
 
 async def _index(_: Request) -> Response:

@@ -1,8 +1,8 @@
-"""How the process ends in which Spark runs a streaming reader: without a traceback where the query was stopped.
+"""Suppresses the traceback that Spark's Python process for a streaming reader prints when its query is stopped.
 
-Spark stops a query by closing its connection to that process. PySpark meets the end of the connection, calls the
-reader's `stop`, tries to report the end over the same connection, and fails with BrokenPipeError. Mostly a SIGTERM from
-Spark comes before that. Where it does not, a traceback would be the last that an operator sees of an orderly stop.
+Spark stops a query by closing its connection to that process. PySpark then calls the reader's `stop`, tries to report
+the end over the closed connection, and fails with BrokenPipeError. In most cases Spark's SIGTERM ends the process
+first. Where it comes too late, the traceback would make an orderly stop look like a failure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class EndsQuietly:
     """A streaming reader, to be named before DataSourceStreamReader."""
 
     def stop(self) -> None:
-        """Called once, whatever ended the reader; only an end of the connection is no failure."""
+        """Called once, whatever ended the reader. An error other than the end of the connection stays visible."""
         if isinstance(sys.exception(), EOFError | ConnectionError):
             sys.excepthook = _report
 

@@ -73,8 +73,7 @@ class PartitionView:
         offsets = max(0, end - max(start, self.start))
         if self.archive is not None and start < self.first:
             return offsets
-        # An entry may hold many records where it is a batch.
-        return min(offsets, self.info.length) if self.stream.layout.entry_is_record else offsets
+        return extents.at_most(self.stream, self.info, offsets)
 
     @property
     def countable(self) -> bool:
@@ -82,15 +81,9 @@ class PartitionView:
         return self.topic.numbering.dense or self.stream.layout.entry_is_record
 
     def about(self, start: int, end: int) -> int:
-        """An estimate of the number of records in a range: exact with dense ids, else from the average density."""
-        most = self.most(start, end)
-        if self.topic.numbering.dense or not most:
-            return most
-        if self.info.first is None:
-            return 0
-        in_first_entry = self.topic.numbering.to_offset(*self.info.first) - self.first + 1
-        density = self.info.length * in_first_entry / max(1, self.log_end - self.first)
-        return max(1, min(most, round(density * (end - max(start, self.first)))))
+        """An estimate of the number of records in a range, see `extents.about`."""
+        log, most = (self.first, self.log_end), self.most(start, end)
+        return extents.about(self.stream, self.info, (start, end), log, most)
 
 
 def named(redis: BlockingDriver, keys: Keyspace, names: Iterable[str]) -> list[Topic]:

@@ -25,9 +25,9 @@ from ketch.errors import ConfigError, KetchError
 
 if TYPE_CHECKING:
     from ketch.archive.options import Job
-    from ketch.archive.status import PartitionStatus
     from ketch.lake.table import ArchiveTable
     from ketch.store.topics.topic import Topic
+    from ketch.views.archives import PartitionStatus
 
 app = typer.Typer(
     help="Keep an Iceberg copy of every topic.", add_completion=False, no_args_is_help=True, rich_markup_mode=None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import asdict, astuple
 
 from ketch.cli import client
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.output import Json, show_json, show_rows
+from ketch.views.kafka.cluster import cluster, leaders
 
 
 def command(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Show the brokers of a cluster: ids, addresses, and how many partitions each leads."""
     admin = client.admin(bootstrap)
-    found = client.cluster(admin)
-    topics = client.metadata(admin).topics.values()
-    leads = Counter(partition.leader for topic in topics for partition in topic.partitions.values())
-    brokers = [{"id": b.id, "host": b.host, "port": b.port, "leads": leads[b.id]} for b in found.brokers]
+    found = cluster(admin)
+    brokers = leaders(admin, found)
     if as_json:
-        show_json({"cluster": found.id, "brokers": brokers})
+        show_json({"cluster": found.id, "brokers": [asdict(broker) for broker in brokers]})
     else:
-        show_rows(("id", "host", "port", "leads"), [list(broker.values()) for broker in brokers], f"cluster {found.id}")
+        show_rows(("id", "host", "port", "leads"), map(astuple, brokers), f"cluster {found.id}")

@@ -9,13 +9,16 @@ from typing import Annotated
 import typer
 
 from ketch.cli import client, completion
-from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
+from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.output import unescape, until_interrupted
 from ketch.cli.records import formats, tail
 from ketch.cli.records.formats import FIELDS, Encoding, Formatter, KeyFormat, ValueFormat
 from ketch.cli.records.reader import GroupReader, Printer, RecordReader, configuration
-from ketch.cli.records.starts import Position
+from ketch.cli.records.starts import Start
 from ketch.errors import ConfigError
+from ketch.views.kafka import topics
+from ketch.views.kafka.answers import ClientError
+from ketch.views.kafka.topics import Topic
 
 
 class Format(StrEnum):
@@ -79,26 +82,26 @@ def command(
         raise ConfigError("Give one of --from and --tail.")
     if group is not None and (partition or last is not None or start not in (None, "beginning", "end")):
         raise ConfigError("--group takes no --partition, no --tail, and of --from only beginning or end.")
-    position = Position(start or "beginning")
+    beginning = Start(start or "beginning")
     with until_interrupted():
         admin = client.admin(bootstrap)
         common = configuration(client.configuration(bootstrap), isolation)
         committed = isolation is Isolation.COMMITTED
-        (found,) = client.describe(admin, [topic])
+        (found,) = topics.describe(admin, [topic])
         if group is not None:
-            ends = None if follow else bound(client.offsets, admin, topic, spec="latest", committed=committed)
-            GroupReader(topic, group, ends, position.at_end, common).run(printer)
+            ends = None if follow else bound(topics.offsets, admin, topic, spec="latest", committed=committed)
+            GroupReader(topic, group, ends, beginning.at_end, common).run(printer)
             return
         wanted = _wanted(found, partition)
-        latest = client.offsets(admin, topic, wanted, "latest", committed)
+        latest = topics.offsets(admin, topic, wanted, "latest", committed)
         if last is None:
-            begin = position.offsets(admin, topic, wanted)
+            begin = beginning.offsets(admin, topic, wanted)
         else:
-            begin = tail.begin(common, topic, client.offsets(admin, topic, wanted, "earliest"), latest, last)
+            begin = tail.begin(common, topic, topics.offsets(admin, topic, wanted, "earliest"), latest, last)
         RecordReader(topic, begin, None if follow else latest, common).run(printer)
 
 
-def _wanted(topic: client.Topic, chosen: list[int] | None) -> list[int]:
+def _wanted(topic: Topic, chosen: list[int] | None) -> list[int]:
     missing = sorted(set(chosen or ()) - set(topic.leaders))
     if missing:
         raise ClientError(f"Topic {topic.name} has no partition {missing[0]}; it has 0 to {max(topic.leaders)}.")

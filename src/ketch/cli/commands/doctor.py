@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import typer
 
+from ketch.cli.examine import examine
 from ketch.cli.output import Json, show_json, show_rows
 from ketch.configs.settings import Settings
 from ketch.embedded import EmbeddedValkey, running_socket
@@ -21,7 +22,8 @@ from ketch.redis.blocking import connect
 from ketch.redis.question import call
 from ketch.redis.server import Server
 from ketch.redis.url import RedisAddress
-from ketch.store.cluster.health import Check, examine, parse_info
+from ketch.views.health import Check
+from ketch.views.server import parse_info
 
 
 def command(

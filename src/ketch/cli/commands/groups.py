@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ketch.cli import ask, client, completion, groupstate
-from ketch.cli.ask import Store
-from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
-from ketch.cli.figures import Keyspace, RedisUrl
+from ketch.cli import broker_redis, client, completion
+from ketch.cli.broker_redis import BrokerRedis, KeyspaceOption, RedisOption
+from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
 from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
 from ketch.store.keys import TopicPartition
+from ketch.views.kafka import groups, topics
+from ketch.views.kafka.answers import TIMEOUT, ClientError, explain, result
+from ketch.views.kafka.groups import Group, Lag, Member
+from ketch.views.partitions import shifted
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -35,8 +39,8 @@ Names = Annotated[list[str], typer.Argument(help="One or more groups.", autocomp
 def list_(
     stats: Stats = None,
     watch: Watch = None,
-    redis: RedisUrl = None,
-    keyspace: Keyspace = None,
+    redis: RedisOption = None,
+    keyspace: KeyspaceOption = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -46,10 +50,21 @@ def list_(
 
     def fetch() -> list[dict[str, Any]]:
         if with_stats:
-            return groupstate.summary(admin, redis, keyspace)
-        return [{"group": name, "state": state} for name, state in groupstate.listed(admin)]
+            lag = _lag(admin, redis, keyspace)
+            return [_renamed(asdict(group)) for group in groups.summary(admin, lag)]
+        return [_renamed(asdict(group)) for group in groups.listed(admin)]
 
     repeat(watch, fetch, lambda found: _show_list(found, with_stats, as_json))
+
+
+def _renamed(group: dict[str, Any]) -> dict[str, Any]:
+    """As lines and JSON name the fields."""
+    return {"group": group.pop("name"), **group}
+
+
+def _lag(admin: AdminClient, redis: str | None, keyspace: str | None) -> Lag:
+    """Says on stderr where the broker's Redis cannot be asked, once it is needed."""
+    return Lag(admin, lambda: broker_redis.find_or_say(admin, redis, keyspace, "lag in records is"))
 
 
 def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> None:
@@ -64,8 +79,8 @@ def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> 
 def describe(
     names: Names,
     watch: Watch = None,
-    redis: RedisUrl = None,
-    keyspace: Keyspace = None,
+    redis: RedisOption = None,
+    keyspace: KeyspaceOption = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -78,7 +93,7 @@ def describe(
     unique = list(dict.fromkeys(names))
 
     def fetch() -> tuple[list[dict[str, Any]], list[ClientError]]:
-        return _described(admin, groupstate.Lag(admin, redis, keyspace), unique)
+        return _described(admin, _lag(admin, redis, keyspace), unique)
 
     def show(answer: tuple[list[dict[str, Any]], list[ClientError]]) -> None:
         found, missing = answer
@@ -91,27 +106,51 @@ def describe(
     repeat(watch, fetch, show)
 
 
-def _described(
-    admin: AdminClient, lag: groupstate.Lag, names: list[str]
-) -> tuple[list[dict[str, Any]], list[ClientError]]:
+def _described(admin: AdminClient, lag: Lag, names: list[str]) -> tuple[list[dict[str, Any]], list[ClientError]]:
     """Those that can be described, and why the others cannot."""
     found, missing = [], []
     for name in names:
         try:
-            found.append(groupstate.description(admin, lag, name))
+            found.append(_as_json(groups.description(admin, lag, name)))
         except ClientError as error:
             missing.append(error)
     return found, missing
+
+
+def _as_json(group: Group) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "state": group.state,
+        "assignor": group.assignor,
+        "members": [_member(member) for member in group.members],
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "committed": each.committed,
+                "end": each.end,
+                "lag": each.lag,
+                **_member(each.member),
+            }
+            for each in group.partitions
+        ],
+    }
+
+
+def _member(member: Member | None) -> dict[str, str | None]:
+    if member is None:
+        return {"member": None, "client": None, "host": None}
+    return {"member": member.id, "client": member.client, "host": member.host}
 
 
 _OF_GROUP = ("group", "state")
 _OF_PARTITION = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
 
 
-def _show(groups: list[dict[str, Any]]) -> None:
+def _show(found: list[dict[str, Any]]) -> None:
     """A table for each group under its name; in a pipe a line for each partition, which begins with the group."""
     columns = _OF_PARTITION if sys.stdout.isatty() else (*_OF_GROUP, *_OF_PARTITION)
-    for group in groups:
+    for group in found:
         busy = {row["member"] for row in group["partitions"]}
         idle = [member for member in group["members"] if member["member"] not in busy]
         rows = [{**group, **row} for row in [*group["partitions"], *idle]] or [group]
@@ -138,8 +177,8 @@ def reset_offsets(
     to_datetime: Annotated[str | None, typer.Option(metavar="ISO8601", help="To the first record that late.")] = None,
     shift_by: Annotated[int | None, typer.Option(help="So many records on, or back below 0.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without, it is only shown.")] = False,
-    redis: RedisUrl = None,
-    keyspace: Keyspace = None,
+    redis: RedisOption = None,
+    keyspace: KeyspaceOption = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -148,34 +187,34 @@ def reset_offsets(
         raise ConfigError("Give one of --to-earliest, --to-latest, --to-offset, --to-datetime and --shift-by.")
     moment = _milliseconds(to_datetime) if to_datetime else None
     admin = client.admin(bootstrap)
-    if groupstate.group(admin, name, new=True).members:
+    if groups.has_members(admin, name):
         raise ClientError(f"Group {name} has members; stop them before its offsets are reset.")
-    committed = groupstate.committed(admin, name)
+    committed = groups.committed(admin, name)
     partitions = _partitions(admin, topic) if topic else sorted(committed)
     if not partitions:
         raise ConfigError(f"Group {name} has committed nothing; say with --topic what to reset.")
-    counter = ask.store(admin, redis, keyspace) if shift_by is not None else None
+    counter = broker_redis.find(admin, redis, keyspace) if shift_by is not None else None
     targets: dict[TopicPartition, int] = {}
-    for partition, (earliest, latest) in groupstate.bounds(admin, partitions).items():
+    for partition, (earliest, latest) in groups.bounds(admin, partitions).items():
         wanted = earliest if to_earliest else latest
         if to_offset is not None:
             wanted = to_offset
         elif moment is not None:
-            late = client.offsets(admin, partition[0], [partition[1]], moment)[partition[1]]
+            late = topics.offsets(admin, partition[0], [partition[1]], moment)[partition[1]]
             wanted = latest if late < 0 else late
         elif shift_by is not None and counter is not None:
-            shifted = _shifted(counter, partition, committed.get(partition), shift_by)
-            wanted = shifted if shifted is not None else (latest if shift_by > 0 else earliest)
+            moved = _shifted(counter, partition, committed.get(partition), shift_by)
+            wanted = moved if moved is not None else (latest if shift_by > 0 else earliest)
         targets[partition] = min(max(wanted, earliest), latest)
     if execute:
         _alter(admin, name, targets)
     _say(name, committed, targets, execute, as_json)
 
 
-def _shifted(counter: Store, partition: TopicPartition, committed: int | None, by: int) -> int | None:
+def _shifted(counter: BrokerRedis, partition: TopicPartition, committed: int | None, by: int) -> int | None:
     if committed is None:
         raise ConfigError(f"--shift-by: nothing is committed for {partition[0]}:{partition[1]}.")
-    return counter.shifted(partition, committed, by)
+    return counter.ask(shifted(counter.keys, partition, committed, by))
 
 
 def _say(
@@ -198,11 +237,11 @@ def _milliseconds(text: str) -> int:
         raise ConfigError(f"--to-datetime {text!r} is no time like 2025-01-31T12:00:00+00:00.") from None
 
 
-def _partitions(admin: AdminClient, topics: Iterable[str]) -> list[TopicPartition]:
+def _partitions(admin: AdminClient, named: Iterable[str]) -> list[TopicPartition]:
     found: list[TopicPartition] = []
-    for item in topics:
+    for item in named:
         name, _, numbers = item.partition(":")
-        (described,) = client.describe(admin, [name])
+        (described,) = topics.describe(admin, [name])
         if not all(number.isdecimal() for number in numbers.split(",")) and numbers:
             raise ConfigError(f"--topic {item!r} should be TOPIC or TOPIC:PARTITION,...")
         indexes = [int(number) for number in numbers.split(",")] if numbers else list(described.leaders)
@@ -221,7 +260,7 @@ def delete(
     confirm(f"Delete {', '.join(names)} with all committed offsets?", yes)
     unique = list(dict.fromkeys(names))
     admin = client.admin(bootstrap)
-    futures = admin.delete_consumer_groups(unique, request_timeout=client.TIMEOUT)
+    futures = admin.delete_consumer_groups(unique, request_timeout=TIMEOUT)
     gone = [name for name, future in futures.items() if future.exception() is None]
     if as_json:
         if gone:  # else only the error is printed
@@ -230,7 +269,7 @@ def delete(
         for name in gone:
             typer.echo(f"Group {name} was deleted.")
     for name, future in futures.items():
-        client.result(future, f"Group {name} was not deleted", groupstate.near(admin, name))
+        result(future, f"Group {name} was not deleted", groups.near(admin, name))
 
 
 def _alter(admin: AdminClient, name: str, targets: dict[TopicPartition, int]) -> None:
@@ -238,9 +277,9 @@ def _alter(admin: AdminClient, name: str, targets: dict[TopicPartition, int]) ->
 
     wanted = [confluent_kafka.TopicPartition(topic, index, offset) for (topic, index), offset in targets.items()]
     asked = [confluent_kafka.ConsumerGroupTopicPartitions(name, wanted)]
-    (future,) = admin.alter_consumer_group_offsets(asked, request_timeout=client.TIMEOUT).values()
-    done = client.result(future, f"Offsets of group {name} were not reset")
+    (future,) = admin.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
+    done = result(future, f"Offsets of group {name} were not reset")
     for each in done.topic_partitions:
         if each.error:
-            why = client.explain(each.error)
+            why = explain(each.error)
             raise ClientError(f"{each.topic} partition {each.partition} was not reset: {why}.")

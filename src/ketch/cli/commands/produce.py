@@ -12,13 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from ketch.cli import client, completion
-from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap, ClientError
+from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.output import Json, show_json
 from ketch.cli.records import lines
 from ketch.cli.records.formats import Encoding, KeyFormat, ValueFormat
 from ketch.cli.records.lines import Source
 from ketch.cli.records.sink import InputRecord, Sink
 from ketch.errors import ConfigError
+from ketch.views.kafka.answers import TIMEOUT, ClientError
 
 
 class Format(StrEnum):
@@ -39,7 +40,7 @@ class Compression(StrEnum):
 
 
 class Acks(StrEnum):
-    """Which replicas must have a record before it counts as delivered."""
+    """Which replicas must have a record before it counts as stored."""
 
     NONE = "0"
     LEADER = "1"
@@ -120,23 +121,23 @@ def _configuration(bootstrap: str, compression: Compression, acks: Acks, idempot
         "partitioner": "murmur2_random",
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
-        "topic.metadata.propagation.max.ms": int(client.TIMEOUT * 1000),
+        "topic.metadata.propagation.max.ms": int(TIMEOUT * 1000),
         "message.max.bytes": 100_000_000,  # the broker's max.message.bytes is to decide
         "message.timeout.ms": 120_000,  # the Java client's delivery.timeout.ms
     }
 
 
 def _report(sink: Sink, as_json: bool) -> None:
-    delivered = sink.records - sink.failed
+    stored = sink.records - sink.failed
     if as_json:
-        figures = {"records": delivered, "bytes": sink.size, "failed": sink.failed, "seconds": round(sink.seconds, 3)}
+        figures = {"records": stored, "bytes": sink.size, "failed": sink.failed, "seconds": round(sink.seconds, 3)}
         show_json({"topic": sink.topic, **figures})
     else:
-        rate = f"{delivered / sink.seconds:,.0f} records/s" if sink.seconds else ""
-        typer.echo(f"{delivered:,} records to {sink.topic} in {sink.seconds:.1f} s ({rate})", err=True)
+        rate = f"{stored / sink.seconds:,.0f} records/s" if sink.seconds else ""
+        typer.echo(f"{stored:,} records to {sink.topic} in {sink.seconds:.1f} s ({rate})", err=True)
     if sink.interrupted:
         lost = f"{sink.failed:,} {'was' if sink.failed == 1 else 'were'} not acknowledged"
-        raise ClientError(f"Interrupted: {delivered:,} of {sink.records:,} records were stored, {lost}.")
+        raise ClientError(f"Interrupted: {stored:,} of {sink.records:,} records were stored, {lost}.")
     if sink.failed:
         raise ClientError(f"{sink.failed:,} of {sink.records:,} records were not delivered: {sink.reason}.")
 

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
-import gc
 import inspect
 import logging
 import os
-import resource
-import signal
 import sys
-import time
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from ketch.cli.main import STARTED
-from ketch.cli.report import Ready, Reporter
+from ketch.cli.serving.report import Reporter
+from ketch.cli.serving.run import Serve
 from ketch.configs.settings import Settings
-from ketch.embedded import EmbeddedValkey
 from ketch.errors import ConfigError, KetchError
-from ketch.kernels import KERNEL
-from ketch.redis.url import RedisAddress
-from ketch.store.cluster.health import examine, require_fit
-
-if TYPE_CHECKING:
-    from ketch.broker.server import Broker
-    from ketch.legacy07.listener import LegacyListener
-    from ketch.monitoring.http import HttpPort
-
-log = logging.getLogger("ketch")
-
-# Descriptors beside those of client connections: Redis, Valkey's own, files, libraries.
-_OTHER_FILES = 256
-# glibc's mallopt: parameters as malloc.h numbers them, and bytes
-_MALLOPT = {-3: 32 << 20, -1: 128 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-# New objects before the garbage collector looks. With Python's 700 a broker that was sent batches for 1,000 partitions
-# spent a third of its time there, with this a twentieth. Bytes of records are freed without the collector.
-_COLLECTED_AT = 50_000
-_IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
 
 
 def command(config: Path | None, **flags: Any) -> None:
@@ -64,11 +38,11 @@ def command(config: Path | None, **flags: Any) -> None:
     import uvloop
 
     if settings.workers > 1:
-        from ketch.cli.workers import Workers
+        from ketch.cli.serving.workers import Workers
 
         sys.exit(uvloop.run(Workers(settings).run()))
     try:
-        code = uvloop.run(_Serve(settings, reporter).run())
+        code = uvloop.run(Serve(settings, reporter).run())
     except KetchError as error:
         if reporter is None:
             raise
@@ -91,190 +65,6 @@ def _refuse_contradictions(settings: Settings, given: Mapping[str, Any]) -> None
         raise ConfigError(
             f"{last} for the embedded Valkey, and the setting redis names another server: give one or the other."
         )
-
-
-class _Serve:
-    """One run, from start to stop.
-
-    Args:
-        reporter: of a worker; it reports that the broker is ready, where `ketch serve` prints the ready line.
-    """
-
-    def __init__(self, settings: Settings, reporter: Reporter | None) -> None:
-        self._settings = settings
-        self._reporter = reporter
-        # The process that started this worker speaks of its start and stop for all of them.
-        self._told_at = logging.DEBUG if reporter else logging.INFO
-        self._valkey: EmbeddedValkey | None = None
-        self._broker: Broker | None = None
-        self._http: HttpPort | None = None
-        self._legacy: LegacyListener | None = None
-        self._stop = asyncio.Event()
-        self._abort = asyncio.Event()
-
-    async def run(self) -> int:
-        """The exit code; KetchError when the broker cannot start."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
-        try:
-            if await self._unless(self._stop, self._start()):
-                await self._stop.wait()
-            return await self._drain()
-        finally:
-            await self._stop_http()
-            if self._valkey is not None and not await self._unless(self._abort, self._valkey.stop()):
-                await self._valkey.stop(_IMPATIENT_SECONDS)
-
-    async def _start(self) -> None:
-        _raise_file_limit(self._settings.max_connections)
-        _keep_memory()
-        address = await self._redis()
-        timeout = self._settings.redis_timeout_ms / 1000
-        for warning in require_fit(await examine(address, timeout, append=self._settings.append)):
-            log.warning(warning.sentence())
-        from ketch.broker.server import Broker
-
-        broker = Broker(self._settings, address)
-        try:
-            await broker.start()
-        except KetchError:
-            await broker.drain()
-            raise
-        self._broker = broker
-        await self._start_http(broker)
-        await self._start_legacy(broker)
-        # What start-up made lives as long as the broker: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(_COLLECTED_AT)
-        if self._reporter is not None:
-            http = self._listening(self._http.port) if self._http is not None else None
-            legacy = self._listening(self._legacy.port) if self._legacy is not None else None
-            self._reporter.ready(Ready(self._listening(broker.port), http, legacy))
-        else:
-            print(self._ready_line(address, broker), flush=True)
-
-    async def _redis(self) -> RedisAddress:
-        if self._settings.redis is not None:
-            return RedisAddress.of(self._settings)
-        valkey = EmbeddedValkey.of(self._settings)
-        starting = asyncio.create_task(valkey.start())
-        self._valkey = valkey
-        try:
-            # Valkey is being started after one turn of the loop; meanwhile this process imports the rest of itself.
-            await asyncio.sleep(0)
-            import ketch.broker.server  # noqa: F401
-
-            await starting
-        finally:
-            starting.cancel()
-        return RedisAddress.parse(valkey.url)
-
-    async def _start_http(self, broker: Broker) -> None:
-        if self._settings.http_port is None:
-            return
-        from ketch import metrics
-        from ketch.monitoring.http import HttpPort
-
-        http_port = HttpPort(self._settings.host, self._settings.http_port, lambda: broker.log.up)
-        try:
-            await http_port.start()
-        except KetchError:
-            await broker.drain()
-            raise
-        self._http = http_port
-        metrics.queued_bytes.set_function(lambda: broker.budget.used)
-
-    async def _start_legacy(self, broker: Broker) -> None:
-        if self._settings.legacy_port is None:
-            return
-        from ketch.legacy07.listener import LegacyListener
-
-        listener = LegacyListener(broker, self._settings.legacy_port)
-        try:
-            await listener.start()
-        except KetchError:
-            await broker.drain()
-            raise
-        self._legacy = listener
-
-    async def _stop_http(self) -> None:
-        if self._http is not None:
-            await self._http.stop()
-
-    def _listening(self, port: int) -> str:
-        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-        return f"{host}:{port}"
-
-    def _ready_line(self, address: RedisAddress, broker: Broker) -> str:
-        parts = [f"kafka {self._listening(broker.port)}"]
-        if self._valkey is not None:
-            parts += [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
-        else:
-            parts += [f"redis {address.describe()}"]
-        if self._legacy is not None:
-            parts += [f"legacy {self._listening(self._legacy.port)}"]
-        if self._http is not None:
-            parts += [f"http {self._listening(self._http.port)}"]
-        append = "module" if broker.log.watcher.module else "multi"
-        parts += [f"kernel {KERNEL}", f"append {append}", f"{time.perf_counter() - STARTED:.1f} s"]
-        return f"ketch ready: {', '.join(parts)}"
-
-    def _signalled(self, number: signal.Signals) -> None:
-        if not self._stop.is_set():
-            log.log(self._told_at, "%s: finishing requests in flight; once more stops at once", number.name)
-            self._stop.set()
-        else:
-            self._abort.set()
-
-    async def _drain(self) -> int:
-        """Within drain_timeout_ms, which the broker keeps to, or at once on a second signal."""
-        drained = self._legacy is None or await self._unless(self._abort, self._legacy.drain())
-        if self._legacy is not None and not drained:
-            self._legacy.abort()
-        drained = drained and (self._broker is None or await self._unless(self._abort, self._broker.drain()))
-        if self._broker is not None and not drained:
-            self._broker.abort()
-        log.log(self._told_at, "stopped")
-        return 0 if drained else 1
-
-    @staticmethod
-    async def _unless(event: asyncio.Event, work: Any) -> bool:
-        """Does the work unless the event comes first, which cancels it; whether it was done."""
-        doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
-        try:
-            await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                doing.result()
-                return True
-            return False
-        finally:
-            doing.cancel()
-            waiting.cancel()
-            await asyncio.gather(doing, waiting, return_exceptions=True)
-
-
-def _raise_file_limit(connections: int) -> None:
-    """As far as the hard limit lets: many systems start a process with 1,024 files."""
-    wanted = connections + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    new = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (new, hard))
-    except (ValueError, OSError):
-        new = soft
-    if new < wanted:
-        log.warning("open files are limited to %d: raise `ulimit -n` to %d for all max_connections", new, wanted)
-
-
-def _keep_memory() -> None:
-    """Keeps glibc from returning buffers of a megabyte to the system: each fetch would get them page by page again."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, size in _MALLOPT.items():
-            mallopt(parameter, size)
 
 
 # -- options, one for each setting

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
-from ketch.cli import ask, client, figures, groupstate
+from ketch.cli import broker_redis, client
+from ketch.cli.broker_redis import KeyspaceOption, RedisOption
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
-from ketch.cli.figures import Keyspace, RedisUrl
 from ketch.cli.output import Json, raise_all, show_json, show_rows
 from ketch.cli.units import amount
-from ketch.errors import ConfigError, KetchError
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+from ketch.views.kafka.status import Status, status
+from ketch.views.server import RedisServer
 
 
 def command(
-    redis: RedisUrl = None,
-    keyspace: Keyspace = None,
+    redis: RedisOption = None,
+    keyspace: KeyspaceOption = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -26,55 +24,42 @@ def command(
 
     Exits with 1 when the broker, or its Redis, does not answer; what does is shown all the same.
     """
-    found, failures = _look(client.admin(bootstrap), redis, keyspace)
+    admin = client.admin(bootstrap)
+    found = status(admin, lambda: broker_redis.find(admin, redis, keyspace))
+    parts = _parts(found)
     if as_json:
-        show_json(found)
+        show_json(parts)
     else:
-        show_rows(("what", "seen"), [(name, line(name, part)) for name, part in found.items()])
-    raise_all(failures)
+        show_rows(("what", "seen"), [(name, line(name, part)) for name, part in parts.items()])
+    raise_all(found.failures)
 
 
-def _look(admin: AdminClient, redis: str | None, keyspace: str | None) -> tuple[dict[str, Any], list[KetchError]]:
-    """The parts of the status, None for one that is not known, and why it is not."""
-    failures: list[KetchError] = []
-    cluster = client.cluster(admin)
-    first = cluster.brokers[0]
-    facts = ask.broker_facts(admin, first.id)
-    found: dict[str, Any] = {
-        "broker": {"id": first.id, "host": first.host, "port": first.port, "version": facts and facts.version},
-        "cluster": {"id": cluster.id, "brokers": len(cluster.brokers)},
-        **dict.fromkeys(("redis", "topics", "groups", "archive")),
+def _parts(found: Status) -> dict[str, dict[str, Any] | None]:
+    """The parts of the status as JSON has them, None for one that is not known."""
+    return {
+        "broker": {**asdict(found.broker), "version": found.version},
+        "cluster": {"id": found.cluster.id, "brokers": len(found.cluster.brokers)},
+        "redis": _redis_part(found.redis_address, found.redis) if found.redis else None,
+        "topics": _topics_part(found),
+        "groups": dict(found.groups) if found.groups is not None else None,
+        "archive": dict(found.held.archived.items()) if found.held else None,
     }
-    try:
-        store = ask.store(admin, redis, keyspace)
-        server = store.server()
-        found["redis"] = {
-            "address": store.address,
-            "version": server.version,
-            "memory": server.memory,
-            "maxmemory": server.memory_max or None,
-        }
-    except ConfigError:
-        raise
-    except KetchError as error:
-        store = None
-        failures.append(error)
-    try:
-        topics = client.topics(admin)
-        found["topics"] = {"count": len(topics), "partitions": sum(count for _, count in topics)}
-        found["groups"] = Counter(state for _, state in groupstate.listed(admin))
-        if store is not None:
-            _measure(found, figures.measured(admin, store, topics))
-    except KetchError as error:
-        failures.append(error)
-    return found, failures
 
 
-def _measure(found: dict[str, Any], topics: dict[str, dict[str, Any]]) -> None:
-    for figure in ("records", "bytes"):
-        found["topics"][figure] = sum(topic[figure] for topic in topics.values())
-    states = Counter(topic["archived"] for topic in topics.values())
-    found["archive"] = {state: states[state] for state in ("all", "behind", "no")}
+def _redis_part(address: str | None, server: RedisServer) -> dict[str, Any]:
+    return {
+        "address": address,
+        "version": server.version,
+        "memory": server.memory,
+        "maxmemory": server.memory_max or None,
+    }
+
+
+def _topics_part(found: Status) -> dict[str, Any] | None:
+    if found.topics is None:
+        return None
+    held = {"records": found.held.records, "bytes": found.held.bytes} if found.held else {}
+    return {"count": found.topics, "partitions": found.partitions, **held}
 
 
 def line(name: str, part: dict[str, Any] | None) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ketch.cli import client, completion, configs
+from ketch.cli import broker_redis, client, completion, configs
+from ketch.cli.broker_redis import KeyspaceOption, RedisOption
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.configs import Config
-from ketch.cli.figures import Keyspace, RedisUrl, of_topics
 from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
 from ketch.cli.units import amount, config_shown
 from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
+from ketch.views.kafka import topics
+from ketch.views.kafka.answers import TIMEOUT, result
+from ketch.views.topics import TopicFigures, figures
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -50,7 +54,7 @@ def create(
     settings = configs.pairs([*(config or ()), *further])
     admin = client.admin(bootstrap)
     wanted = [NewTopic(name, partitions or -1, -1, config=settings) for name in dict.fromkeys(names)]
-    futures = admin.create_topics(wanted, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
+    futures = admin.create_topics(wanted, operation_timeout=TIMEOUT, request_timeout=TIMEOUT)
     done: list[dict[str, Any]] = []
     failures = []
     for name, future in futures.items():
@@ -62,7 +66,7 @@ def create(
             failures.append((name, future))
     _say(done, "created", as_json, {True: "was created", False: "exists already"})
     for name, future in failures:
-        client.result(future, f"Topic {name} was not created")
+        result(future, f"Topic {name} was not created")
 
 
 def _say(done: list[dict[str, Any]], key: str, as_json: bool, verbs: dict[bool, str]) -> None:
@@ -78,8 +82,8 @@ def _say(done: list[dict[str, Any]], key: str, as_json: bool, verbs: dict[bool, 
 def list_(
     stats: Stats = None,
     watch: Watch = None,
-    redis: RedisUrl = None,
-    keyspace: Keyspace = None,
+    redis: RedisOption = None,
+    keyspace: KeyspaceOption = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -88,11 +92,22 @@ def list_(
     with_stats = wants_stats(stats, as_json)
 
     def fetch() -> list[dict[str, Any]]:
-        found = client.topics(admin)
-        figures = of_topics(admin, found, redis, keyspace) if with_stats else {}
-        return [{"name": name, "partitions": partitions, **figures.get(name, {})} for name, partitions in found]
+        found = topics.listed(admin)
+        known = _figures(admin, found, redis, keyspace) if with_stats else {}
+        return [
+            {"name": name, "partitions": partitions, **(asdict(known[name]) if name in known else {})}
+            for name, partitions in found
+        ]
 
     repeat(watch, fetch, lambda found: _show_list(found, with_stats, as_json))
+
+
+def _figures(
+    admin: AdminClient, of: list[tuple[str, int]], redis: str | None, keyspace: str | None
+) -> dict[str, TopicFigures]:
+    """Nothing where the broker's Redis cannot be asked, which stderr then says."""
+    found = broker_redis.find_or_say(admin, redis, keyspace, "records, bytes and archives are")
+    return {} if found is None else found.ask(figures(found.keys, of))
 
 
 def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> None:
@@ -111,8 +126,8 @@ def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> 
 def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Show each partition's leader and offsets, and the configs that are not default."""
     admin = client.admin(bootstrap)
-    known, missing = client.describe_known(admin, names)
-    found = [_describe(admin, topic) for topic in known]
+    known, missing = topics.describe_known(admin, names)
+    found = [asdict(topics.description(admin, topic)) for topic in known]
     if as_json and (found or not missing):
         show_json(found)
     elif sys.stdout.isatty():
@@ -137,20 +152,6 @@ def _show_lines(found: list[dict[str, Any]]) -> None:
         shown = ", ".join(f"{key}={value}" for key, value in topic["configs"].items())
         head = [topic["name"], topic["id"]]
         show_rows((), [[*head, p["partition"], *(p[end] for end in _ENDS), shown] for p in topic["partitions"]])
-
-
-def _describe(admin: AdminClient, topic: client.Topic) -> dict[str, Any]:
-    earliest = client.offsets(admin, topic.name, topic.leaders, "earliest")
-    latest = client.offsets(admin, topic.name, topic.leaders, "latest")
-    return {
-        "name": topic.name,
-        "id": topic.id,
-        "partitions": [
-            {"partition": p, "leader": leader, "earliest": earliest[p], "latest": latest[p]}
-            for p, leader in topic.leaders.items()
-        ],
-        "configs": {c["name"]: c["value"] for c in configs.of_topic(admin, topic.name) if not c["default"]},
-    }
 
 
 @app.command()
@@ -179,15 +180,15 @@ def alter(
     if partitions is None and not changes:
         raise ConfigError("Nothing to alter: give --partitions, --config or --delete-config.")
     admin = client.admin(bootstrap)
-    near = client.near_topic(admin, name)
+    near = topics.near(admin, name)
     if changes:
         wanted = [configs.alteration(name, changes)]
-        (future,) = admin.incremental_alter_configs(wanted, request_timeout=client.TIMEOUT).values()
-        client.result(future, f"Topic {name} was not altered", near)
+        (future,) = admin.incremental_alter_configs(wanted, request_timeout=TIMEOUT).values()
+        result(future, f"Topic {name} was not altered", near)
     if partitions is not None:
         more = [NewPartitions(name, partitions)]
-        grown = admin.create_partitions(more, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
-        client.result(grown[name], f"Topic {name} did not get {partitions} partitions", near)
+        grown = admin.create_partitions(more, operation_timeout=TIMEOUT, request_timeout=TIMEOUT)
+        result(grown[name], f"Topic {name} did not get {partitions} partitions", near)
     _say([{"name": name, "altered": True}], "altered", as_json, {True: "was altered"})
 
 
@@ -202,20 +203,20 @@ def delete(
     confirm(f"Delete {', '.join(names)} with all records?", yes)
     admin = client.admin(bootstrap)
     unique = list(dict.fromkeys(names))
-    futures = admin.delete_topics(unique, operation_timeout=client.TIMEOUT, request_timeout=client.TIMEOUT)
+    futures = admin.delete_topics(unique, operation_timeout=TIMEOUT, request_timeout=TIMEOUT)
     gone = [{"name": name, "deleted": True} for name, future in futures.items() if future.exception() is None]
     _say(gone, "deleted", as_json, {True: "was deleted"})
     for name, future in futures.items():
-        client.result(future, f"Topic {name} was not deleted", client.near_topic(admin, name))
+        result(future, f"Topic {name} was not deleted", topics.near(admin, name))
 
 
 @app.command("configs")
 def configs_(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Show every config of a topic: value, where it comes from, whether it is the default."""
-    found = configs.of_topic(client.admin(bootstrap), name)
+    found = topics.configs(client.admin(bootstrap), name)
     if as_json:
-        show_json(found)
+        show_json([asdict(config) for config in found])
         return
     value = config_shown if sys.stdout.isatty() else lambda _, plain: plain
-    rows = [[c["name"], value(c["name"], c["value"]), c["source"], "yes" if c["default"] else "no"] for c in found]
+    rows = [[c.name, value(c.name, c.value), c.source, "yes" if c.default else "no"] for c in found]
     show_rows(("config", "value", "source", "default"), rows, optional=("source", "default"))

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ketch.cli import client
-from ketch.cli.client import ClientError
 from ketch.cli.output import interrupt_held
 from ketch.cli.records.formats import Formatter
+from ketch.views.kafka.answers import TIMEOUT, ClientError, explain
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -114,7 +113,7 @@ class RecordReader:
         """Closes the consumer, if that ends in TIMEOUT: librdkafka waits for a lost broker for session.timeout.ms."""
         closing = threading.Thread(target=self._close, args=(consumer,), daemon=True)
         closing.start()
-        closing.join(client.TIMEOUT)
+        closing.join(TIMEOUT)
 
     def _close(self, consumer: Consumer) -> None:
         consumer.close()
@@ -126,7 +125,7 @@ class RecordReader:
                 messages = consumer.consume(printer.batch, _WAIT)
             if messages:
                 self.down, heard = False, time.monotonic()
-            elif self.down and self.end is not None and time.monotonic() - heard > client.TIMEOUT:
+            elif self.down and self.end is not None and time.monotonic() - heard > TIMEOUT:
                 raise ClientError("The broker went away before the end of the topic.")
             message: Any
             for message in self._wanted(messages):
@@ -169,7 +168,7 @@ class RecordReader:
         elif code == KafkaError._AUTO_OFFSET_RESET:
             raise ClientError(f"Partition {partition} has no offset {offset}; it may have been trimmed meanwhile.")
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-            raise ClientError(f"Topic {self.topic} cannot be read any more: {client.explain(error)}.")
+            raise ClientError(f"Topic {self.topic} cannot be read any more: {explain(error)}.")
 
 
 class GroupReader(RecordReader):
@@ -199,7 +198,7 @@ class GroupReader(RecordReader):
         self._ends = ends
         self._joined = self._told = False
         self._since = time.monotonic()
-        self._uncommitted: str | None = f"no answer from a Kafka broker in {client.TIMEOUT:.0f} s"  # why, until it is
+        self._uncommitted: str | None = f"no answer from a Kafka broker in {TIMEOUT:.0f} s"  # why, until it is
 
     def _start(self, consumer: Consumer) -> None:
         consumer.subscribe([self.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -238,7 +237,7 @@ class GroupReader(RecordReader):
             print(f"ketch: {why}.", file=sys.stderr)
 
     def _close(self, consumer: Consumer) -> None:
-        deadline = time.monotonic() + client.TIMEOUT
+        deadline = time.monotonic() + TIMEOUT
         while not self._commit(consumer) and time.monotonic() < deadline:
             time.sleep(_RETRY)
         super()._close(consumer)
@@ -252,7 +251,7 @@ class GroupReader(RecordReader):
         except KafkaException as failure:
             error = failure.args[0]
             if error.code() != KafkaError._NO_OFFSET:  # something was printed since the last commit
-                self._uncommitted = client.explain(error)
+                self._uncommitted = explain(error)
                 return not error.retriable()
         self._uncommitted = None
         return True
@@ -260,4 +259,4 @@ class GroupReader(RecordReader):
     def _handle_error(self, error: Any, partition: int, offset: int) -> None:
         super()._handle_error(error, partition, offset)
         if error.code() > 0 and not error.retriable():  # of the broker, not of the library
-            raise ClientError(f"Group {self.group} cannot be read with: {client.explain(error)}.")
+            raise ClientError(f"Group {self.group} cannot be read with: {explain(error)}.")

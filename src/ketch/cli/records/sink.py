@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ketch.cli import client
+from ketch.views.kafka.answers import explain
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -115,7 +115,7 @@ class Sink:
         if error is not None:
             with self._counting:
                 self.failed += 1
-                self.reason = self.reason or client.explain(error)
+                self.reason = self.reason or explain(error)
 
     def _connection_failed(self, error: KafkaError) -> None:
         self._unreachable = self._unreachable or error.code() in (error._TRANSPORT, error._ALL_BROKERS_DOWN)

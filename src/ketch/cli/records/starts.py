@@ -7,10 +7,10 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ketch.cli import client
 from ketch.cli.records.formats import iso
 from ketch.cli.units import milliseconds
 from ketch.errors import ConfigError
+from ketch.views.kafka import topics
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -20,7 +20,7 @@ _KNOWN = (
 )
 
 
-class Position:
+class Start:
     """What --from says.
 
     Raises:
@@ -48,15 +48,15 @@ class Position:
 
     def offsets(self, admin: AdminClient, topic: str, partitions: list[int]) -> dict[int, int]:
         """The first offset to read of each partition. Says on stderr where the log has nothing of that place."""
-        earliest = client.offsets(admin, topic, partitions, "earliest")
+        earliest = topics.offsets(admin, topic, partitions, "earliest")
         if self.offset is None and self.timestamp is None and not self.at_end:
             return earliest
-        latest = client.offsets(admin, topic, partitions, "latest")
+        latest = topics.offsets(admin, topic, partitions, "latest")
         if self.offset is not None:
             return {p: _within(topic, p, self.offset, earliest[p], latest[p]) for p in partitions}
         if self.timestamp is None:
             return latest
-        found = client.offsets(admin, topic, partitions, self.timestamp)
+        found = topics.offsets(admin, topic, partitions, self.timestamp)
         if all(offset < 0 for offset in found.values()):
             _say(f"Topic {topic} has no record from {iso(self.timestamp)} on; reading begins at its end.")
         # Offset -1: no record is that late, so only what is still to come.

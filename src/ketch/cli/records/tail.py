@@ -12,8 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ketch.cli import client
-from ketch.cli.client import ClientError
+from ketch.views.kafka.answers import TIMEOUT, ClientError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -77,8 +76,8 @@ class _TailedPartition:
             messages = self._consumer.consume(1000, 0.1)
             if messages:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > client.TIMEOUT:
-                raise ClientError(f"Topic {self._topic} cannot be read: no answer in {client.TIMEOUT:.0f} s.")
+            elif time.monotonic() - heard > TIMEOUT:
+                raise ClientError(f"Topic {self._topic} cannot be read: no answer in {TIMEOUT:.0f} s.")
             message: Any
             for message in messages:
                 offset = message.offset()

@@ -189,13 +189,13 @@ class _Pass:
         before, own = (self._keys.compacting(self._at.key, number) for number in (term - 1, term))
         self._copy = Copy(self._at, state_key, own, term)
         try:
-            await self._driver.ask(compaction.drop(before))  # a broker may have died on the way
+            await self._driver.ask(compaction.drop(before))  # left by a broker that died during its pass
             return await self._compact() and self._full
         except _Overtaken:
             log.info("%s: another broker compacts it", self._name)
             return False
         finally:
-            if self._driver.up:  # else both expire
+            if self._driver.up:  # without it the copy and the lease expire by themselves
                 await self._driver.ask(compaction.drop(own))
                 await self._driver.ask(compaction.hold(self._copy, 0))
 

@@ -3,7 +3,8 @@
 With dense ids that is an addition. With time ids offsets are sparse, so entries have to be counted: `Layout.count_step`
 of them at a time, whatever their size, so that the answer depends on nothing but the entries. Small records are read
 for it, which is the quickest; where entries may be large, a script answers with numbers only. Where many records are
-wanted and lie close, stretches are leapt over whose density is alike at both ends.
+wanted and lie close together, the search skips a stretch without counting it, looks behind it, and takes the mean of
+the densities before and behind as that of the stretch. Where the two differ too much, it goes back and counts.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from ketch.store.stream import ranges
 from ketch.store.stream.counting import entry_heads
 from ketch.store.stream.ranges import REPLY_MAX, PartitionStream
 
-_STRIDE_MAX = 64  # looks in one leap
-_DENSE = 1 / 16  # records an offset, from which on leaps are made
-_SMALL = 10_000  # records that are counted rather than leapt over
+# A leap is a stretch that is skipped: it is estimated from the density on both sides, not counted.
+_STRIDE_MAX = 64  # length of a leap at most, as a multiple of the records in the look before it
+_DENSE = 1 / 16  # records per offset; where they are sparser, all are counted, with no leaps
+_SMALL = 10_000  # with no more records than this still to count, all are counted, with no leaps
 
 
 class _Look(NamedTuple):

@@ -1,4 +1,7 @@
-"""Where the logs of many partitions start and end: one round trip, one more where trimmed ones are compacted."""
+"""Where the logs of many partitions start and end: one round trip, one more where trimmed ones are compacted.
+
+And from that, without a further question, about how many records lie in a range of a log (`at_most`, `about`).
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,27 @@ def extents(of: Sequence[PartitionStream], keys: Keyspace) -> Question[list[Exte
         if start is not None:
             found[at] = replace(found[at], start=min(start, found[at].start))
     return found
+
+
+def at_most(stream: PartitionStream, info: StreamInfo, offsets: int) -> int:
+    """An upper bound of the number of records in Redis that lie in a range of so many offsets."""
+    # An entry may hold many records where it is a batch.
+    return min(offsets, info.length) if stream.layout.entry_is_record else offsets
+
+
+def about(stream: PartitionStream, info: StreamInfo, span: tuple[int, int], log: tuple[int, int], most: int) -> int:
+    """An estimate of the number of records in a range: exact with dense ids, else from the average density.
+
+    Args:
+        span: the range, offsets from the first up to the second, exclusive.
+        log: where the records in Redis lie: the offset of the first one, and the high watermark.
+        most: an upper bound of the number, such as `at_most`.
+    """
+    if stream.numbering.dense or not most:
+        return most
+    if info.first is None:
+        return 0
+    (start, end), (first, log_end) = span, log
+    in_first_entry = stream.numbering.to_offset(*info.first) - first + 1
+    density = info.length * in_first_entry / max(1, log_end - first)
+    return max(1, min(most, round(density * (end - max(start, first)))))

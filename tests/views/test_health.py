@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from ketch.cli.examine import examine
 from ketch.embedded.valkey import server_binary
 from ketch.errors import KetchError
 from ketch.redis.url import RedisAddress
-from ketch.store.cluster.health import COMMANDS, Check, Facts, _clock, _cluster, _version, examine, require_fit
+from ketch.views.health import COMMANDS, Check, Facts, _clock, _cluster, _version, require_fit
 
 LIMIT = 20.0
 SOURCE = Path(__file__).parents[2] / "src" / "ketch"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from ketch.cli.main import STARTED
-from ketch.cli.report import VARIABLE, Ready, listen
+from ketch.cli.serving.report import VARIABLE, Ready, listen
 from ketch.configs.settings import Settings
 from ketch.embedded import EmbeddedValkey, dying_with_us
 from ketch.errors import KetchError

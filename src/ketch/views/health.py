@@ -1,4 +1,7 @@
-"""Is this Redis fit to be a log? `ketch doctor` shows the checks; `ketch serve` refuses or warns by them."""
+"""Is this Redis fit to be a log? `ketch doctor` shows the checks; `ketch serve` refuses or warns by them.
+
+`facts` is a question to Redis alone. The checks are functions of its answer, without I/O.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,12 @@ from typing import Any, Literal
 
 import hiredis
 
-from ketch.errors import KetchError, RedisError, StorageUnavailable
+from ketch.errors import KetchError
 from ketch.kernels import KERNEL
-from ketch.redis.link import ask_once
 from ketch.redis.question import Question, call, command
 from ketch.redis.resp import parse
-from ketch.redis.url import RedisAddress
 from ketch.store.append import appends
+from ketch.views.server import kind_and_version, parse_info
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -63,23 +65,25 @@ class Facts:
     by_module: int = 0
 
 
-async def examine(address: RedisAddress, timeout: float, embedded: bool = False, append: str = "auto") -> list[Check]:
-    """All checks, worst cases included: never raises for what it finds.
+def checks(facts: Facts, address: str, embedded: bool = False, append: str = "auto") -> list[Check]:
+    """All checks of a Redis that has answered, the first one of which says so.
 
-    `timeout`, in seconds, is for connecting, and again for all questions. An `embedded` Valkey's file is synced by
-    `ketch.embedded`, unless appendfsync is always. `append` is the setting.
+    Args:
+        address: where it is, as people read it.
+        embedded: it is the Valkey of `ketch.embedded`, which syncs the file itself unless appendfsync is always.
+        append: the setting.
     """
-    try:
-        facts = await ask_once(address, timeout, _facts())
-    except (StorageUnavailable, RedisError, TimeoutError) as error:
-        reason = str(error).removeprefix(f"Redis at {address.describe()}: ").rstrip(".") or f"silent for {timeout:g} s"
-        # A Redis that asks for a password runs and was reached: the reason alone says what to do.
-        advice = "" if "password" in reason else "start Redis, or check the address and the network in between"
-        return [Check("Redis", "fail", f"{address.describe()} cannot be used ({reason})", advice), _kernel()]
-    reached = Check("Redis", "ok", f"{address.describe()} answers")
     if embedded and facts.appendfsync == "no":
         facts = replace(facts, appendfsync=_SYNCED_BY_KETCH)
+    reached = Check("Redis", "ok", f"{address} answers")
     return [reached, *(check(facts) for check in _CHECKS), _appends(facts, append), _kernel()]
+
+
+def unusable(address: str, why: str) -> list[Check]:
+    """The checks where Redis does not answer; `why` is a phrase without full stop."""
+    # A Redis that asks for a password runs and was reached: the reason alone says what to do.
+    advice = "" if "password" in why else "start Redis, or check the address and the network in between"
+    return [Check("Redis", "fail", f"{address} cannot be used ({why})", advice), _kernel()]
 
 
 def require_fit(checks: list[Check]) -> list[Check]:
@@ -90,7 +94,8 @@ def require_fit(checks: list[Check]) -> list[Check]:
     return [check for check in checks if check.verdict == "warn"]
 
 
-def _facts() -> Question[Facts]:
+def facts() -> Question[Facts]:
+    """One look at the server."""
     info = parse_info((yield from call(None, "INFO")))
     before = time.time()
     seconds, microseconds = yield from call(None, "TIME")
@@ -104,12 +109,6 @@ def _facts() -> Question[Facts]:
         cluster=(yield from _cluster_info()) if info.get("cluster_enabled") == "1" else None,
         by_module=(yield from appends.module_version()),
     )
-
-
-def parse_info(text: bytes) -> dict[str, str]:
-    """INFO's `name:value` lines."""
-    lines = text.decode(errors="replace").splitlines()
-    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
 def _config(name: str) -> Question[str | None]:
@@ -142,11 +141,8 @@ def _reply(*words: str) -> Question[Any]:
 
 
 def _version(facts: Facts) -> Check:
-    info = facts.info
-    kind, minimum, version = "Redis", MIN_REDIS, info.get("redis_version", "")
-    if info.get("server_name") == "valkey" or "valkey_version" in info:
-        # redis_version is 7.2.4 for all of them; only Valkey 7.2 has no field of its own.
-        kind, minimum, version = "Valkey", MIN_VALKEY, info.get("valkey_version", version)
+    kind, version = kind_and_version(facts.info)
+    minimum = MIN_VALKEY if kind == "Valkey" else MIN_REDIS
     if _numbers(version) >= minimum:
         return Check("version", "ok", f"{kind} {version}")
     least = ".".join(map(str, minimum))

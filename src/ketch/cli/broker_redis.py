@@ -1,0 +1,116 @@
+"""The way to the Redis behind a broker, for what no Kafka request returns: records, lag in records, archives.
+
+The broker names its Redis in its configs (`ketch.redis`, `ketch.keyspace`; DescribeConfigs of the broker), and the
+command asks there. A Redis that wants a password, or that is reached at another address from here, is named with
+--redis. Nothing here writes to Redis. What is asked of it is in `views`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from ketch.errors import RedisError, StorageUnavailable
+from ketch.redis import blocking
+from ketch.redis.driver import BlockingDriver
+from ketch.redis.question import Question
+from ketch.redis.server import Server
+from ketch.redis.url import why_unusable
+from ketch.store.keys import Keyspace
+from ketch.views.kafka.cluster import broker_facts, cluster
+from ketch.views.server import cluster_id
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+RedisOption = Annotated[
+    str | None,
+    typer.Option("--redis", envvar="KETCH_REDIS", help="The broker's Redis; default: where the broker says it is."),
+]
+KeyspaceOption = Annotated[
+    str | None,
+    typer.Option("--keyspace", envvar="KETCH_KEYSPACE", help="First part of every key; default: the broker's."),
+]
+
+_CONNECT_S = 2.0  # a broker's address may lead nowhere from here, and the command has other things to show
+_ANSWER_S = 10.0
+
+DEFAULT_KEYSPACE = "korvet"
+
+T = TypeVar("T")
+
+
+class BrokerRedis:
+    """A connection to the Redis of a broker: a `views.kafka.asker.Redis`."""
+
+    def __init__(self, connection: BlockingDriver, keys: Keyspace, address: str) -> None:
+        self._connection = connection
+        self.keys = keys
+        self.address = address
+
+    def ask(self, question: Question[T]) -> T:
+        """The answer to a question.
+
+        Raises:
+            StorageUnavailable: Redis does not answer it; the message is a whole sentence.
+        """
+        try:
+            return self._connection.ask(question)
+        except RedisError as error:
+            raise StorageUnavailable(f"Redis at {self.address} does not answer: {why_unusable(error)}.") from None
+
+
+def find(admin: AdminClient, url: str | None = None, keyspace: str | None = None) -> BrokerRedis:
+    """The Redis of the broker: that of `url`, or the one that the broker names.
+
+    Raises:
+        ConfigError: `url` is no Redis URL.
+        StorageUnavailable: there is none, it cannot be used from here, or it is another broker's. The message is a
+            whole sentence which says what to do.
+        ClientError: the broker does not answer.
+    """
+    facts = None if url and keyspace else broker_facts(admin)
+    if facts is not None:
+        url, keyspace = url or facts.redis, keyspace or facts.keyspace
+    if url is None:
+        raise StorageUnavailable("This broker does not say where its Redis is: name it with --redis URL.")
+    found = connect(url, keyspace or DEFAULT_KEYSPACE)
+    if found.ask(cluster_id(found.keys)) != cluster(admin).id:
+        raise StorageUnavailable(f"{found.address} is not this broker's Redis: name that with --redis URL.")
+    return found
+
+
+def find_or_say(admin: AdminClient, url: str | None, keyspace: str | None, what: str) -> BrokerRedis | None:
+    """As `find`; None where the broker names no Redis that can be asked, which one sentence on stderr then says.
+
+    Args:
+        url: where a person gave one: then it has to answer.
+        what: begins the sentence: "lag in records is".
+
+    Raises:
+        StorageUnavailable: that of `url` does not answer.
+        ConfigError: `url` is no Redis URL.
+    """
+    try:
+        return find(admin, url, keyspace)
+    except StorageUnavailable as error:
+        if url:
+            raise
+        print(f"ketch: {what} left out. {error}", file=sys.stderr)
+        return None
+
+
+def connect(url: str, keyspace: str) -> BrokerRedis:
+    """The Redis at `url`, once it has answered.
+
+    Raises:
+        ConfigError: `url` is no Redis URL.
+        StorageUnavailable: it cannot be used; the message is a whole sentence.
+    """
+    ca, cert, key = (os.environ.get(f"KETCH_REDIS_{name}") for name in ("CA", "CERT", "KEY"))
+    server = Server(url, ca, cert, key, timeout=_ANSWER_S, connect_timeout=_CONNECT_S)
+    address = server.address().describe()
+    return BrokerRedis(blocking.connect(server, "ketch-cli"), Keyspace(keyspace), address)

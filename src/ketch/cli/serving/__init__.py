@@ -1,0 +1,1 @@
+"""`ketch serve`: one broker in this process, or several as child processes."""
