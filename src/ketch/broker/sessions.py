@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ketch.errors import KetchError
-from ketch.log.watcher import Waiter
+from ketch.log.states import Waiter
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ketch.log.delivery import Delivery
 from ketch.log.live import LiveStream
-from ketch.log.watcher import Waiter
+from ketch.log.states import Waiter
 from ketch.redis.driver import Driver
 
 

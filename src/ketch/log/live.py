@@ -6,19 +6,24 @@ Bounds, reads, groups and appends of a partition share one `LiveStream`. It asks
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ketch.errors import RedisError
+from ketch.log.appending.state import AppendState
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
 from ketch.log.watcher import Watcher
 from ketch.redis.driver import Driver
+from ketch.redis.question import Command
+from ketch.store.append import markers
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.layout import Chunk
 from ketch.store.offsets import MAX_OFFSET, OffsetNumbering
+from ketch.store.scripts import AppendKeys
 from ketch.store.stream import compaction
-from ketch.store.stream.isolation import Aborted, Transactions, aborted_in, keys_of
+from ketch.store.stream.isolation import Aborted, IsolationKeys, Transactions, aborted_in
 from ketch.store.stream.ranges import EntrySizes, PartitionStream
 from ketch.store.topics.topic import Topic
 from ketch.store.xinfo import StreamInfo
@@ -50,7 +55,11 @@ class Shared:
 
 
 class LiveStream:
-    """The stream of one partition. Every method that asks raises StorageUnavailable where Redis is gone."""
+    """The stream of one partition. Every method that asks raises StorageUnavailable where Redis is gone.
+
+    Attributes:
+        state: what is known of it, and what is on its way into it.
+    """
 
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
         self.index = index
@@ -62,8 +71,11 @@ class LiveStream:
         self.sizes = EntrySizes(topic.layout, topic.largest_record, _entry_bytes(topic))
         self.describe(topic)
         self._reads, self._watcher = shared.reads, shared.watcher
-        self._info_command = self.at.info_command()
-        self.isolation_keys = keys_of(shared.keys, self.key)
+        self.state = _state(shared, topic, self.key, self.at.info_command())
+        self.isolation_keys = IsolationKeys(
+            self.state.transaction_keys.transactions, self.state.transaction_keys.aborted
+        )
+        self._watcher.states.claim(self.state)
 
     async def start_before_compaction(self, info: StreamInfo) -> int | None:
         """Where the log started before compaction removed its first entries; None where it starts with an entry."""
@@ -85,7 +97,7 @@ class LiveStream:
         Raises:
             RedisError: another client has written an entry id beyond Kafka's offsets.
         """
-        info = await self._watcher.info(self._info_command)
+        info = await self._watcher.info(self.state)
         if self.numbering.to_offset(*info.last) >= MAX_OFFSET:
             raise RedisError(f"the ids of {self.key.decode()} have left the offsets of Kafka")
         if not self.sizes.average and info.entry_bytes:
@@ -94,20 +106,19 @@ class LiveStream:
 
     def known(self) -> StreamInfo | None:
         """Its ends where Redis need not be asked."""
-        return self._watcher.known(self.key)
+        return self._watcher.states.info(self.state, time.monotonic())
 
     async def fresh_info(self) -> StreamInfo:
         """Its ends as Redis says now."""
-        return await self._watcher.fresh_info(self._info_command)
+        return await self._watcher.fresh_info(self.state)
 
     def prefetch(self) -> None:
         """Has Redis asked already what `info` and `transactions` will have to ask."""
-        self._watcher.prefetch(self._info_command)
-        self._watcher.prefetch_transactions(self.key, self.isolation_keys, self.numbering)
+        self._watcher.prefetch(self.state)
 
     def changed(self) -> None:
         """What is known of it is no longer true."""
-        self._watcher.changed(self.key)
+        self.state.void()
 
     # -- its transactions
 
@@ -117,15 +128,7 @@ class LiveStream:
         Raises:
             RedisError: another client has written what is no such thing.
         """
-        return await self._watcher.transactions(self.key, self.isolation_keys, self.numbering)
-
-    def in_transaction(self, producer: int, offset: int | None) -> None:
-        """See `Watcher.in_transaction`."""
-        self._watcher.in_transaction(self.key, producer, offset)
-
-    def transaction_ended(self, producer: int, commit: bool) -> None:
-        """See `Watcher.transaction_ended`."""
-        self._watcher.transaction_ended(self.key, producer, commit)
+        return await self._watcher.transactions(self.state)
 
     async def aborted(self, start: int, end: int) -> list[Aborted]:
         """The aborted transactions with a record or the marker from offset `start` to below `end`.
@@ -136,7 +139,7 @@ class LiveStream:
         known = (await self.transactions()).aborted_in(start, end)
         if known is not None:
             return known
-        return await self._watcher.link.ask(aborted_in(self.isolation_keys, self.numbering, start, end))
+        return await self._watcher.ask(aborted_in(self.isolation_keys, self.numbering, start, end))
 
     # -- its entries
 
@@ -149,6 +152,18 @@ class LiveStream:
         chunk = self.at.chunk(reply, max_bytes)
         self.sizes.learn(chunk)
         return chunk
+
+
+def _state(shared: Shared, topic: Topic, stream: bytes, info_command: Command) -> AppendState:
+    beside = markers.keys_of(shared.keys, stream)
+    return AppendState(
+        keys=AppendKeys(stream, beside.producers, shared.keys.fence(stream, shared.session)),
+        transaction_keys=beside,
+        layout=topic.layout,
+        numbering=topic.numbering,
+        floor=topic.first_offset,
+        info_command=info_command,
+    )
 
 
 def _entry_bytes(topic: Topic) -> float:

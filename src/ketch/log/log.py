@@ -53,7 +53,6 @@ class Log:
         self.defaults = defaults(settings)
         self._reads = connect("read")
         self._watcher = Watcher(connect, max_age, settings.append)
-        self._writes = self._watcher.link
         self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
         self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
         self.commits = Commits(self.keys, self._reads)
@@ -102,16 +101,16 @@ class Log:
     @property
     def up(self) -> bool:
         """Whether Redis can be written to and read from now."""
-        return self._writes.up and self._reads.up
+        return self._watcher.up and self._reads.up
 
     @property
     def behind(self) -> bool:
         """Whether `writable` would wait."""
-        return self._writes.behind
+        return self._watcher.behind
 
     async def writable(self) -> None:
         """Waits while Redis is behind with what it was sent."""
-        await self._writes.drained()
+        await self._watcher.drained()
 
     def known_topic(self, key: str | uuid.UUID) -> Topic | None:
         """As `topic` or `topic_by_id`, where Redis need not be asked; None where it must be."""
@@ -156,16 +155,18 @@ class Log:
 
     async def delete(self, topic: Topic) -> None:
         """Deletes the topic; what waits on its partitions fails."""
-        for index in range(topic.partitions):
-            partition = self._partitions.pop((topic.id, index), None)
+        closed = [self._partitions.pop((topic.id, index), None) for index in range(topic.partitions)]
+        for partition in closed:
             if partition is not None:
                 partition.close()
         # What was sent for its streams, to whichever nodes, has landed then, and goes with them.
-        await self._writes.ask_each(lambda: call(None, "PING"))
+        await self._watcher.ask_each(lambda: call(None, "PING"))
         await self.topics.delete(topic)
         await self.commits.forget_topic(topic.name, topic.partitions)
-        for index in range(topic.partitions):
+        for index, partition in enumerate(closed):
             self._watcher.changed(self.keys.stream(topic.name, index))
+            if partition is not None:
+                self._watcher.states.forget(partition.state)
 
     async def delete_group(self, group: str, term: str) -> None:
         """Deletes what is kept of a group: membership, commits, native groups on any stream.
@@ -209,8 +210,8 @@ class Log:
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given before."""
-        return await self._writes.ask(identity.new_producer_id(self.keys))
+        return await self._watcher.ask(identity.new_producer_id(self.keys))
 
     async def cluster_id(self) -> str:
         """The id of all brokers on this keyspace, made by the first one."""
-        return await self._writes.ask(identity.cluster_id(self.keys, shown(uuid.uuid4())))
+        return await self._watcher.ask(identity.cluster_id(self.keys, shown(uuid.uuid4())))

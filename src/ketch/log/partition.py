@@ -8,6 +8,7 @@ the write side, `PartitionReader` the read side, `GroupPositions` the consumer g
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from ketch.errors import OffsetOutOfRange
 from ketch.log.appending.appender import Appender
@@ -20,8 +21,7 @@ from ketch.log.tier import Tier
 from ketch.records.control import Marker
 from ketch.store.append import markers
 from ketch.store.layouts.layout import Payload
-from ketch.store.offsets import MAX_OFFSET, EntryId
-from ketch.store.scripts import AppendKeys
+from ketch.store.offsets import MAX_OFFSET
 from ketch.store.stream import search, trimming
 from ketch.store.stream.ranges import PartitionStream
 from ketch.store.stream.search import Found
@@ -33,6 +33,8 @@ class Partition:
 
     Attributes:
         key: of its stream.
+        topic: as it was last described.
+        state: what is known of its stream, and what is on its way into it; its appender's.
         bounds: where its log starts and ends.
         reader: its read side.
         group_positions: the native groups of the consumer groups that read it.
@@ -41,33 +43,18 @@ class Partition:
     """
 
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
-        self.index = index
+        self.index, self.topic = index, topic
         self._stream = LiveStream(topic, index, shared)
         self.key = self._stream.key
         self.tier = Tier(shared.archives, lambda: self._stream.topic, index)
         self.bounds = PartitionBounds(self._stream, self.tier)
         self.group_positions = GroupPositions(self._stream, shared.reads, shared.pending_max)
         self.reader = PartitionReader(self._stream, self.bounds, self.tier, self.group_positions, shared)
-        self.transaction_keys = markers.keys_of(shared.keys, self.key)
+        self.state = self._stream.state
+        self.transaction_keys = self.state.transaction_keys
         self._shared = shared
-        keys = AppendKeys(self.key, self.transaction_keys.producers, shared.keys.fence(self.key, shared.session))
-        first = topic.first_offset
-        self._appender = Appender(
-            shared.watcher,
-            keys,
-            self.transaction_keys,
-            topic.layout,
-            topic.numbering,
-            first,
-            self._landed,
-            self._ended,
-            lambda: shared.exists(self.topic),
-        )
-
-    @property
-    def topic(self) -> Topic:
-        """The topic as it was last described."""
-        return self._stream.topic
+        alive = partial(shared.exists, topic)
+        self._appender = Appender(self.state, shared.watcher, shared.newest, self._stream.sizes, alive)
 
     @property
     def stream(self) -> PartitionStream:
@@ -76,13 +63,14 @@ class Partition:
 
     def describe(self, topic: Topic) -> None:
         """Takes the current description of the topic; its configs may have changed."""
+        self.topic = topic
         self._stream.describe(topic)
 
     # -- writing
 
-    def append(self, batch: Payload, producer: Sequenced | None = None) -> asyncio.Future[int]:
+    def append(self, batch: Payload, producer: Sequenced | None = None, now: int = 0) -> asyncio.Future[int]:
         """See `Appender.append`."""
-        return self._appender.append(batch, producer)
+        return self._appender.append(batch, producer, now)
 
     def end_transaction(self, marker: Marker) -> asyncio.Future[bool]:
         """See `Appender.end_transaction`."""
@@ -100,28 +88,6 @@ class Partition:
     def close(self) -> None:
         """The topic is being deleted: appends fail from now on, waiting fetches look again."""
         self._appender.close()
-        self._stream.changed()
-
-    def _landed(self, batch: Payload, base: int, expected: EntryId | None) -> None:
-        self._stream.sizes.learn_size(batch.size / batch.entries)
-        if batch.producer is not None:
-            self._stream.in_transaction(batch.producer, None if expected is None else base)
-        if expected is None:
-            self._stream.changed()
-        else:
-            self._follow(batch, base, expected)
-
-    def _ended(self, marker: Marker, batch: Payload, offset: int, follows: EntryId) -> None:
-        self._stream.transaction_ended(marker.producer, marker.commit)
-        self._follow(batch, offset, follows, marker=True)
-
-    def _follow(self, batch: Payload, base: int, expected: EntryId, marker: bool = False) -> None:
-        """What is known of the stream goes on with what was appended."""
-        numbering = self._stream.numbering
-        last = numbering.to_id(base + batch.count - 1)
-        info = self._shared.watcher.appended(self.key, expected, last, batch.entries, marker)
-        if info is not None:
-            self._shared.newest.put(self.key, info.lineage, (numbering.to_offset(*expected) + 1, base, batch))
 
     async def delete_before(self, offset: int) -> int:
         """Removes the records below `offset`, all of them if it is -1; the new log start.

@@ -1,23 +1,24 @@
-"""Caches where streams end and which transactions are open on them, and wakes who waits for a change of a stream.
+"""Asks where streams end and which transactions are open on them, over the connection that is told when that changes.
 
-It owns the connection for appends, which has client tracking on (`CLIENT TRACKING ON NOLOOP`, Redis 6): Redis pushes
-the first change of a key that was read over it, unless the change came over it too. Why a cached end is true:
+What Redis has answered is kept in `log.states`, which also says why it is true there. This file owns the connection for
+appends, which has client tracking on (`CLIENT TRACKING ON NOLOOP`, Redis 6): Redis pushes the first change of a key
+that was read over it, unless the change came over it too. It decides nothing about appends.
 
-- Another client writes to a stream whose XINFO was read here. The push drops the cached end, and who waits is woken.
-- This broker appends, over this connection. NOLOOP means no push, but the reply comes in order with pushes. So the new
-  end follows from the old one and the reply (`Watcher.appended`), without a question.
+Why the answers and the pushes together are true:
+
+- Another client writes to a stream whose XINFO was read here: Redis pushes its key.
+- This broker appends, over this connection. NOLOOP means no push, but the reply comes in order with pushes, so the new
+  end follows from the old one and the reply.
 - A write ends the tracking of its key, one of this broker too. So an append with ids chosen here ends with a read of
   the stream (release.lua, single.lua). After one with ids chosen by Redis the cached end is dropped.
 - A reply comes in, and a push before or after it. What is cached changes as soon as either is read off the connection
-  (`Pipe.post`), so in the order in which Redis wrote them. Who awaits an answer goes on in a later turn of the event
-  loop, and puts nothing here.
-- The transactions of a stream lie in keys beside it. A push of such a key drops what is known of them. The first batch
-  of a transaction and its marker are our own writes to them. Who appends those says so (`in_transaction`,
-  `transaction_ended`) before it says what they appended. Their scripts read the keys again, as those of appends do, so
-  what is known follows from what was known before. Whoever asks for a stream's `info` first and its `transactions`
-  after that never sees a record without its transaction: both are written in one step, and the push of the one comes
-  before the answer that has the other.
-- The connection is lost, and pushes with it. Everything that is cached is dropped, and everyone is woken.
+  (`Driver.post`), so in the order in which Redis wrote them. Who awaits an answer goes on in a later turn of the event
+  loop, and puts nothing there.
+- The transactions of a stream lie in keys beside it. The first batch of a transaction and its marker are our own writes
+  to them. Their scripts read the keys again, as those of appends do, so what is known follows from what was known
+  before. Whoever asks for a stream's `info` first and its `transactions` after that never sees a record without its
+  transaction: both are written in one step, and the push of the one comes before the answer that has the other.
+- The connection is lost, and pushes with it: everything is dropped.
 - The connection hangs. What is older than `max_age` is used only after a PING was answered: pushes made before its
   reply have come in before it.
 
@@ -31,16 +32,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from ketch.errors import StorageUnavailable
-from ketch.redis.driver import Connect, Driver, Node, Reply, received
-from ketch.redis.question import Command, call, command
+from ketch.log.appending.state import AppendState
+from ketch.log.states import States, Waiter
+from ketch.redis.driver import Connect, Node, Reply, received
+from ketch.redis.question import call, command
 from ketch.redis.resp import parse
 from ketch.store.append import appends
-from ketch.store.offsets import EntryId, OffsetNumbering
 from ketch.store.stream.isolation import IsolationKeys, Transactions, look_command, parse_look
 from ketch.store.xinfo import StreamInfo, parse_info
 
@@ -50,106 +51,14 @@ NO_MODULE = "append is set to module, and this Redis has not loaded a version of
 _PING = command(None, "PING")
 
 
-class Waiter:
-    """Somebody's interest in the next change of some streams.
-
-    A reader that adds a stream before it reads the stream's `info` misses no change. A stream that has changed is to be
-    added again: so a reader that has gone without closing costs nothing more.
-
-    Attributes:
-        committed: it waits for committed records: an append while a transaction is open gives it none.
-    """
-
-    __slots__ = ("_streams", "_waiters", "_waking", "changed", "committed")
-
-    def __init__(self, waiters: dict[bytes, set[Waiter]]) -> None:
-        self._waiters = waiters
-        self._streams: set[bytes] = set()
-        self._waking: asyncio.Future[None] | None = None  # of the last who waits
-        self.changed: set[bytes] = set()  # since they were last taken
-        self.committed = False
-
-    def add(self, stream: bytes) -> None:
-        if stream not in self._streams:
-            self._streams.add(stream)
-            self._waiters.setdefault(stream, set()).add(self)
-
-    def close(self) -> None:
-        for stream in self._streams:
-            waiting = self._waiters.get(stream, set())
-            waiting.discard(self)
-            if not waiting:
-                self._waiters.pop(stream, None)
-        self._streams.clear()
-
-    def take(self) -> set[bytes]:
-        """The streams that have changed since the last call."""
-        changed, self.changed = self.changed, set()
-        return changed
-
-    async def wait(self, timeout: float) -> bool:
-        """Until there is something to take; False where there is nothing after `timeout` seconds."""
-        if not self.changed:
-            loop = asyncio.get_running_loop()
-            waking = self._waking = loop.create_future()
-            timer = loop.call_later(timeout, _wake, waking)
-            try:
-                await waking
-            finally:
-                timer.cancel()
-        return bool(self.changed)
-
-    def fire(self, stream: bytes) -> None:
-        self._streams.discard(stream)
-        self.changed.add(stream)
-        if self._waking is not None:
-            _wake(self._waking)
-
-
-def _wake(waking: asyncio.Future[None]) -> None:
-    if not waking.done():
-        waking.set_result(None)
-
-
-class _Answers(Generic[T]):
-    """What Redis has answered about streams over the connection that it pushes changes through.
-
-    Attributes:
-        known: by stream the answer, and when it came.
-    """
-
-    def __init__(self, link: Driver) -> None:
-        self.known: dict[bytes, tuple[float, T]] = {}
-        self._link = link
-        self._asked: dict[bytes, asyncio.Future[T]] = {}
-
-    def ask(self, stream: bytes, command: Command, read: Callable[[Any], T]) -> asyncio.Future[T]:
-        """The answer to come; one question for all who ask at the same time."""
-        asked = self._asked.get(stream)
-        if asked is None:
-            asked = asyncio.get_running_loop().create_future()
-            self._link.post(command, partial(self._answered, stream, asked, read))
-            self._asked[stream] = asked
-        return asked
-
-    def _answered(self, stream: bytes, asked: asyncio.Future[T], read: Callable[[Any], T], reply: Reply) -> None:
-        del self._asked[stream]
-        try:
-            found = read(parse(received(reply)))
-        except Exception as error:  # a reply that cannot be read, too: who asked must not wait for ever
-            asked.set_exception(error)
-            asked.exception()  # nobody may have waited for it
-            return
-        self.known[stream] = (time.monotonic(), found)
-        asked.set_result(found)
-
-
 class Watcher:
-    """Stream ends and open transactions, cached until they change.
+    """The connection for appends, which is told of other clients' writes.
 
     Attributes:
-        link: the driver that it asks with; appends go the same way.
-        module: the version of the append module that the server behind it has; 0 for none.
+        states: what is known of the streams.
+        module: the version of the append module that the server behind the connection has; 0 for none.
+        post, ask, ask_each: see `Driver`.
+        closing: nobody shall wait any more.
 
     Args:
         connect: makes the driver.
@@ -161,97 +70,103 @@ class Watcher:
     def __init__(self, connect: Connect, max_age: float, append: str) -> None:
         self._append = append
         self.module = 0
-        self.link = connect("write", self._track, self._drop_all, self._pushed)
-        self._max_age = max_age
-        self._infos = _Answers[StreamInfo](self.link)
-        self._transactions = _Answers[Transactions](self.link)
-        self._beside: dict[bytes, bytes] = {}  # the streams of the keys with transactions
-        self._verified = 0.0  # when the last PING was sent that was answered
+        self.states = States(max_age)
+        self._driver = connect("write", self._track, self.states.lost, self._pushed)
+        self.post, self.ask, self.ask_each = self._driver.post, self._driver.ask, self._driver.ask_each
         self._verifying: asyncio.Future[bytes] | None = None
-        self._waiters: dict[bytes, set[Waiter]] = {}
-        self._written: dict[bytes, bool] = {}  # whether another client has written
-        self.closing = False  # nobody shall wait any more
+        self.closing = False
 
     async def start(self) -> None:
-        await self.link.start()
+        await self._driver.start()
 
     async def stop(self) -> None:
-        await self.link.stop()
+        await self._driver.stop()
 
-    async def info(self, command: Command) -> StreamInfo:
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._driver.up
+
+    @property
+    def behind(self) -> bool:
+        """Whether `drained` would wait; raises StorageUnavailable where there is no connection."""
+        return self._driver.behind
+
+    async def drained(self) -> None:
+        """See `Driver.drained`; raises as `behind`."""
+        await self._driver.drained()
+
+    # -- what Redis says of a stream
+
+    async def info(self, state: AppendState) -> StreamInfo:
         """The stream's ends as they are now.
-
-        Args:
-            command: what asks for them, see `PartitionStream.info_command`.
 
         Raises:
             StorageUnavailable: Redis is gone.
             RedisError: the key holds something else than a stream.
         """
-        stream = _key(command)
-        if stream in self._infos.known and self.known(stream) is None:
+        info = self.states.info(state, time.monotonic())
+        if info is None and state.info is not None:
             await self._verify()
-        if stream in self._infos.known:
-            return self._infos.known[stream][1]
-        return await asyncio.shield(self._infos.ask(stream, command, parse_info))
+            info = state.info
+        return await asyncio.shield(self._ask_info(state)) if info is None else info
 
-    def known(self, stream: bytes) -> StreamInfo | None:
-        """As `info`, where it has nothing to ask."""
-        known = self._infos.known.get(stream)
-        return known[1] if known is not None and self._fresh(known[0]) else None
-
-    async def transactions(self, stream: bytes, keys: IsolationKeys, numbering: OffsetNumbering) -> Transactions:
+    async def transactions(self, state: AppendState) -> Transactions:
         """The stream's transactions, as they are after the last `info`. Raises as `info`."""
-        known = self._transactions.known.get(stream)
-        if known is not None and not self._fresh(known[0]):
+        known = self.states.transactions(state, time.monotonic())
+        if known is None and state.transactions is not None:
             await self._verify()
-        if stream in self._transactions.known:
-            return self._transactions.known[stream][1]
-        return await asyncio.shield(self._ask_transactions(stream, keys, numbering))
+            known = state.transactions
+        return await asyncio.shield(self._ask_transactions(state)) if known is None else known
 
-    def prefetch_transactions(self, stream: bytes, keys: IsolationKeys, numbering: OffsetNumbering) -> None:
-        """As `prefetch`, for `transactions`."""
-        if stream not in self._transactions.known:
-            with contextlib.suppress(StorageUnavailable):
-                self._ask_transactions(stream, keys, numbering)
+    def prefetch(self, state: AppendState) -> None:
+        """Has `info` and `transactions` asked already what they will have to ask, so that many streams take one round
+        trip."""
+        with contextlib.suppress(StorageUnavailable):  # they will say it
+            if state.info is None:
+                self._ask_info(state)
+            if state.transactions is None:
+                self._ask_transactions(state)
 
-    def _ask_transactions(
-        self, stream: bytes, keys: IsolationKeys, numbering: OffsetNumbering
-    ) -> asyncio.Future[Transactions]:
-        for key in keys:
-            self._beside[key] = stream
-        return self._transactions.ask(stream, look_command(keys), partial(parse_look, numbering=numbering))
+    async def fresh_info(self, state: AppendState) -> StreamInfo:
+        """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
+        return parse_info(parse(await self._driver.send(state.info_command)))
 
-    def in_transaction(self, stream: bytes, producer: int, offset: int | None) -> None:
-        """This broker has appended a batch of a transaction.
+    def _ask_info(self, state: AppendState) -> asyncio.Future[StreamInfo]:
+        """The answer to come; one question for all who ask at the same time."""
+        if state.info_asked is None:
+            asked = asyncio.get_running_loop().create_future()
+            self.post(state.info_command, partial(self._info_answered, state, asked))
+            state.info_asked = asked
+        return state.info_asked
 
-        Args:
-            offset: its first one; None where the script that appended it did not read the keys again.
-        """
-        known = self._transactions.known.get(stream)
-        if known is not None and producer not in known[1].open:
-            if offset is None:
-                del self._transactions.known[stream]
-            else:
-                self._transactions.known[stream] = known[0], known[1].begun(producer, offset)
+    def _info_answered(self, state: AppendState, asked: asyncio.Future[StreamInfo], reply: Reply) -> None:
+        state.info_asked = None
+        try:
+            info = parse_info(parse(received(reply)))
+        except Exception as error:  # a reply that cannot be read, too: who asked must not wait for ever
+            _fail(asked, error)
+            return
+        self.states.found_info(state, info, time.monotonic())
+        asked.set_result(info)
 
-    def transaction_ended(self, stream: bytes, producer: int, commit: bool) -> None:
-        """This broker has appended a marker."""
-        known = self._transactions.known.get(stream)
-        if known is not None and commit:
-            self._transactions.known[stream] = known[0], known[1].ended(producer)
-        else:
-            self._transactions.known.pop(stream, None)
+    def _ask_transactions(self, state: AppendState) -> asyncio.Future[Transactions]:
+        if state.transactions_asked is None:
+            asked = asyncio.get_running_loop().create_future()
+            keys = IsolationKeys(state.transaction_keys.transactions, state.transaction_keys.aborted)
+            self.post(look_command(keys), partial(self._transactions_answered, state, asked))
+            state.transactions_asked = asked
+        return state.transactions_asked
 
-    def _fresh(self, since: float) -> bool:
-        return time.monotonic() - max(since, self._verified) < self._max_age
-
-    def prefetch(self, command: Command) -> None:
-        """Has `info` asked already what it will have to ask, so that many streams take one round trip."""
-        stream = _key(command)
-        if stream not in self._infos.known:
-            with contextlib.suppress(StorageUnavailable):  # `info` will say it
-                self._infos.ask(stream, command, parse_info)
+    def _transactions_answered(self, state: AppendState, asked: asyncio.Future[Transactions], reply: Reply) -> None:
+        state.transactions_asked = None
+        try:
+            found = parse_look(parse(received(reply)), state.numbering)
+        except Exception as error:
+            _fail(asked, error)
+            return
+        self.states.found_transactions(state, found, time.monotonic())
+        asked.set_result(found)
 
     async def _verify(self) -> None:
         if self._verifying is None:
@@ -260,71 +175,31 @@ class Watcher:
             def answered(answer: asyncio.Future[bytes]) -> None:
                 self._verifying = None
                 if not answer.cancelled() and answer.exception() is None:
-                    self._verified = sent
+                    self.states.verified = sent
 
-            self._verifying = self.link.send(_PING)
+            self._verifying = self._driver.send(_PING)
             self._verifying.add_done_callback(answered)
         await asyncio.shield(self._verifying)
 
-    async def fresh_info(self, command: Command) -> StreamInfo:
-        """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
-        return parse_info(parse(await self.link.send(command)))
+    # -- what changes
 
     def waiter(self) -> Waiter:
         """One that waits for nothing yet."""
-        return Waiter(self._waiters)
+        return self.states.waiter()
 
-    def appended(
-        self, stream: bytes, follows: EntryId, last: EntryId, entries: int, marker: bool = False
-    ) -> StreamInfo | None:
-        """Our own append has landed: what is known of the stream now, if anything is.
+    def changed(self, key: bytes) -> None:
+        """See `States.changed`."""
+        self.states.changed(key)
 
-        Args:
-            follows: last-generated-id before it, as Redis has verified.
-            last: the last entry's id.
-            marker: it was one; the last stable offset may have moved while other transactions are open.
-        """
-        known = self._infos.known.get(stream)
-        if known is None or known[1].last != follows or known[1].first is None:
-            self.changed(stream)
-            return None
-        info = known[1].appended(last, entries)
-        self._infos.known[stream] = (known[0], info)
-        transactions = self._transactions.known.get(stream)
-        self._fire(stream, committed=marker or transactions is None or not transactions[1].open)
-        return info
-
-    def changed(self, stream: bytes) -> None:
-        """Something was written: what is known of the stream is no longer true."""
-        self._infos.known.pop(stream, None)
-        self._fire(stream)
-
-    def watch_writes(self, stream: bytes) -> None:
-        """From now on `others_wrote` answers for this stream; to be called before it is read over the connection."""
-        self._written[stream] = False
-
-    def others_wrote(self, stream: bytes) -> bool:
-        """Whether Redis has pushed a write of another client, or the connection was lost."""
-        return self._written.get(stream, False)
-
-    def unwatch_writes(self, stream: bytes) -> None:
-        """Nobody will ask."""
-        self._written.pop(stream, None)
-
-    def _fire(self, stream: bytes, committed: bool = True) -> None:
-        """Args: committed: whether there may be something for readers of committed records, too."""
-        waiting = self._waiters.pop(stream, set())
-        if waiting and not committed:
-            kept = {waiter for waiter in waiting if waiter.committed}
-            if kept:
-                self._waiters[stream], waiting = kept, waiting - kept
-        for waiter in waiting:
-            waiter.fire(stream)
+    def watch(self, state: AppendState) -> None:
+        """From now on the state says whether others wrote; to be called before its stream is read over `ask`."""
+        self.states.claim(state)
+        state.watched()
 
     def close(self) -> None:
         """Wakes everyone for the last time."""
         self.closing = True
-        self._drop_all()
+        self.states.lost()
 
     async def _track(self, node: Node) -> None:
         await node.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
@@ -335,23 +210,9 @@ class Watcher:
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":
-            for key in message[1] or {*self._infos.known, *self._written, *self._beside}:  # null: all (FLUSHALL)
-                if key in self._written:
-                    self._written[key] = True
-                if key in self._beside:
-                    self._transactions.known.pop(self._beside[key], None)
-                    self._fire(self._beside[key])
-                else:
-                    self.changed(key)
-
-    def _drop_all(self) -> None:
-        self._written = dict.fromkeys(self._written, True)
-        self._transactions.known.clear()
-        self._beside.clear()
-        for stream in {*self._infos.known, *self._waiters}:
-            self.changed(stream)
+            self.states.pushed(message[1])  # null: all (FLUSHALL)
 
 
-def _key(command: Command) -> bytes:
-    assert command.key is not None
-    return command.key
+def _fail(asked: asyncio.Future[T], error: Exception) -> None:
+    asked.set_exception(error)
+    asked.exception()  # nobody may have waited for it

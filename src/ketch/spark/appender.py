@@ -33,7 +33,7 @@ from ketch.store.topics.topic import Topic
 
 _CHUNK_ROWS = 10_000  # of one transaction: Redis serves no other client meanwhile
 _CHUNK_BYTES = 1 << 20
-_OPTIMISTIC = 3  # refusals before Redis chooses the ids
+_CHOSEN_HERE = 3  # refusals before Redis chooses the ids
 _ATTEMPTS = 30  # of one transaction
 
 
@@ -137,7 +137,7 @@ class PartitionAppender:
             if not rows.num_rows:
                 self._sent = None
                 return
-            taken = self._resend(redis, rows, by_redis=refusals >= _OPTIMISTIC)
+            taken = self._resend(redis, rows, by_redis=refusals >= _CHOSEN_HERE)
             rows, self._rows = rows.slice(taken), self._rows + taken
             refusals = 0 if taken else refusals + 1
             if refusals == _ATTEMPTS:

@@ -1,8 +1,8 @@
 """Calls of the Lua scripts (`store.lua`), one function for each: typed arguments in, a `Command` out.
 
-Scripts of appending: optimistic appends choose ids in the broker and go into MULTI between `guard` and `release`, or,
-where a batch is one entry, into `single`. Pessimistic ones let Redis choose the ids (`append`). The headers of the .lua
-files have the cases; `store.append.appends` tells the ways apart.
+Scripts of appending: a batch with ids chosen by the caller goes into MULTI between `guard` and `release`, or, where it
+is one entry, into `single`. `append` has Redis choose the ids. The headers of the .lua files have the cases;
+`store.append.appends` tells the ways apart.
 """
 
 from __future__ import annotations

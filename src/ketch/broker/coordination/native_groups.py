@@ -34,7 +34,7 @@ from ketch.broker.coordination.cluster import Cluster
 from ketch.coordinator.classic.group import Group
 from ketch.errors import KetchError, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.log import Log
-from ketch.log.watcher import Waiter
+from ketch.log.states import Waiter
 from ketch.store.coordination import native
 from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition

@@ -1,165 +1,99 @@
 """The write side of one partition: appends batches whole or not at all, on consecutive offsets, in the order given.
 
-It owns the queue of batches, what is in flight, what is known of the stream's end and of its idempotent producers, and
-the choice among the ways to append. The ways themselves are `store.append.appends`'s. The cases:
-
-- Nobody else writes to the stream. Ids are chosen here, after the last-generated-id that is known, and batches are
-  pipelined without waiting. Redis refuses them if the stream has moved.
-- A batch is refused, or Redis reports a foreign write (`log.watcher`). Nothing more is sent until all that is in
-  flight is answered. Then refused batches and the queue are sent in order, with Redis choosing the ids, for
-  `_CONTENDED_S`. That is slower, but no other writer can starve it. After that ids are chosen here again.
-- The server has the append module. Where a stream has moved, it takes other ids in the same command, so nothing is
-  refused for that. This learns of it by the reply, and Redis chooses the ids from then on, as above.
-- A batch is too wide for Lua. Only the way with ids chosen here takes it. With each refusal its ids lie farther ahead
-  of the stream, until none has come in between. Dense ids leave no gaps, so there it is only repeated.
-- A marker ends a transaction (`store.append.markers`). Redis chooses its id, so nothing more is sent until that is
-  known. It takes its turn in the queue all the same, so that it is no foreign write, and ids go on being chosen here.
-- The connection is lost. What was in flight fails, since nobody knows whether it is stored. The stream's end and the
-  producers are read again before the next batch.
+The shell around `log.appending.state`, which decides what is sent next and how: this file turns its decisions into
+commands (`store.append`), posts them, and tells it of the replies. It owns the partition's `AppendState`, and the task
+that asks Redis what a preparation needs. The ways to append are `store.append.appends`'s. It may not choose ids or
+modes. Who reads the partition hears of an append by way of the state; the batch itself is kept in `log.recent`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
+from typing import Any, Protocol, TypeVar
 
 from ketch import metrics
 from ketch.clock import now_ms
-from ketch.errors import (
-    InvalidRecord,
-    KetchError,
-    OutOfOrderSequence,
-    RedisError,
-    StorageUnavailable,
-    UnknownTopicOrPartition,
-)
-from ketch.log.appending.producers import ProducerState, Sequenced, sequence_behind
-from ketch.log.watcher import Watcher
+from ketch.errors import InvalidRecord, KetchError, StorageUnavailable, UnknownTopicOrPartition
+from ketch.log.appending.producers import ProducerState, Sequenced
+from ketch.log.appending.state import Append, AppendState, Ending, Mode, Preparation
+from ketch.log.recent import Newest
 from ketch.records.control import Marker
 from ketch.redis.driver import Reply, received
+from ketch.redis.question import Command, Question
 from ketch.store.append import appends, markers, producers
 from ketch.store.append.appends import Landed, Refusal
-from ketch.store.append.markers import End, Ended
-from ketch.store.layouts.layout import Layout, Payload
-from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
-from ketch.store.scripts import AppendKeys, Producer, TransactionKeys
+from ketch.store.layouts.layout import Payload
+from ketch.store.offsets import EntryId
+from ketch.store.stream.ranges import EntrySizes
+from ketch.store.xinfo import StreamInfo
 
-_CONTENDED_S = 1.0  # how long Redis goes on choosing ids after another writer was met
-_MAX_ATTEMPTS = 30  # of one batch; only one with an entry too wide for Lua and dense ids ever comes near
-_MAX_LEAD_MS = 1_000  # how far ahead of the stream a batch too wide for Lua may be put
-_MAX_PRODUCERS = 1_000  # states held of one partition
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 
-class _Mode(enum.Enum):
-    COLD = enum.auto()  # the stream's end is not known
-    FAST = enum.auto()  # ids chosen here
-    MOVED = enum.auto()  # another client has written, nothing was refused: waits for what is in flight
-    DRAINING = enum.auto()  # a batch was refused: waits for the replies to those sent after it
-    CONTENDED = enum.auto()  # ids chosen by Redis
+class Writes(Protocol):
+    """The connection of appends.
 
+    Attributes:
+        module: the version of the append module that the server behind it has; 0 for none.
+        post: see `Pipe.post`. Replies come in the order of the commands.
+        ask: the answer to a question.
+    """
 
-@dataclass(slots=True, eq=False)
-class _Append:
-    batch: Payload
-    producer: Sequenced | None
-    future: asyncio.Future[int]  # base offset
-    attempts: int = 0
-    wide: bool = False  # more fields than one command can pass on
-    asked: bool = False  # Redis was asked for its producer's state
+    module: int
 
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            # Its traceback names this batch and this future: neither would go before the next collection.
-            self.future.set_exception(error.with_traceback(None))
-            self.future.exception()  # acks=0: nobody may ask
+    @property
+    def post(self) -> Callable[[Command, Callable[[Reply], None]], None]: ...
 
+    @property
+    def ask(self) -> Callable[[Question[Any]], Awaitable[Any]]: ...
 
-@dataclass(slots=True, eq=False)
-class _Ending:
-    """A marker in the queue."""
-
-    marker: Marker
-    future: asyncio.Future[bool]
-    wide: ClassVar[bool] = False
-    producer: ClassVar[None] = None
-
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error.with_traceback(None))
-            self.future.exception()
+    def watch(self, state: AppendState) -> None:
+        """Has writes of others to this stream reported to its state; to be called before it is read."""
 
 
 class Appender:
     """The write side of one partition.
 
     Args:
-        watcher: appends go over its connection; it hears when the stream may be another than it was left.
-        keys: stream, producers and fence key.
-        floor: the partition's first offset; no record comes before it.
-        landed: called with every batch stored, its base offset, and the last-generated-id that it follows, None
-            where that is not known.
-        ended: the same for every marker: with it, the batch that it is read back as, its offset, and that id.
+        newest: keeps what was appended for who reads it.
+        sizes: hears how large entries are.
         alive: whether the topic still exists; asked when the stream is not known, or not as it had been left.
     """
 
+    __slots__ = ("_alive", "_newest", "_preparing", "_sizes", "_state", "_writes")
+
     def __init__(
         self,
-        watcher: Watcher,
-        keys: AppendKeys,
-        transaction_keys: TransactionKeys,
-        layout: Layout,
-        numbering: OffsetNumbering,
-        floor: int,
-        landed: Callable[[Payload, int, EntryId | None], None],
-        ended: Callable[[Marker, Payload, int, EntryId], None],
+        state: AppendState,
+        writes: Writes,
+        newest: Newest,
+        sizes: EntrySizes,
         alive: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._watcher, self._link = watcher, watcher.link
-        self._keys, self._numbering, self._floor = keys, numbering, floor
-        self._transaction_keys, self._layout = transaction_keys, layout
-        self._landed, self._told_ended, self._alive = landed, ended, alive
-        self._mode = _Mode.COLD
-        self._last = ZERO
-        self._contended_until = 0.0
-        self._exists = False  # a batch has landed since the topic was last known to be there
-        self._producers: dict[int, ProducerState] = {}
-        self._waiting: deque[_Append | _Ending] = deque()
-        self._refused: list[_Append] = []
-        self._inflight = 0
-        self._closed = False
+        self._state, self._writes, self._newest, self._sizes = state, writes, newest, sizes
+        self._alive = alive
         self._preparing: asyncio.Task[None] | None = None
-        self._ending: _Ending | None = None  # in flight: what follows it has to know its offset
 
-    def close(self) -> None:
-        """The topic is being deleted: nothing more is written."""
-        self._closed = True
-        self._watcher.unwatch_writes(self._keys.stream)
-        self._fail_all(UnknownTopicOrPartition("the topic was deleted"))
-
-    def append(self, batch: Payload, producer: Sequenced | None = None) -> asyncio.Future[int]:
+    def append(self, batch: Payload, producer: Sequenced | None = None, now: int = 0) -> asyncio.Future[int]:
         """Stores a batch; the future gets the offset of its first record once Redis has it.
 
         The future fails with InvalidRecord, InvalidProducerEpoch, OutOfOrderSequence, NotInTransaction,
         InvalidTransactionState or StorageUnavailable; nothing of the batch is stored then, save that a connection lost
         at that very moment leaves it open.
+
+        Args:
+            now: ms, where the caller has just asked the clock.
         """
-        entry = _Append(batch, producer, asyncio.get_running_loop().create_future())
+        entry = Append(batch, producer, asyncio.get_running_loop().create_future())
         if appends.too_long(batch):
-            entry.wide = appends.operands(batch, self._watcher.module) is None
-        if self._closed:
-            entry.fail(UnknownTopicOrPartition("the topic was deleted"))
-            return entry.future
-        self._waiting.append(entry)
-        self._pump()
+            entry.wide = appends.operands(batch, self._writes.module) is None
+        self._state.add(entry)
+        self._pump(now or now_ms())
         return entry.future
 
     def end_transaction(self, marker: Marker) -> asyncio.Future[bool]:
@@ -167,287 +101,151 @@ class Appender:
 
         It fails with InvalidProducerEpoch, UnknownTopicOrPartition or StorageUnavailable.
         """
-        ending = _Ending(marker, asyncio.get_running_loop().create_future())
-        if self._closed:
-            ending.fail(UnknownTopicOrPartition("the topic was deleted"))
-        else:
-            self._waiting.append(ending)
-            self._pump()
+        ending = Ending(marker, asyncio.get_running_loop().create_future())
+        self._state.add(ending)
+        self._pump(now_ms())
         return ending.future
 
     def in_transaction(self, producer: int, epoch: int) -> bool:
         """Whether this producer's transaction is known to be open; another broker may have ended it since."""
-        state = self._producers.get(producer)
+        state = self._state.producers.get(producer)
         return state is not None and state.in_transaction and state.epoch == epoch
+
+    def close(self) -> None:
+        """The topic is being deleted: nothing more is written."""
+        self._state.close()
 
     # -- sending
 
-    def _pump(self) -> None:
-        while (self._waiting or self._refused) and self._preparing is None and self._ending is None:
-            if self._refused or not self._open_for(self._waiting[0]):
-                if self._inflight == 0:
-                    self._prepare()
-                return
-            if self._unknown(self._waiting[0]):
-                self._prepare()
-                return
-            entry = self._waiting.popleft()
-            if isinstance(entry, _Ending):
-                self._end(entry)
+    def _pump(self, now: int) -> None:
+        """Sends what can be sent, ms."""
+        state = self._state
+        while state.waiting or state.repeated:
+            entry = state.next(now, 0.0 if state.mode is Mode.OURS else time.monotonic())
+            if isinstance(entry, Append):
+                self._send(entry)
+            elif isinstance(entry, Ending):
+                self._end(entry, now)
             else:
-                self._submit(entry)
+                if entry is not None:
+                    self._preparing = asyncio.get_running_loop().create_task(self._prepare(entry))
+                return
 
-    def _open_for(self, entry: _Append | _Ending) -> bool:
-        if self._mode is _Mode.CONTENDED:
-            return not entry.wide and time.monotonic() < self._contended_until
-        # One that is wide would wait for ever while others write all the time; it has a guard that misses nothing.
-        if self._mode is _Mode.FAST and not entry.wide and self._watcher.others_wrote(self._keys.stream):
-            self._mode = _Mode.MOVED
-        return self._mode is _Mode.FAST
-
-    def _unknown(self, entry: _Append | _Ending) -> bool:
-        return entry.producer is not None and entry.producer.id not in self._producers
-
-    def _submit(self, entry: _Append) -> None:
+    def _send(self, entry: Append) -> None:
+        state, batch = self._state, entry.batch
+        by_module = 0 if entry.wide else self._writes.module
+        keys, numbering = state.keys, state.numbering
         try:
-            producer = self._admit(entry)
-            if producer is not None or entry.producer is None:  # else a duplicate, which follows the earlier batch
-                self._send(entry, producer)
-        except (StorageUnavailable, RedisError) as error:  # the connection is gone, or the ids are beyond any offset
-            entry.fail(error)
-            self._forget()
-        except OutOfOrderSequence as error:
-            if entry.asked:
-                entry.fail(error)
-            else:  # what is missing may have gone through another broker: Redis knows
-                self._waiting.appendleft(entry)
-                self._mode = _Mode.COLD
-        except KetchError as error:
-            entry.fail(error)
+            if state.mode is Mode.OURS:
+                expected, moved = entry.expected, entry.moved
+                append = appends.chosen_here(keys, numbering, expected, entry.base, batch, moved, by_module)
+            else:
+                exists = state.exists
+                append = appends.chosen_by_redis(keys, numbering, entry.base, batch, entry.moved, by_module, exists)
+            entry.read = append.read
+            self._writes.post(append.command, self._replied)
+        except BaseException as error:
+            state.unsent(error)
+            if not isinstance(error, KetchError):
+                raise
 
-    def _admit(self, entry: _Append) -> Producer | None:
-        """The producer's next state; or, for a duplicate, the entry's future follows the earlier batch's."""
-        if entry.producer is None:
-            return None
-        pid, epoch, first, transactional, started = entry.producer
-        state = self._producers[pid]
-        duplicate = state.check(epoch, first, entry.batch.count)
-        if duplicate is not None:
-            _follow(entry.future, duplicate.offset)
-            return None
-        state.check_transaction(entry.producer)
-        last = sequence_behind(first, entry.batch.count - 1)
-        opened = self._transaction_keys.transactions if transactional else None
-        return producers.moved(pid, state.head, epoch, first, last, now_ms(), opened, started)
-
-    def _send(self, entry: _Append, producer: Producer | None) -> None:
-        expected: EntryId | None = None
-        by_module = 0 if entry.wide else self._watcher.module
-        if self._mode is _Mode.FAST:
-            base, expected = self._place(entry)
-            append = appends.chosen_here(self._keys, self._numbering, expected, base, entry.batch, producer, by_module)
-        else:
-            floor = self._now_offset()
-            append = appends.chosen_by_redis(
-                self._keys, self._numbering, floor, entry.batch, producer, by_module, self._exists
-            )
-        self._link.post(append.command, partial(self._replied, entry, append.read, expected))
-        if self._mode is _Mode.FAST:
-            self._last = self._numbering.to_id(base + entry.batch.count - 1)
-        self._inflight += 1
-        if entry.producer is not None and producer is not None:
-            pid, epoch, first, transactional, _ = entry.producer
-            state = self._producers.pop(pid)
-            state.advance(epoch, first, entry.batch.count, entry.future, transactional)
-            self._producers[pid] = state  # the latest comes last
-
-    def _end(self, ending: _Ending) -> None:
-        now = now_ms()
-        end = markers.end(self._transaction_keys, self._layout, self._numbering, self._now_offset(), ending.marker, now)
+    def _end(self, ending: Ending, now: int) -> None:
+        state, ending.sent = self._state, now
+        keys, layout, numbering = state.transaction_keys, state.layout, state.numbering
+        end = markers.end(keys, layout, numbering, state.least(now), ending.marker, now)
+        ending.read = end.read
         try:
-            self._link.post(end.command, partial(self._end_replied, ending, end, now))
+            self._writes.post(end.command, self._end_replied)
         except StorageUnavailable as error:
-            ending.fail(error)
-            self._forget()
-            return
-        self._ending = ending
-        self._inflight += 1
-
-    def _end_replied(self, ending: _Ending, end: End, now: int, reply: Reply) -> None:
-        self._ending = None
-        try:
-            self._ended(ending, now, end.read(received(reply)))
-        except StorageUnavailable as error:
-            ending.fail(error)
-            self._watcher.changed(self._keys.stream)
-            self._mode = _Mode.DRAINING
-        except Exception as error:
-            ending.fail(error)
-        self._inflight -= 1
-        self._pump()
-
-    def _ended(self, ending: _Ending, now: int, ended: Ended | None) -> None:
-        marker, state = ending.marker, self._producers.get(ending.marker.producer)
-        if state is not None:
-            state.end_transaction(marker.epoch)
-        if ended is not None:
-            self._last = max(self._last, ended.id)
-            offset = self._numbering.to_offset(*ended.id)
-            self._told_ended(marker, self._layout.marker_batch(marker, now), offset, ended.follows)
-        if not ending.future.done():
-            ending.future.set_result(ended is not None)
-
-    def _place(self, entry: _Append) -> tuple[int, EntryId | None]:
-        """The base offset, and the last-generated-id that it follows, None for any below."""
-        base = max(self._now_offset(), self._numbering.to_offset(*self._last) + 1)
-        if entry.wide and entry.attempts and self._last != ZERO and not self._numbering.dense:
-            return base + (min(1 << entry.attempts, _MAX_LEAD_MS) << self._numbering.bits), None
-        return base, self._last
-
-    def _now_offset(self) -> int:
-        if self._numbering.dense:
-            return 0
-        return max(now_ms() << self._numbering.bits, self._floor)
+            state.unsent(error)
 
     # -- answers
 
-    def _replied(
-        self,
-        entry: _Append,
-        read: Callable[[bytes], Landed | Refusal],
-        expected: EntryId | None,
-        reply: Reply,
-    ) -> None:
+    def _replied(self, reply: Reply) -> None:
+        state = self._state
+        entry = state.flying.popleft()
+        assert isinstance(entry, Append)
         try:
-            outcome = read(received(reply))
+            outcome = entry.read(received(reply))
             if isinstance(outcome, Landed):
-                self._stored(entry, outcome.base, expected if outcome.follows else None)
+                self._landed(entry, outcome.base, outcome.follows)
             else:
-                entry.wide = entry.wide or outcome is Refusal.WIDE
-                self._refuse(entry)
+                metrics.appends_refused.inc()
+                log.debug("%s: another writer came in between", state.keys.stream.decode())
+                state.refused(entry, outcome is Refusal.WIDE)
         except KetchError as error:
-            self._failed(entry, error)
-        self._answered()
+            own = isinstance(error, StorageUnavailable | InvalidRecord)
+            state.failed(entry, error if own else StorageUnavailable(str(error)))
+        if not state.flying and (state.waiting or state.repeated):
+            self._pump(now_ms())
 
-    def _stored(self, entry: _Append, base: int, follows: EntryId | None) -> None:
-        if not entry.future.done():
-            entry.future.set_result(base)
-        self._exists = True
-        if follows is None and self._mode is _Mode.FAST and not entry.wide:
-            self._mode = _Mode.MOVED
-        self._landed(entry.batch, base, follows)
+    def _landed(self, entry: Append, base: int, as_expected: bool) -> None:
+        batch = entry.batch
+        info = self._state.landed(entry, base, as_expected)
+        self._sizes.learn_size(batch.size / batch.entries)
+        if info is not None:
+            self._newest.put(self._state.keys.stream, info.lineage, (entry.begin, base, batch))
 
-    def _refuse(self, entry: _Append) -> None:
-        self._mode = _Mode.DRAINING
-        self._watcher.changed(self._keys.stream)
-        entry.attempts += 1
-        metrics.appends_refused.inc()
-        log.debug("%s: another writer came in between", self._keys.stream.decode())
-        if entry.attempts < _MAX_ATTEMPTS:
-            self._refused.append(entry)
-        else:
-            entry.fail(StorageUnavailable("other writers kept this batch out"))
+    def _end_replied(self, reply: Reply) -> None:
+        state = self._state
+        ending = state.flying.popleft()
+        assert isinstance(ending, Ending)
+        try:
+            ended = ending.read(received(reply))
+            info = state.ended(ending, ended)
+            if ended is not None:
+                self._keep_marker(ending, ended, info)
+        except Exception as error:
+            state.ending_failed(ending, error)
+        self._pump(now_ms())
 
-    def _failed(self, entry: _Append, error: KetchError) -> None:
-        own = isinstance(error, StorageUnavailable | InvalidRecord)
-        entry.fail(error if own else StorageUnavailable(str(error)))
-        self._watcher.changed(self._keys.stream)
-        self._mode = _Mode.DRAINING  # what was pipelined after it follows an id that will not come
-
-    def _answered(self) -> None:
-        self._inflight -= 1
-        if self._inflight == 0:
-            self._pump()
+    def _keep_marker(self, ending: Ending, ended: markers.Ended, info: StreamInfo | None) -> None:
+        if info is not None:
+            state, to_offset = self._state, self._state.numbering.to_offset
+            batch = state.layout.marker_batch(ending.marker, ending.sent)
+            behind = to_offset(*ended.follows) + 1
+            self._newest.put(state.keys.stream, info.lineage, (behind, to_offset(*ended.id), batch))
 
     # -- getting ready
 
-    def _prepare(self) -> None:
-        if self._preparing is None:
-            self._preparing = asyncio.get_running_loop().create_task(self._prepared())
-
-    async def _prepared(self) -> None:
+    async def _prepare(self, what: Preparation) -> None:
         """Learns what the next batch in line needs to know, or fails everything in line if Redis can't say."""
+        state = self._state
         try:
-            if self._inflight == 0 and (self._refused or (self._waiting and not self._open_for(self._waiting[0]))):
-                await self._get_ready()
-            if self._waiting:
-                await self._learn_producer(self._waiting[0])
+            if what.stream:
+                await self._get_ready(what)
+            if what.learn is not None:
+                await self._learn_producer(what.learn)
         except KetchError as error:
-            self._fail_all(error)
+            state.give_up(error)
         except Exception as error:
-            log.exception("appending to %s", self._keys.stream.decode(errors="replace"))
-            self._fail_all(error)
+            log.exception("appending to %s", state.keys.stream.decode(errors="replace"))
+            state.give_up(error)
         finally:
             self._preparing = None
-        self._pump()
+            state.preparing = False
+        self._pump(now_ms())
 
-    async def _get_ready(self) -> None:
-        """Nothing is in flight: from draining to contended, from cold (or contended long ago) to fast."""
-        refused, self._refused = self._refused, []
-        self._waiting.extendleft(reversed(refused))
-        if self._mode is not _Mode.CONTENDED:
-            self._producers.clear()
-        if self._mode is _Mode.DRAINING:
-            await self._link.ask(appends.clear_fence(self._keys))
-        if (refused or self._mode is _Mode.MOVED) and not (self._waiting and self._waiting[0].wide):
-            await self._check_alive()
-            self._mode, self._contended_until = _Mode.CONTENDED, time.monotonic() + _CONTENDED_S
-            return
-        self._watcher.watch_writes(self._keys.stream)
-        self._last = await self._link.ask(appends.last_id(self._keys))
-        if self._mode is not _Mode.CONTENDED:
-            await self._check_alive()  # after the look at the stream, so that the stream was this topic's
-        self._mode = _Mode.FAST
+    async def _get_ready(self, what: Preparation) -> None:
+        state, ask = self._state, self._writes.ask
+        last: EntryId | None = None
+        if what.clear_fence:
+            await ask(appends.clear_fence(state.keys))
+        if what.read_end:
+            self._writes.watch(state)
+            last = await ask(appends.last_id(state.keys))
+        if what.check_topic:
+            state.exists = False
+            if not await self._alive():
+                raise UnknownTopicOrPartition("the topic was deleted")
+        state.ready(last, time.monotonic())
 
-    async def _check_alive(self) -> None:
-        self._exists = False
-        if not await self._alive():
-            raise UnknownTopicOrPartition("the topic was deleted")
-
-    async def _learn_producer(self, entry: _Append | _Ending) -> None:
-        if isinstance(entry, _Ending) or entry.producer is None or not self._unknown(entry):
-            return
+    async def _learn_producer(self, entry: Append) -> None:
+        state, ask, producer = self._state, self._writes.ask, entry.producer
+        assert producer is not None
         entry.asked = True
-        pid, opened = entry.producer.id, False
-        stored = await self._link.ask(producers.load(self._keys.producers, pid))
-        if entry.producer.transactional:
-            opened = await self._link.ask(markers.is_open(self._transaction_keys.transactions, pid))
-        self._producers[pid] = ProducerState.of(stored, self._numbering, opened)
-        self._forget_oldest_producer()
-
-    def _forget_oldest_producer(self) -> None:
-        """Redis has them all; here are those of late. One with a batch in flight is not let go."""
-        if len(self._producers) > _MAX_PRODUCERS:
-            oldest = next(iter(self._producers))
-            if all(isinstance(b.offset, int) or b.offset.done() for b in self._producers[oldest].batches):
-                del self._producers[oldest]
-
-    def _fail_all(self, error: Exception) -> None:
-        waiting, self._waiting = [*self._refused, *self._waiting], deque()
-        self._refused = []
-        for entry in waiting:
-            entry.fail(error if isinstance(error, KetchError) else StorageUnavailable(str(error)))
-        self._forget()
-
-    def _forget(self) -> None:
-        """The connection went: what is known may be wrong, so everything is read again."""
-        self._mode = _Mode.COLD if self._inflight == 0 else _Mode.DRAINING
-        self._producers.clear()
-
-
-def _follow(future: asyncio.Future[int], earlier: int | asyncio.Future[int]) -> None:
-    if isinstance(earlier, int):
-        future.set_result(earlier)
-        return
-
-    def done(first: asyncio.Future[int]) -> None:
-        error = first.exception()
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-            future.exception()
-        else:
-            future.set_result(first.result())
-
-    earlier.add_done_callback(done)
+        opened = False
+        stored = await ask(producers.load(state.keys.producers, producer.id))
+        if producer.transactional:
+            opened = await ask(markers.is_open(state.transaction_keys.transactions, producer.id))
+        state.learned(producer.id, ProducerState.of(stored, state.numbering, opened))

@@ -1,4 +1,4 @@
--- The pessimistic append, for a stream that others write to as well: ids are chosen here, so nothing can come between.
+-- The append with ids chosen by Redis, for a stream that others write to as well: nothing can come between.
 --
 -- The ids follow the stream's last one, or begin at `floor` where that is later. An entry's id is that of the last of its
 -- offsets. Milliseconds are below 2^53, which a Lua number holds exactly.

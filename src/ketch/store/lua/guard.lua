@@ -1,4 +1,4 @@
--- The first command of an optimistic append: MULTI, GUARD, XADD of every entry, RELEASE, EXEC.
+-- The first command of an append with ids chosen by the caller: MULTI, GUARD, XADD of every entry, RELEASE, EXEC.
 --
 -- It lets the batch through if the stream ends where its ids were chosen to follow. Where it refuses, the XADDs after it
 -- in the transaction must fail too, all of them: so it moves the stream's last-generated-id past the batch (or puts a

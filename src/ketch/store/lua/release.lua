@@ -1,5 +1,5 @@
--- The last command of an optimistic append, see guard.lua. Where GUARD has just refused the batch, it puts the stream's
--- last-generated-id back, or removes the string that stood for a missing stream; the fence stays.
+-- The last command of an append with ids chosen by the caller, see guard.lua. Where GUARD has just refused the batch, it
+-- puts the stream's last-generated-id back, or removes the string that stood for a missing stream; the fence stays.
 -- Else it reads the stream, for a write ends the tracking of its key (CLIENT TRACKING), and a read begins it again.
 --
 -- KEYS    stream, fence

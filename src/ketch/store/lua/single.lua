@@ -1,9 +1,9 @@
--- The optimistic append of a batch that is one entry, which XADD takes or refuses as a whole.
+-- The append, with an id chosen by the caller, of a batch that is one entry, which XADD takes or refuses as a whole.
 --
 -- It needs no last-generated-id, for which XINFO would hand Lua two entries of up to a megabyte. In a stream that is not
 -- empty nothing above the expected id can have been trimmed, since older entries go first; for an empty stream XINFO
 -- answers no entries. Another client may add an entry and remove it by XDEL: this script does not see that, but Redis
--- pushes it to the broker (`Watcher.others_wrote`).
+-- pushes it to the broker (`AppendState.others_wrote`).
 --
 -- KEYS    stream, producers, fence
 -- ARGV    expected   last-generated-id that the entry follows
