@@ -45,9 +45,15 @@ STORAGE = {
 APPEND = ("module", "multi")
 
 
+# In which order brokers send the commands of a round. With `--rounds ordered,7` every test that has a broker runs over
+# one that sends them as they are, and over one that shuffles those of different slots; 7 is the seed.
+ORDERED = "ordered"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")
     parser.addoption("--minutes", type=float, help="run only those long tests that fit into so many minutes")
+    parser.addoption("--rounds", help=f"comma-separated, of {ORDERED} and seeds; default: {ORDERED}")
     parser.addoption("--storage", help=f"comma-separated, of {', '.join(STORAGE)}; default: what each test says")
 
 
@@ -63,6 +69,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("append")
     if "append" in metafunc.fixturenames and (ways or mark):
         metafunc.parametrize("append", ways.split(",") if ways else mark.args, indirect=True, scope="session")
+
+    rounds = metafunc.config.getoption("--rounds")
+    if "rounds" in metafunc.fixturenames and rounds:
+        ids = [each if each == ORDERED else f"shuffled-{each}" for each in rounds.split(",")]
+        metafunc.parametrize("rounds", rounds.split(","), ids=ids, indirect=True, scope="session")
 
 
 SPARK_SESSION = (
@@ -155,8 +166,19 @@ def append(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def _brokers() -> Iterator[dict[tuple[str, str], KetchServer]]:
-    servers: dict[tuple[str, str], KetchServer] = {}
+def rounds(request: pytest.FixtureRequest) -> str:
+    """Whether the brokers of this test send rounds as they are (`ORDERED`), or the seed of their shuffling."""
+    order: str = getattr(request, "param", ORDERED)
+    return order
+
+
+def _program(rounds: str) -> tuple[str, ...]:
+    return ("ketch",) if rounds == ORDERED else ("tests.support.shuffled_ketch", rounds)
+
+
+@pytest.fixture(scope="session")
+def _brokers() -> Iterator[dict[tuple[str, ...], KetchServer]]:
+    servers: dict[tuple[str, ...], KetchServer] = {}
     yield servers
     for server in servers.values():
         assert server.stop() == 0, server.log
@@ -164,17 +186,23 @@ def _brokers() -> Iterator[dict[tuple[str, str], KetchServer]]:
 
 @pytest.fixture(scope="session")
 def broker(
-    tmp_path_factory: pytest.TempPathFactory, storage: str, append: str, _brokers: dict[tuple[str, str], KetchServer]
+    tmp_path_factory: pytest.TempPathFactory,
+    storage: str,
+    append: str,
+    rounds: str,
+    _brokers: dict[tuple[str, ...], KetchServer],
 ) -> KetchServer:
     """A running Ketch with default settings. Tests use topics of their own on it and leave it as it is."""
-    if (storage, append) not in _brokers:
+    kind = (storage, append, rounds)
+    if kind not in _brokers:
         options = (*STORAGE[storage], "--append", append)
-        _brokers[storage, append] = KetchServer(tmp_path_factory.mktemp("broker"), *options).start()
-    return _brokers[storage, append]
+        made = KetchServer(tmp_path_factory.mktemp("broker"), *options, program=_program(rounds))
+        _brokers[kind] = made.start()
+    return _brokers[kind]
 
 
 @pytest.fixture
-def start_ketch(tmp_path: Path, storage: str, append: str) -> Iterator[Callable[..., KetchServer]]:
+def start_ketch(tmp_path: Path, storage: str, append: str, rounds: str) -> Iterator[Callable[..., KetchServer]]:
     """Starts further brokers: `start_ketch(*arguments, name="a")`; all are stopped behind the test."""
     servers: list[KetchServer] = []
 
@@ -182,7 +210,8 @@ def start_ketch(tmp_path: Path, storage: str, append: str) -> Iterator[Callable[
         # The module is in the embedded Valkey; a test that brings a Redis of its own says what it wants.
         way = () if "--redis" in arguments else ("--append", append)
         arguments = (*STORAGE[storage], *way, *arguments)
-        server = KetchServer(tmp_path / (name or f"ketch{len(servers)}"), *arguments, env=env)
+        directory = tmp_path / (name or f"ketch{len(servers)}")
+        server = KetchServer(directory, *arguments, env=env, program=_program(rounds))
         servers.append(server)
         return server.start()
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,11 +38,19 @@ class KetchServer:
     Args:
         directory: where its data and its log are.
         arguments: of `ketch serve`, beside those this class gives.
+        program: the Python module that is `ketch`, and its first arguments.
     """
 
-    def __init__(self, directory: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        program: Sequence[str] = ("ketch",),
+    ) -> None:
         self.directory = directory
         self.arguments = arguments
+        self._program = program
         self.env = {**os.environ, **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -61,7 +69,7 @@ class KetchServer:
     def start(self) -> KetchServer:
         """Starts it and waits for the ready line. A port that was chosen once is kept."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "ketch", "serve", "--port", str(self.port), *self.arguments]
+        command = [sys.executable, "-m", *self._program, "serve", "--port", str(self.port), *self.arguments]
         if "--redis" not in self.arguments:
             command += ["--data-dir", str(self.directory / "data"), "--redis-port", str(self.redis_port)]
         with self.log_path.open("ab") as output:

@@ -346,6 +346,7 @@ class Machines(Generic[M]):
                     _answer(token, result)
                 case Persist():
                     kind.changed(machine)
+                    self._saving[machine.id] += 1  # from now on: who loads it before it is stored has an older one
                     # As it is now: it may change meanwhile.
                     self._spawn(self._persist(machine, self._kinds.to_fields(machine), effects[n + 1 :]))
                     return
@@ -359,7 +360,6 @@ class Machines(Generic[M]):
 
     async def _persist(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
         """Stores the machine, then carries out the rest. If it cannot be stored, clients are told to come again."""
-        self._saving[machine.id] += 1
         try:
             await self._save(machine, fields)
             # Where it is shared, this broker is the one that the journal is for.
