@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -128,3 +128,24 @@ def test_a_rebalance_costs_one_command_for_each_partition(member: Assigned) -> N
     calls = member.redis.info("commandstats")
     created = calls.get("cmdstat_xgroup|create", calls.get("cmdstat_xgroup"))
     assert created["calls"] == 3
+
+
+def test_a_broker_that_loads_a_group_makes_those_that_are_missing(
+    start_ketch: Callable[..., KetchServer], topic: str
+) -> None:
+    server = start_ketch()
+    with Assigned(server, topic) as member:
+        member.create(topic, 2)
+        member.write(0)
+        member.assign(0, 1)
+        eventually(lambda: member.native(0) == (0, 1))
+        member.redis.xgroup_destroy(member.stream(0), member.group)
+        identity = member.id, member.generation
+    assert server.stop() == 0
+    server.start()
+    with Assigned(server, topic) as member:
+        member.id, member.generation = identity
+        assert member.heartbeat() == 0
+        eventually(lambda: member.native(0) == (0, 1))
+        member.write(1)
+        eventually(lambda: member.native(1) == (0, 1))

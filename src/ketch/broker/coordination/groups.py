@@ -55,7 +55,7 @@ class Groups:
         self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
         self._settled: set[str] = set()  # groups for which no transaction has offsets pending
         self._settling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        cluster.listen(self._relinquish, self._follow)
+        cluster.listen(self.relinquish, self._follow)
 
     # -- asking a group: see the methods of these names of `Machines`
 
@@ -85,7 +85,8 @@ class Groups:
 
     # -- other brokers
 
-    def _relinquish(self) -> None:
+    def relinquish(self) -> None:
+        """Brokers have come or gone: drops the groups that are another's now."""
         self._machines.relinquish()
         self._settled.clear()
 

@@ -1,8 +1,8 @@
 """Has the native consumer groups in Redis follow what Kafka's groups do: get assigned, commit, lose members.
 
-- Members have been told their assignment: the group's coordinator makes a native group on each partition that has none
-  (`assigned`). So XINFO GROUPS shows every group that reads, and its lag, also where nobody can tell whose fetches are
-  whose (`broker.coordination.readers`) and before anything is committed.
+- Members have been told their assignment, or a group with assignments was loaded: the group's coordinator makes a
+  native group on each partition that has none (`assigned`). So XINFO GROUPS shows every group that reads, and its lag,
+  also where nobody can tell whose fetches are whose (`broker.coordination.readers`) and before anything is committed.
 - A commit acknowledges what lies below it.
 - A partition that a member has lost drops the member's pending deliveries.
 
@@ -61,7 +61,7 @@ class NativeGroups:
     ) -> None:
         self._log, self._cluster, self._assignments, self._keep = log_, cluster, assignments, keep
         self._due: dict[tuple[str, TopicPartition], int] = {}  # the newest commit, while it is followed
-        self._making: dict[str, asyncio.Task[None]] = {}  # by group; done as soon as none of its partitions is left
+        self._making: dict[str, asyncio.Task[None]] = {}  # by group, until all its partitions have one
 
     # -- assignments
 
@@ -80,7 +80,7 @@ class NativeGroups:
     async def _make(self, group: str, due: list[TopicPartition]) -> None:
         waiter, absent = self._log.watcher.waiter(), dict[bytes, TopicPartition]()  # by stream, which is not there yet
         try:
-            while due or absent:
+            while (due or absent) and self._cluster.coordinates("group", group):
                 try:
                     # It goes on when this is cancelled: what it has made it also sets to what is committed.
                     missing = await asyncio.shield(lasting(self._make_each(group, due)))
@@ -94,12 +94,12 @@ class NativeGroups:
                 if absent and not due:
                     await waiter.wait(_LOOK_S)
                     due = [absent.pop(stream) for stream in waiter.take() if stream in absent]
-                if not self._cluster.coordinates("group", group):
-                    return
         except KetchError as error:
             log.warning("group %s: its native groups: %s", group, error)
         finally:
             waiter.close()
+            if self._making.get(group) is asyncio.current_task():
+                del self._making[group]
 
     async def _make_each(self, group: str, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Makes the group on each of these partitions; those that have no stream."""
@@ -162,11 +162,13 @@ class NativeGroups:
     # -- members
 
     def reassigned(self, group: Group) -> None:
-        """The group's members or assignments have changed."""
-        if not group.members:
-            self._stop_making(group.id)
+        """The group's members or assignments have changed, or it was loaded."""
         for member_id, partitions in self._assignments.update(group):
             self._lost(group.id, member_id, partitions)
+        if not group.members:
+            self._stop_making(group.id)
+        elif not group.assigned_here and self._cluster.coordinates("group", group.id):
+            self.assigned(group.id)  # its last coordinator may not have come to it, or was of an older version
 
     def member_left(self, group_id: str, member_id: str) -> None:
         """A member is gone."""

@@ -95,7 +95,7 @@ class Transactions:
         self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
         self._moved = asyncio.Event()
         self._visiting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        cluster.listen(self._relinquish, self._follow)
+        cluster.listen(self.relinquish, self._follow)
 
     def stop(self) -> None:
         """Answers clients that wait; timers end."""
@@ -206,7 +206,8 @@ class Transactions:
 
     # -- other brokers
 
-    def _relinquish(self) -> None:
+    def relinquish(self) -> None:
+        """Brokers have come or gone: open transactions of ids that have fallen to this one are looked for at once."""
         self.machines.relinquish()
         self._moved.set()
 
