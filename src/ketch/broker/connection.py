@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
+_UNTHROTTLED_MS = 0  # no client is told to wait: there are no quotas
 
 
 class _Response:
@@ -211,10 +212,12 @@ class Connection(MeteredConnection):
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
-        header = request.header
-        response.set(
-            encode_response(header.api_key, header.api_version, header.correlation_id, answer) if answer else None
-        )
+        if answer is None:
+            response.set(None)
+        else:
+            answer["throttle_time"] = _UNTHROTTLED_MS  # all responses but those of old versions have it
+            header = request.header
+            response.set(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
         self._flush()
 
     def _flush(self) -> None:

@@ -27,11 +27,11 @@ async def handle(request: Request) -> Answer:
     body = request.body
     if request.version >= _BATCHED_SINCE:
         results = [await _transaction(request, each) for each in body.transactions]
-        return {"throttle_time": 0, "error_code": ErrorCode.none, "results_by_transaction": results}
+        return {"error_code": ErrorCode.none, "results_by_transaction": results}
     partitions = _partitions(body.v3_and_below_topics)
     producer = (body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
     errors = await _add(request, body.v3_and_below_transactional_id, producer, partitions, verify=False)
-    return {"throttle_time": 0, "results_by_topic_v3_and_below": _topics(errors)}
+    return {"results_by_topic_v3_and_below": _topics(errors)}
 
 
 async def _transaction(request: Request, asked: Any) -> Body:

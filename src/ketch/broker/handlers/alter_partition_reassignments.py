@@ -21,7 +21,6 @@ from ketch.wire.responses import Body
 
 async def handle(request: Request) -> Answer:
     return {
-        "throttle_time": 0,
         "allow_replication_factor_change": getattr(request.body, "allow_replication_factor_change", True),
         "error_code": ErrorCode.none,
         "error_message": None,

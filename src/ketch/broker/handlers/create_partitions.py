@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 async def handle(request: Request) -> Answer:
     results = [await _grow(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 async def _grow(request: Request, asked: Any, duplicate: bool) -> Body:

@@ -34,7 +34,7 @@ MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
 
 async def handle(request: Request) -> Answer:
     topics = [await _create(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def distinct(topics: Sequence[Any]) -> list[tuple[Any, bool]]:

@@ -22,7 +22,7 @@ _NO_WATERMARK = -1  # DeleteRecordsResponse.INVALID_LOW_WATERMARK
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "topics": [await _topic(request, topic) for topic in request.body.topics]}
+    return {"topics": [await _topic(request, topic) for topic in request.body.topics]}
 
 
 async def _topic(request: Request, asked: Any) -> Body:

@@ -23,7 +23,7 @@ async def handle(request: Request) -> Answer:
     asked = [(name, _ZERO_ID) for name in getattr(request.body, "topic_names", ())]
     asked += [(state.name, state.topic_id or _ZERO_ID) for state in getattr(request.body, "topics", ())]
     times = Counter(asked)
-    return {"throttle_time": 0, "responses": [await _delete(request, *key, times[key]) for key in times]}
+    return {"responses": [await _delete(request, *key, times[key]) for key in times]}
 
 
 async def _delete(request: Request, name: str | None, topic_id: UUID, times: int) -> Body:

@@ -24,7 +24,7 @@ async def handle(request: Request) -> Answer:
     asked = request.body.resources
     results = [await _describe(request, resource) for resource in asked[:_RESOURCES_MAX]]
     results += [_result(rest, ErrorCode.invalid_request, "Too many resources.") for rest in asked[_RESOURCES_MAX:]]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 async def _describe(request: Request, asked: Any) -> Body:

@@ -25,7 +25,7 @@ async def handle(request: Request) -> Answer:
         }
         for topic in request.body.topics
     ]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 async def _describe(request: Request, name: str, index: int) -> Body:

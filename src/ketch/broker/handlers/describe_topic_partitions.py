@@ -88,4 +88,4 @@ def _error(name: str, code: ErrorCode) -> Body:
 
 
 def _answer(topics: list[Body], cursor: Body | None) -> Answer:
-    return {"throttle_time": 0, "topics": topics, "next_cursor": cursor}
+    return {"topics": topics, "next_cursor": cursor}

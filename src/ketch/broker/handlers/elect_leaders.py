@@ -26,7 +26,7 @@ async def handle(request: Request) -> Answer:
         results = await _all(request, code) if asked is None else [await _topic(request, topic) for topic in asked]
     except KetchError as error:
         code, results = request.refuse("", error), []
-    return {"throttle_time": 0, "error_code": code, "replica_election_results": results}
+    return {"error_code": code, "replica_election_results": results}
 
 
 async def _all(request: Request, code: ErrorCode) -> list[Body]:

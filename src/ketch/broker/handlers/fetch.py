@@ -271,7 +271,6 @@ def _answer(request: Request, session: Session, results: Iterable[_Result]) -> B
             session.served(result.target)
             metrics.fetched(result.read.partition.topic.name if result.read else "", len(result.records))
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none,
         "session_id": session.id,
         "responses": [{"topic": key, "topic_id": key, "partitions": partitions} for key, partitions in topics.items()],
@@ -292,4 +291,4 @@ def _partition_body(result: _Result, committed: bool) -> Body:
 
 
 def _failure(error: ErrorCode) -> Body:
-    return {"throttle_time": 0, "error_code": error, "session_id": 0, "responses": ()}
+    return {"error_code": error, "session_id": 0, "responses": ()}

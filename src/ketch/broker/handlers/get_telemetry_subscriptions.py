@@ -23,7 +23,6 @@ async def handle(request: Request) -> Answer:
     client = client_of(request, request.body.client_instance_id or new_instance())
     wanted = request.broker.telemetry.wanted(client)
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none,
         "client_instance_id": client.instance,
         "subscription_id": wanted.id,

@@ -59,7 +59,6 @@ async def answer(request: Request, changes: Changes) -> Answer:
     asked = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in asked)
     return {
-        "throttle_time": 0,
         "responses": [
             await _alter(request, each, changes, times[each.resource_type, each.resource_name] > 1) for each in asked
         ],

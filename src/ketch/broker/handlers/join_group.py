@@ -45,7 +45,6 @@ async def handle(request: Request) -> Answer:
 def _answer(request: Request, result: JoinResult) -> Body:
     nullable = request.version >= 7
     return {
-        "throttle_time": 0,
         "error_code": result.error,
         "generation_id": result.generation,
         "protocol_type": result.protocol_type,

@@ -44,4 +44,4 @@ async def _resources(request: Request, types: set[int]) -> list[Body]:
 
 
 def _answer(error: ErrorCode, resources: list[Body]) -> Answer:
-    return {"throttle_time": 0, "error_code": error, "config_resources": resources}
+    return {"error_code": error, "config_resources": resources}

@@ -30,7 +30,7 @@ _NOTHING = Found(-1, -1)
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "topics": [await _topic(request, topic) for topic in request.body.topics]}
+    return {"topics": [await _topic(request, topic) for topic in request.body.topics]}
 
 
 async def _topic(request: Request, asked: Any) -> Body:

@@ -34,7 +34,6 @@ async def handle(request: Request) -> Answer:
     broker = request.broker
     nodes = broker.cluster.nodes
     return {
-        "throttle_time": 0,
         "brokers": [{"node_id": node.id, "host": node.host, "port": node.port, "rack": None} for node in nodes],
         "cluster_id": broker.cluster_id,
         "controller_id": nodes[0].id,

@@ -86,7 +86,6 @@ def _committed(request: Request, part: Any, now: int) -> Committed:
 
 def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
     return {
-        "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,

@@ -51,4 +51,4 @@ async def _topic(request: Request, group: Group, topic: Any, subscribed: set[str
 
 
 def _answer(error: ErrorCode, topics: list[Body] | tuple[()] = ()) -> Body:
-    return {"error_code": error, "throttle_time": 0, "topics": topics}
+    return {"error_code": error, "topics": topics}

@@ -24,7 +24,7 @@ async def handle(request: Request) -> Answer:
         {"topic": topic.topic, "partitions": [await _end(request, topic.topic, part) for part in topic.partitions]}
         for topic in request.body.topics
     ]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 async def _end(request: Request, name: str, asked: Any) -> Body:

@@ -214,7 +214,6 @@ def _answer(request: Request, topics: _Outcomes) -> Answer:
             {"name": key, "topic_id": key, "partition_responses": [_partition(request, key, each) for each in outcomes]}
             for key, outcomes in topics
         ],
-        "throttle_time": 0,
     }
     if request.body.acks != 0:
         return body

@@ -92,7 +92,6 @@ def _committed(part: Any) -> Committed:
 
 def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
     return {
-        "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
