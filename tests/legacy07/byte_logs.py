@@ -19,6 +19,7 @@ from ketch.legacy07.bytelog import EARLIEST, ByteLog, ByteLogs
 from ketch.legacy07.errors import InvalidFetchSize
 from ketch.legacy07.messages import GZIP, NONE, SNAPPY, Message
 from ketch.log.appending.notes import TopicNotes
+from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
 from ketch.records import DecodedBatch, columns_to_records
 from ketch.redis.server import Server
@@ -32,11 +33,14 @@ class Broker:
 
     def __init__(self, redis: RedisServer) -> None:
         address = Server(redis.url).address()
-        self.log = Log(Settings(redis=redis.url), address)
-        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), 1, INFLATED_MAX)
+        self._settings = Settings(redis=redis.url)
+        self.log = Log(self._settings, address)
+        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), INFLATED_MAX)
 
     async def get(self, topic: str, create: bool = False) -> ByteLog:
-        return await self.logs.get(topic, 0, create)
+        if create and await self.log.topics.get(topic) is None:
+            await create_on_demand(self.log, self._settings, topic, "test")
+        return await self.logs.get(topic, 0)
 
 
 @asynccontextmanager

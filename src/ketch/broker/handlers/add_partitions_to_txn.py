@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of
+from ketch.broker.topics import find_partition
 from ketch.coordinator.transactions.transaction import Add, Added, Partition
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
@@ -68,7 +69,7 @@ async def _add(
 
 async def _unknown(request: Request, topic: str, index: int) -> ErrorCode:
     try:
-        request.broker.log.partition(await request.broker.log.topic(topic), index)
+        await find_partition(request, topic, index)
     except KetchError as error:
         return code_of(error)
     return ErrorCode.none

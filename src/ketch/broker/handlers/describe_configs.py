@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.topics import find_topic
 from ketch.errors import KetchError
-from ketch.store.topics.topic import legal_name
 from ketch.wire.responses import Body
 
 _TOPIC, _BROKER, _CLIENT_METRICS = 2, 4, 16
@@ -42,10 +42,8 @@ async def _describe(request: Request, asked: Any) -> Body:
 
 
 async def _topic(request: Request, asked: Any, names: tuple[str, ...] | None) -> Body:
-    if not legal_name(asked.resource_name):
-        return _result(asked, ErrorCode.invalid_topic_exception, f"Topic name is invalid: '{asked.resource_name}'")
     try:
-        topic = await request.broker.log.topic(asked.resource_name)
+        topic = await find_topic(request, asked.resource_name, legal=True)
     except KetchError as error:
         return _result(asked, request.refuse(asked.resource_name, error), str(error))
     entries = configs.topic_configs(topic, request.broker, names)

@@ -18,7 +18,6 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -32,19 +31,18 @@ from ketch.broker.sessions import (
     SessionNotFound,
     SessionTopicIds,
     Target,
-    TopicKey,
 )
+from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.log.reading import Member
 from ketch.log.reads import PartitionRead
-from ketch.store.topics.topic import Topic, shown
+from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.pieces import Pieces
 from ketch.wire.responses import Body
 
 _IDS_SINCE = 13
 _ZSTD_SINCE = 10
-_ZERO_ID = UUID(int=0)
 _READ_COMMITTED = 1
 _COALESCE_S = 0.01
 
@@ -132,7 +130,7 @@ def _session(request: Request) -> Session:
 
 def _topic_key(request: Request, topic: object) -> TopicKey:
     if request.version >= _IDS_SINCE:
-        return getattr(topic, "topic_id", None) or _ZERO_ID
+        return getattr(topic, "topic_id", None) or ZERO_ID
     name: str = topic.topic  # type: ignore[attr-defined]
     return name
 
@@ -207,9 +205,8 @@ def _fail(request: Request, result: _Result, error: KetchError) -> None:
 
 
 async def _topic(request: Request, key: TopicKey) -> Topic | KetchError:
-    log = request.broker.log
     try:
-        return await (log.topic(key) if isinstance(key, str) else log.topic_by_id(key))
+        return await find_topic(request, key)
     except KetchError as error:
         return error
 

@@ -24,11 +24,11 @@ from ketch.broker import telemetry
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
-from ketch.broker.naming import check_name
+from ketch.broker.topics import find_topic_now
 from ketch.configs.broker_table import BROKER_CONFIGS
 from ketch.configs.topic_checks import validate
 from ketch.configs.topic_table import CONFIGS
-from ketch.errors import InvalidConfig, KetchError, UnknownTopicOrPartition
+from ketch.errors import InvalidConfig, KetchError
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
@@ -170,13 +170,7 @@ async def _topic(request: Request, asked: Any) -> Topic:
         raise Refused(ErrorCode.invalid_request, f"Unknown resource type {asked.resource_type}")
     if not name:
         raise Refused(ErrorCode.invalid_request, "Default topic resources are not allowed.")
-    check_name(name)
-    topics = request.broker.log.topics
-    topics.forget(name)  # another broker may have changed it
-    topic = await topics.get(name)
-    if topic is None:
-        raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-    return topic
+    return await find_topic_now(request, name, legal=True, unknown=f"The topic '{name}' does not exist.")
 
 
 def _altered(topic: Topic, changes: list[Change], default: Mapping[str, str]) -> dict[str, str | None]:
