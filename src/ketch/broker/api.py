@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.errors import code_of, is_failure
+from ketch.broker.resources import Rule
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
 from ketch.wire.requests import RequestHeader
@@ -153,6 +154,7 @@ class Api:
     Args:
         name: Kafka's.
         oldest, newest: the versions that are advertised.
+        touches: what a client needs to be allowed, all of it, in the order in which Kafka asks (`touches`).
         oldest_answered: where that is not `oldest`: an older version closes the connection.
         carries_records: a request may be as large as `socket.request.max.bytes`, and is carried out even where its
             client has gone: with acks=0 a producer closes when it has sent the request.
@@ -167,6 +169,7 @@ class Api:
     oldest: int
     newest: int
     handle: Handler
+    touches: tuple[Rule, ...]
     oldest_answered: int = 0
     carries_records: bool = False
     codes: Callable[[KetchError], ErrorCode] = code_of

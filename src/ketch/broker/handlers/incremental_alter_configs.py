@@ -24,6 +24,7 @@ from ketch.broker import telemetry
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
+from ketch.broker.resources import ConfigType
 from ketch.broker.topics import find_topic_now
 from ketch.configs.broker_table import BROKER_CONFIGS
 from ketch.configs.topic_checks import validate
@@ -33,8 +34,6 @@ from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
-
-_TOPIC, BROKER, _CLIENT_METRICS = 2, 4, 16  # ConfigResource.Type
 
 
 class Operation(IntEnum):
@@ -72,9 +71,9 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
         if twice:
             raise Refused(ErrorCode.invalid_request, "Each resource must appear at most once.")
         _check_form(asked)
-        if asked.resource_type == BROKER:
+        if asked.resource_type == ConfigType.BROKER:
             await _alter_broker(request, name, changes(request, asked))
-        elif asked.resource_type == _CLIENT_METRICS:
+        elif asked.resource_type == ConfigType.CLIENT_METRICS:
             await _alter_subscription(request, name, changes(request, asked))
         else:
             await _alter_topic(request, asked, changes)
@@ -166,7 +165,7 @@ def _check_form(asked: Any) -> None:
 
 async def _topic(request: Request, asked: Any) -> Topic:
     name = asked.resource_name
-    if asked.resource_type != _TOPIC:
+    if asked.resource_type != ConfigType.TOPIC:
         raise Refused(ErrorCode.invalid_request, f"Unknown resource type {asked.resource_type}")
     if not name:
         raise Refused(ErrorCode.invalid_request, "Default topic resources are not allowed.")

@@ -14,16 +14,17 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of
+from ketch.broker.resources import ResourceType, authorized
 from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.errors import InvalidTopic, KetchError, UnknownTopicId, UnknownTopicOrPartition
 from ketch.log.creation import create_on_demand
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.responses import Body, Kept
 
-# Authorized operations (KIP-430), bits of AclOperation: all of them where they are asked for, there is no authorizer.
+# Authorized operations (KIP-430): all that there are where they are asked for.
 NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = authorized(ResourceType.TOPIC)
+CLUSTER_OPERATIONS = authorized(ResourceType.CLUSTER)
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
 
