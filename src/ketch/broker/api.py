@@ -11,6 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ketch.broker.caller import Caller
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.errors import code_of, is_failure
 from ketch.broker.resources import Rule
@@ -35,14 +36,14 @@ def printable(text: str) -> str:
 
 @dataclass(slots=True)
 class Request:
-    """One request and who sent it.
+    """One request on its way through the pipeline (`connection`).
 
     Attributes:
         broker: what a handler may use.
         api: its row of the dispatch table.
         body: the kio entity of this API and version.
+        caller: who sends it.
         client: "client-id at host:port", for log lines.
-        peer: the client's "host:port".
         reader: what is known of the connection's fetches.
         received: when its last byte came, seconds of the monotonic clock.
         complaints: what did not go well, for the request's line in the log.
@@ -53,8 +54,8 @@ class Request:
     api: Api
     header: RequestHeader
     body: Any
+    caller: Caller
     client: str
-    peer: str
     reader: Reader
     received: float
     complaints: list[str] = field(default_factory=list)
@@ -63,11 +64,6 @@ class Request:
     @property
     def version(self) -> int:
         return self.header.api_version
-
-    @property
-    def host(self) -> str:
-        """The client's, as Kafka names it: "/127.0.0.1"."""
-        return "/" + self.peer.rpartition(":")[0]
 
     def complain(self, text: str, error: BaseException | ErrorCode = ErrorCode.none) -> None:
         """What did not go well, for the request's line in the log: a warning if `error` is a failure of this side."""

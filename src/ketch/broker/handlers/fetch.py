@@ -213,13 +213,13 @@ async def _topic(request: Request, key: TopicKey) -> Topic | KetchError:
 
 def _meet(request: Request, reads: list[PartitionRead]) -> None:
     partitions = [(read.partition.topic.name, read.partition.index) for read in reads]
-    request.broker.assignments.meet(request.reader, request.header.client_id or "", request.host, partitions)
+    request.broker.assignments.meet(request.reader, request.header.client_id or "", request.caller.host, partitions)
 
 
 def _member(request: Request, partition: Partition) -> Member | None:
     """Group and member that read here, as far as the broker can tell: the request does not say."""
     assignments, cluster = request.broker.assignments, request.broker.cluster
-    fetch = request.header.client_id or "", request.host, (partition.topic.name, partition.index)
+    fetch = request.header.client_id or "", request.caller.host, (partition.topic.name, partition.index)
     member = assignments.find(request.reader, *fetch)
     # The commits of such a group must come here, too: its coordinator has to know that deliveries are tracked.
     if member is None or cluster.alone or not assignments.shared(*fetch) or cluster.coordinates("group", member[0]):

@@ -28,7 +28,7 @@ async def handle(request: Request) -> Answer:
                 body.member_id,
                 getattr(body, "group_instance_id", None),
                 request.header.client_id or "",
-                request.host,
+                request.caller.host,
                 session,
                 rebalance,
                 body.protocol_type,
