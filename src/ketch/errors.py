@@ -98,6 +98,10 @@ class OffsetOutOfRange(KetchError):
     """Kafka's OFFSET_OUT_OF_RANGE (1)."""
 
 
+class InvalidTopic(KetchError):
+    """A name that no topic can have, alone or beside another topic's: Kafka's INVALID_TOPIC_EXCEPTION (17)."""
+
+
 class UnknownTopicOrPartition(KetchError):
     """Kafka's UNKNOWN_TOPIC_OR_PARTITION (3)."""
 

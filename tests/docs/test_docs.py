@@ -72,6 +72,12 @@ def test_topic_configs_and_their_fields() -> None:
     assert idle == {name for name, config in CONFIGS.items() if config.idle}
 
 
+def test_what_apis_need() -> None:
+    """The table is the dispatch table's."""
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "access_table.py", "--check"], stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands(name: str) -> None:
     text = (DOCS / "cli.md").read_text()

@@ -19,6 +19,7 @@ from ketch.legacy07.bytelog import EARLIEST, ByteLog, ByteLogs
 from ketch.legacy07.errors import InvalidFetchSize
 from ketch.legacy07.messages import GZIP, NONE, SNAPPY, Message
 from ketch.log.appending.notes import TopicNotes
+from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
 from ketch.records import DecodedBatch, columns_to_records
 from ketch.redis.link import links
@@ -32,12 +33,14 @@ class Broker:
     """What of a broker a byte log needs."""
 
     def __init__(self, redis: RedisServer) -> None:
-        settings = Settings(redis=redis.url)
-        self.log = Log(settings, links(Server(redis.url).address(), settings.redis_timeout_ms / 1000))
-        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), 1, INFLATED_MAX)
+        self._settings = Settings(redis=redis.url)
+        self.log = Log(self._settings, links(Server(redis.url).address(), self._settings.redis_timeout_ms / 1000))
+        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), INFLATED_MAX)
 
     async def get(self, topic: str, create: bool = False) -> ByteLog:
-        return await self.logs.get(topic, 0, create)
+        if create and await self.log.topics.get(topic) is None:
+            await create_on_demand(self.log, self._settings, topic, "test")
+        return await self.logs.get(topic, 0)
 
 
 @asynccontextmanager

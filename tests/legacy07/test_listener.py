@@ -57,6 +57,15 @@ class TestRequests:
         client.send(produce(topic, 0, A + B))
         assert everything(client, topic) == A + B
 
+    def test_a_topic_is_not_made_beside_one_whose_name_collides(self, server: KetchServer, client: Legacy) -> None:
+        client.send(produce("some.name", 0, A))
+        assert everything(client, "some.name") == A
+        with Legacy(legacy_port(server)) as other:
+            other.send(produce("some_name", 0, A))
+            assert other.closed()
+        with Kafka(server.port) as kafka:
+            assert kafka.metadata("some_name", create=False).topics[0].error_code == 3
+
     def test_a_plain_message_of_0_7_comes_as_one_of_0_6(self, client: Legacy, topic: str) -> None:
         client.send(produce(topic, 0, message(b"a", magic=1) + B))
         assert everything(client, topic) == A + B

@@ -11,8 +11,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ketch.broker.caller import Caller
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.errors import code_of, is_failure
+from ketch.broker.resources import Rule
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
 from ketch.wire.requests import RequestHeader
@@ -34,14 +36,14 @@ def printable(text: str) -> str:
 
 @dataclass(slots=True)
 class Request:
-    """One request and who sent it.
+    """One request on its way through the pipeline (`connection`).
 
     Attributes:
         broker: what a handler may use.
         api: its row of the dispatch table.
         body: the kio entity of this API and version.
+        caller: who sends it.
         client: "client-id at host:port", for log lines.
-        peer: the client's "host:port".
         reader: what is known of the connection's fetches.
         received: when its last byte came, seconds of the monotonic clock.
         complaints: what did not go well, for the request's line in the log.
@@ -52,8 +54,8 @@ class Request:
     api: Api
     header: RequestHeader
     body: Any
+    caller: Caller
     client: str
-    peer: str
     reader: Reader
     received: float
     complaints: list[str] = field(default_factory=list)
@@ -62,11 +64,6 @@ class Request:
     @property
     def version(self) -> int:
         return self.header.api_version
-
-    @property
-    def host(self) -> str:
-        """The client's, as Kafka names it: "/127.0.0.1"."""
-        return "/" + self.peer.rpartition(":")[0]
 
     def complain(self, text: str, error: BaseException | ErrorCode = ErrorCode.none) -> None:
         """What did not go well, for the request's line in the log: a warning if `error` is a failure of this side."""
@@ -153,6 +150,7 @@ class Api:
     Args:
         name: Kafka's.
         oldest, newest: the versions that are advertised.
+        touches: what a client needs to be allowed, all of it, in the order in which Kafka asks (`touches`).
         oldest_answered: where that is not `oldest`: an older version closes the connection.
         carries_records: a request may be as large as `socket.request.max.bytes`, and is carried out even where its
             client has gone: with acks=0 a producer closes when it has sent the request.
@@ -167,6 +165,7 @@ class Api:
     oldest: int
     newest: int
     handle: Handler
+    touches: tuple[Rule, ...]
     oldest_answered: int = 0
     carries_records: bool = False
     codes: Callable[[KetchError], ErrorCode] = code_of

@@ -2,6 +2,18 @@
 
 It owns the line of responses; the queue of requests and the pauses in reading are `connections.metered`'s. It knows no
 API: traits of an API that it must know are in the API's row of the dispatch table.
+
+Every request goes through one pipeline, `Connection._serve`:
+
+1. Authenticate. Who calls is settled when the connection is made (`_caller`): nobody is asked, all are anonymous.
+2. Decode: the API's row, in a version that is served, and the request as kio's entity.
+3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
+   `Request.caller`: an authorizer decides by these two, here and in no handler.
+4. Handle: the row's handler makes the answer, or a `Later` that will make it.
+5. Throttle. No client is told to wait: `_answer` writes the time, which all responses share.
+6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
+
+A stage that does nothing costs a request nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +27,7 @@ from typing import Protocol
 
 from ketch import metrics
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
+from ketch.broker.caller import unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
@@ -32,6 +45,7 @@ log = logging.getLogger(__name__)
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
+_UNTHROTTLED_MS = 0  # no client is told to wait: there are no quotas
 
 
 class _Response:
@@ -71,22 +85,23 @@ class Host(Services, Protocol):
 
 
 class Connection(MeteredConnection):
-    """A client of Kafka's protocol."""
+    """A client of Kafka's protocol.
+
+    Attributes:
+        client: "client-id at host:port", for log lines.
+    """
 
     def __init__(self, broker: Host) -> None:
         super().__init__(broker)
         self._broker = broker
-        self._carrying = 0  # bytes of the Produce request at hand
+        self._caller = unauthenticated(self.peer)
         self._client_id: str | None = None
+        self.client = self.peer
+        self._carrying = 0  # bytes of the Produce request at hand
         self._reader = Reader()
         self._responses = deque[_Response]()
         self._unanswered = set[Later]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
-
-    @property
-    def client(self) -> str:
-        """Who this is, for log lines."""
-        return f"{self._client_id} at {self.peer}" if self._client_id else self.peer
 
     @property
     def busy(self) -> bool:
@@ -96,6 +111,7 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._caller, self.client = unauthenticated(self.peer), self.peer
         if not self._broker.admit(self):
             self.abort()
 
@@ -139,34 +155,50 @@ class Connection(MeteredConnection):
             await self._await_progress()
 
     async def _serve(self, received: float, frame: Incoming) -> None:
+        """The pipeline of one request, see above."""
         if isinstance(frame, FrameError):
             raise frame
+        request = self._decode(received, frame)
+        if request is None:
+            return
+        size = len(frame) + 4
+        self._carrying = size if request.api.carries_records else 0
+        try:
+            answer = await request.api.handle(request)
+        finally:
+            self._carrying = 0
+        metrics.requested(request.api.metric)
+        if not isinstance(answer, Later):
+            self._answer(request, answer, self._respond(size))
+        elif answer.answered:
+            answer.then(partial(self._later, request, self._respond(size), answer))
+        else:
+            self._unanswered.add(answer)
+            answer.then(partial(self._ended, request, size, answer))
+
+    def _decode(self, received: float, frame: bytes) -> Request | None:
+        """The request; None where it was answered already, because its version is not served.
+
+        Raises:
+            MalformedRequest: the connection has to be closed.
+        """
         key, version, correlation_id = peek_api(frame)
         api = self._broker.apis.get(key)
         if api is None:
             raise MalformedRequest(f"API key {api_label(key)} is not served")
         if not api.serves(version):
             self._serve_unknown_version(len(frame), api, version, correlation_id)
-            return
+            return None
         if not api.carries_records and len(frame) > _CONTROL_REQUEST_MAX:
             raise MalformedRequest(f"a request of {len(frame)} bytes for API key {api_label(key)}")
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
-            self._client_id = printable(header.client_id or "")
-        request = Request(self._broker, api, header, body, self.client, self.peer, self._reader, received)
-        self._carrying = len(frame) + 4 if api.carries_records else 0
-        try:
-            answer = await api.handle(request)
-        finally:
-            self._carrying = 0
-        metrics.requested(api.metric)
-        if not isinstance(answer, Later):
-            self._answer(request, answer, self._respond(len(frame) + 4))
-        elif answer.answered:
-            answer.then(partial(self._later, request, self._respond(len(frame) + 4), answer))
-        else:
-            self._unanswered.add(answer)
-            answer.then(partial(self._ended, request, len(frame) + 4, answer))
+            self._rename(header.client_id)
+        return Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+
+    def _rename(self, client_id: str | None) -> None:
+        self._client_id = client_id
+        self.client = f"{printable(client_id)} at {self.peer}" if client_id else self.peer
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
         if api.unknown_version is None:
@@ -211,10 +243,12 @@ class Connection(MeteredConnection):
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
-        header = request.header
-        response.set(
-            encode_response(header.api_key, header.api_version, header.correlation_id, answer) if answer else None
-        )
+        if answer is None:
+            response.set(None)
+        else:
+            answer["throttle_time"] = _UNTHROTTLED_MS  # all responses but those of old versions have it
+            header = request.header
+            response.set(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
         self._flush()
 
     def _flush(self) -> None:

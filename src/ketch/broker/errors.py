@@ -20,6 +20,7 @@ _CODES: dict[type[KetchError], ErrorCode] = {
     errors.InvalidProducerEpoch: ErrorCode.invalid_producer_epoch,
     errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    errors.InvalidTopic: ErrorCode.invalid_topic_exception,
     errors.UnknownTopicOrPartition: ErrorCode.unknown_topic_or_partition,
     errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
     errors.UnknownTopicId: ErrorCode.unknown_topic_id,

@@ -140,7 +140,7 @@ class Broker:
             for connection in list(self._connections):
                 limit = _STALLED_S if connection.halfway else idle
                 if now - connection.last_active > limit:
-                    log.info("%s: closed after %.0f s without a word", connection.client, limit)
+                    _note_silence(connection, limit)
                     connection.abort()
 
     async def _retain(self) -> None:
@@ -197,3 +197,11 @@ class Broker:
             self._server.close()
         for connection in list(self._connections):
             connection.abort()
+
+
+def _note_silence(connection: Connection, seconds: float) -> None:
+    """Logs why a silent connection is closed."""
+    if connection.halfway:
+        log.info("%s: closed after %.0f s with half a request", connection.client, seconds)
+    else:  # Kafka's Selector does not mention it either: a client keeps connections that it seldom uses
+        log.debug("%s: closed after %.0f s without a word", connection.client, seconds)

@@ -10,15 +10,14 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from ketch.errors import KetchError
 from ketch.log.states import Waiter
+from ketch.store.topics.topic import TopicKey
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 
-TopicKey = str | UUID  # a name up to Fetch v12, an id from v13 on
 PartitionKey = tuple[TopicKey, int]
 # What moves a log's start without a write to its stream is found out so: an archive that expires, a topic of which
 # nothing was ever written and that another broker deletes.

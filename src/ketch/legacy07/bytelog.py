@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 from ketch import metrics
 from ketch.clock import now_ms
-from ketch.errors import KetchError, OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
+from ketch.errors import KetchError, OffsetOutOfRange, UnknownTopicOrPartition
 from ketch.legacy07.errors import InvalidFetchSize, WrongPartition
 from ketch.legacy07.messages import Message
 from ketch.legacy07.producing import Plain, payloads
@@ -39,7 +39,6 @@ from ketch.log.log import Log
 from ketch.log.partition import Partition
 from ketch.store.stream import positions
 from ketch.store.stream.positions import STEP, Place
-from ketch.store.topics.topic import legal_name
 from ketch.tasks import lasting
 
 log = logging.getLogger(__name__)
@@ -350,34 +349,23 @@ class ByteLogs:
 
     Args:
         notes: keeps what the log learns of a topic from its batches.
-        partitions: how many a topic gets that appears at its first message (`default_partitions`).
         inflated_max: bytes that a compressed message may inflate to.
     """
 
-    def __init__(self, log: Log, notes: TopicNotes, partitions: int, inflated_max: int) -> None:
+    def __init__(self, log: Log, notes: TopicNotes, inflated_max: int) -> None:
         self.log, self.notes, self.inflated_max = log, notes, inflated_max
         self.kept, self.inflating = _Kept(), asyncio.Semaphore(_INFLATING)
         self.coming: set[asyncio.Task[None]] = set()  # reading ahead
-        self._default_partitions = partitions
         self._logs: dict[Partition, ByteLog] = {}
 
-    async def get(self, topic: str, partition: int, create: bool) -> ByteLog:
+    async def get(self, topic: str, partition: int) -> ByteLog:
         """The byte log of a partition.
-
-        Args:
-            create: a topic that is not there is made, with `default_partitions`.
 
         Raises:
             WrongPartition: there is no such partition, or no such topic, or it is compacted.
             StorageUnavailable: Redis is gone.
         """
         found = await self.log.topics.get(topic)
-        if found is None and create and legal_name(topic) and 0 <= partition < self._default_partitions:
-            try:
-                found = await self.log.topics.create(topic, self._default_partitions, {})
-            except TopicExists:  # another client or broker was quicker
-                self.log.topics.forget(topic)
-                found = await self.log.topics.get(topic)
         if found is None:
             raise WrongPartition(f"there is no topic {topic}")
         if found.compacts:

@@ -23,7 +23,7 @@ from typing import Protocol
 from ketch import metrics
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
-from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable, TopicExists, UnknownTopicOrPartition
+from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.legacy07 import responses
 from ketch.legacy07.bytelog import ByteLog, ByteLogs
 from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, WrongPartition, code_of
@@ -32,6 +32,7 @@ from ketch.legacy07.numbers import Cluster, Numbers
 from ketch.legacy07.producing import Plain
 from ketch.legacy07.requests import Fetch, Offsets, Produce, Target
 from ketch.log.appending.notes import TopicNotes
+from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
 from ketch.store.topics.topic import Topic, legal_name
 
@@ -139,7 +140,7 @@ class Service:
         topic = await self._topic_to_write(to.topic, client)
         index = await self._numbers.to_write(topic, to.number)
         await self._turn()
-        return await self._logs.get(topic.name, index, create=True)
+        return await self._logs.get(topic.name, index)
 
     async def _turn(self) -> None:
         """Waits while Redis has much to take that was sent already."""
@@ -151,19 +152,10 @@ class Service:
             raise StorageUnavailable("Redis did not take what it was sent before") from None
 
     async def _topic_to_write(self, name: str, client: str) -> Topic:
-        topics = self._host.log.topics
-        topic = await topics.get(name) if legal_name(name) else None
-        if topic is not None:
-            return topic
-        if not legal_name(name) or not self._host.settings.auto_create_topics:
-            raise UnknownTopicOrPartition("the topic does not exist and is not created")
-        try:
-            topic = await topics.create(name, self._host.settings.default_partitions, {})
-        except TopicExists:  # another client or broker was quicker
-            topics.forget(name)
-            return await self._host.log.topic(name)
-        log.info("%s: created topic %s with %d partitions", client, name, topic.partitions)
-        self._appeared()
+        topic = await self._host.log.topics.get(name) if legal_name(name) else None
+        if topic is None:
+            topic = await create_on_demand(self._host.log, self._host.settings, name, client)
+            self._appeared()
         return topic
 
     # -- fetch
@@ -206,7 +198,7 @@ class Service:
         topic = await self._topic_to_read(part)
         if topic is None:
             return b""
-        partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number), create=False)
+        partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number))
         largest = int(topic.configs["max.message.bytes"]) + _MESSAGE_OVERHEAD
         room = max(left, largest) if left == whole else left
         if room <= 0:
@@ -242,7 +234,7 @@ class Service:
         count = max(0, part.max_count)
         if topic is None:  # kafka.log.Log.getEmptyOffsets
             return [0][:count] if part.time in (LATEST, EARLIEST) else []
-        partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number), create=False)
+        partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number))
         return (await partition.offsets(part.time, count))[:count]
 
 

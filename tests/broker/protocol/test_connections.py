@@ -163,12 +163,19 @@ def test_max_connections(start_ketch: type[KetchServer]) -> None:
 
 
 def test_idle_connections_are_closed(start_ketch: type[KetchServer]) -> None:
-    server = start_ketch("--connections-max-idle-ms", "300")
+    server = start_ketch("--connections-max-idle-ms", "300", "--log-level", "debug")
     silent, asked = Kafka(server.port), Kafka(server.port)
     asked.ask(API_VERSIONS, 0)
     assert silent.closed()
     assert asked.closed()
-    assert "without a word" in server.log
+    assert server.log.count("without a word") == 2
+
+
+def test_idle_connections_are_no_news(start_ketch: type[KetchServer]) -> None:
+    server = start_ketch("--connections-max-idle-ms", "300")
+    with Kafka(server.port) as silent:
+        assert silent.closed()
+    assert "closed after" not in server.log
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ _FENCED_SINCE = 2
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "error_code": await _add(request)}
+    return {"error_code": await _add(request)}
 
 
 async def _add(request: Request) -> ErrorCode:

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import code_of
+from ketch.broker.topics import find_partition
 from ketch.coordinator.transactions.transaction import Add, Added, Partition
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
@@ -27,11 +28,11 @@ async def handle(request: Request) -> Answer:
     body = request.body
     if request.version >= _BATCHED_SINCE:
         results = [await _transaction(request, each) for each in body.transactions]
-        return {"throttle_time": 0, "error_code": ErrorCode.none, "results_by_transaction": results}
+        return {"error_code": ErrorCode.none, "results_by_transaction": results}
     partitions = _partitions(body.v3_and_below_topics)
     producer = (body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
     errors = await _add(request, body.v3_and_below_transactional_id, producer, partitions, verify=False)
-    return {"throttle_time": 0, "results_by_topic_v3_and_below": _topics(errors)}
+    return {"results_by_topic_v3_and_below": _topics(errors)}
 
 
 async def _transaction(request: Request, asked: Any) -> Body:
@@ -68,7 +69,7 @@ async def _add(
 
 async def _unknown(request: Request, topic: str, index: int) -> ErrorCode:
     try:
-        request.broker.log.partition(await request.broker.log.topic(topic), index)
+        await find_partition(request, topic, index)
     except KetchError as error:
         return code_of(error)
     return ErrorCode.none

@@ -10,7 +10,7 @@ from typing import Any
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import incremental_alter_configs as incremental
-from ketch.broker.handlers.incremental_alter_configs import BROKER
+from ketch.broker.resources import ConfigType
 from ketch.configs.topic_table import CONFIGS
 
 
@@ -20,7 +20,7 @@ async def handle(request: Request) -> Answer:
 
 def _changes(request: Request, asked: Any) -> list[incremental.Change]:
     given = {config.name: config.value for config in asked.configs}
-    if asked.resource_type == BROKER:
+    if asked.resource_type == ConfigType.BROKER:
         names = list(request.broker.dynamic.stored(asked.resource_name))
     else:
         names = [name for name, config in CONFIGS.items() if not config.fixed]

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.topics import find_topic
 from ketch.errors import KetchError
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
@@ -21,7 +22,6 @@ from ketch.wire.responses import Body
 
 async def handle(request: Request) -> Answer:
     return {
-        "throttle_time": 0,
         "allow_replication_factor_change": getattr(request.body, "allow_replication_factor_change", True),
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -36,9 +36,7 @@ async def _topic(request: Request, asked: Any) -> Body:
 async def _partition(request: Request, name: str, asked: Any) -> Body:
     index, code, message = asked.partition_index, ErrorCode.none, None
     try:
-        topic = await request.broker.log.topics.get(name)
-        if topic is None:
-            raise Refused(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
+        topic = await find_topic(request, name, unknown=f"Unable to find a topic named {name}.")
         if not 0 <= index < topic.partitions:
             raise Refused(ErrorCode.unknown_topic_or_partition, f"Unable to find partition {name}:{index}.")
         if asked.replicas is None:

@@ -59,5 +59,4 @@ def _answer(broker: Services, error: ErrorCode) -> dict[str, Any]:
     return {
         "error_code": error,
         "api_keys": [{"api_key": a.key, "min_version": a.oldest, "max_version": a.newest} for a in offered],
-        "throttle_time": 0,
     }

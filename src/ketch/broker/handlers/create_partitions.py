@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
 from ketch.broker.handlers.create_topics import MAX_PARTITIONS, distinct
+from ketch.broker.topics import find_topic, find_topic_now
 from ketch.errors import KetchError
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 async def handle(request: Request) -> Answer:
     results = [await _grow(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 async def _grow(request: Request, asked: Any, duplicate: bool) -> Body:
@@ -33,12 +34,11 @@ async def _grow(request: Request, asked: Any, duplicate: bool) -> Body:
             raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         if request.body.timeout.total_seconds() <= 0:
             raise Refused(ErrorCode.request_timed_out, "The request timed out.")
-        request.broker.log.topics.forget(asked.name)  # another broker may have changed it
-        topic = await request.broker.log.topic(asked.name)
+        topic = await find_topic_now(request, asked.name)
         _check(request, topic, asked)
         if not request.body.validate_only:
             while not await request.broker.log.topics.grow(topic, asked.count):
-                topic = await request.broker.log.topic(asked.name)  # another request was quicker
+                topic = await find_topic(request, asked.name)  # another request was quicker
                 _check(request, topic, asked)
             log.info("%s: topic %s has %d partitions now", request.client, topic.name, asked.count)
     except KetchError as error:

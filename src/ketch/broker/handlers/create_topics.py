@@ -20,9 +20,9 @@ from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
 from ketch.broker.handlers.alter_partition_reassignments import check_replicas
-from ketch.broker.naming import check_collision, check_name
 from ketch.configs.topic_checks import validate
 from ketch.errors import KetchError, TopicExists
+from ketch.log.creation import check_collision, check_name
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
@@ -34,7 +34,7 @@ MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
 
 async def handle(request: Request) -> Answer:
     topics = [await _create(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def distinct(topics: Sequence[Any]) -> list[tuple[Any, bool]]:
@@ -50,7 +50,7 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
         if duplicate:
             raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         partitions = _partitions(request, asked)
-        await check_collision(request, asked.name)
+        await check_collision(request.broker.log, asked.name)
         chosen = validate({config.name: config.value for config in asked.configs})
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:

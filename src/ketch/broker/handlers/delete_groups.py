@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 async def handle(request: Request) -> Answer:
     names = dict.fromkeys(request.body.groups_names)  # Kafka, too, answers once who is named twice
-    return {"throttle_time": 0, "results": [await _delete(request, name) for name in names]}
+    return {"results": [await _delete(request, name) for name in names]}
 
 
 async def _delete(request: Request, name: str) -> Body:

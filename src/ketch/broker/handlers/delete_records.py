@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import Refused
+from ketch.broker.topics import find_topic
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -22,7 +23,7 @@ _NO_WATERMARK = -1  # DeleteRecordsResponse.INVALID_LOW_WATERMARK
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "topics": [await _topic(request, topic) for topic in request.body.topics]}
+    return {"topics": [await _topic(request, topic) for topic in request.body.topics]}
 
 
 async def _topic(request: Request, asked: Any) -> Body:
@@ -33,7 +34,7 @@ async def _topic(request: Request, asked: Any) -> Body:
 async def _partition(request: Request, name: str, asked: Any) -> Body:
     index = asked.partition_index
     try:
-        topic = await request.broker.log.topic(name)
+        topic = await find_topic(request, name)
         if not topic.deletes:
             raise Refused(ErrorCode.policy_violation, f"cleanup.policy of topic {name} is compact, without delete")
         low_watermark = await request.broker.log.partition(topic, index).delete_before(asked.offset)

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
-from ketch.errors import KetchError, UnknownTopicId
-from ketch.store.topics.topic import Topic, shown
+from ketch.broker.topics import ZERO_ID, find_topic_now
+from ketch.errors import KetchError
+from ketch.store.topics.topic import shown
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
-_ZERO_ID = UUID(int=0)
-
 
 async def handle(request: Request) -> Answer:
-    asked = [(name, _ZERO_ID) for name in getattr(request.body, "topic_names", ())]
-    asked += [(state.name, state.topic_id or _ZERO_ID) for state in getattr(request.body, "topics", ())]
+    asked = [(name, ZERO_ID) for name in getattr(request.body, "topic_names", ())]
+    asked += [(state.name, state.topic_id or ZERO_ID) for state in getattr(request.body, "topics", ())]
     times = Counter(asked)
-    return {"throttle_time": 0, "responses": [await _delete(request, *key, times[key]) for key in times]}
+    return {"responses": [await _delete(request, *key, times[key]) for key in times]}
 
 
 async def _delete(request: Request, name: str | None, topic_id: UUID, times: int) -> Body:
@@ -31,7 +29,7 @@ async def _delete(request: Request, name: str | None, topic_id: UUID, times: int
     if refusal:
         return _result(name, topic_id, ErrorCode.invalid_request, refusal)
     try:
-        topic = await _find(request, name, topic_id)
+        topic = await find_topic_now(request, topic_id if name is None else name)
         if request.body.timeout.total_seconds() <= 0:
             return _result(name, topic_id, ErrorCode.request_timed_out, None)
         await request.broker.log.delete(topic)
@@ -45,23 +43,11 @@ async def _delete(request: Request, name: str | None, topic_id: UUID, times: int
 def _refusal(name: str | None, topic_id: UUID, times: int) -> str | None:
     if times > 1:
         return "Duplicate topic name."
-    if name is None and topic_id == _ZERO_ID:
+    if name is None and topic_id == ZERO_ID:
         return "Neither topic name nor id were specified."
-    if name is not None and topic_id != _ZERO_ID:
+    if name is not None and topic_id != ZERO_ID:
         return "You may not specify both topic name and topic id."
     return None
-
-
-async def _find(request: Request, name: Any, topic_id: UUID) -> Topic:
-    """The topic as it is now: another broker may have let it grow, or deleted it and made one of its name."""
-    logs = request.broker.log
-    if name is not None:
-        logs.topics.forget(name)
-        return await logs.topic(name)
-    topic = await logs.topics.reread(await logs.topic_by_id(topic_id))
-    if topic is None:
-        raise UnknownTopicId(f"no topic with id {shown(topic_id)}")
-    return topic
 
 
 def _result(name: str | None, topic_id: UUID, error: ErrorCode, message: str | None) -> Body:

@@ -19,8 +19,8 @@ async def handle(request: Request) -> Answer:
         _check(request.body.components)
     except Refused as error:
         code = request.refuse("", error)
-        return {"throttle_time": 0, "error_code": code, "error_message": printable(str(error)), "entries": None}
-    return {"throttle_time": 0, "error_code": ErrorCode.none, "error_message": None, "entries": ()}
+        return {"error_code": code, "error_message": printable(str(error)), "entries": None}
+    return {"error_code": ErrorCode.none, "error_message": None, "entries": ()}
 
 
 def _check(components: Sequence[Any]) -> None:

@@ -23,7 +23,6 @@ async def handle(request: Request) -> Answer:
     nodes = request.broker.cluster.nodes
     asked = request.body.include_cluster_authorized_operations
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none,
         "error_message": None,
         "endpoint_type": _BROKERS,
@@ -38,4 +37,4 @@ async def handle(request: Request) -> Answer:
 
 
 def _refused(code: ErrorCode, message: str) -> Answer:
-    return {"throttle_time": 0, "error_code": code, "error_message": message, "cluster_id": "", "brokers": ()}
+    return {"error_code": code, "error_message": message, "cluster_id": "", "brokers": ()}

@@ -12,11 +12,11 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.resources import ConfigType
+from ketch.broker.topics import find_topic
 from ketch.errors import KetchError
-from ketch.store.topics.topic import legal_name
 from ketch.wire.responses import Body
 
-_TOPIC, _BROKER, _CLIENT_METRICS = 2, 4, 16
 _RESOURCES_MAX = 5_000  # in one request: four bytes ask for some kilobytes
 
 
@@ -24,16 +24,16 @@ async def handle(request: Request) -> Answer:
     asked = request.body.resources
     results = [await _describe(request, resource) for resource in asked[:_RESOURCES_MAX]]
     results += [_result(rest, ErrorCode.invalid_request, "Too many resources.") for rest in asked[_RESOURCES_MAX:]]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 async def _describe(request: Request, asked: Any) -> Body:
     names = asked.configuration_keys or None  # an empty list means all, as null does
-    if asked.resource_type == _TOPIC:
+    if asked.resource_type == ConfigType.TOPIC:
         return await _topic(request, asked, names)
-    if asked.resource_type == _BROKER:
+    if asked.resource_type == ConfigType.BROKER:
         return _broker(request, asked, names)
-    if asked.resource_type == _CLIENT_METRICS:
+    if asked.resource_type == ConfigType.CLIENT_METRICS:
         if not asked.resource_name:
             return _result(asked, ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
         entries = configs.subscription_configs(request.broker.telemetry, asked.resource_name, names)
@@ -42,10 +42,8 @@ async def _describe(request: Request, asked: Any) -> Body:
 
 
 async def _topic(request: Request, asked: Any, names: tuple[str, ...] | None) -> Body:
-    if not legal_name(asked.resource_name):
-        return _result(asked, ErrorCode.invalid_topic_exception, f"Topic name is invalid: '{asked.resource_name}'")
     try:
-        topic = await request.broker.log.topic(asked.resource_name)
+        topic = await find_topic(request, asked.resource_name, legal=True)
     except KetchError as error:
         return _result(asked, request.refuse(asked.resource_name, error), str(error))
     entries = configs.topic_configs(topic, request.broker, names)

@@ -14,7 +14,7 @@ _NO_OPERATIONS = -(2**31)
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "groups": [await _describe(request, name) for name in request.body.groups]}
+    return {"groups": [await _describe(request, name) for name in request.body.groups]}
 
 
 async def _describe(request: Request, name: str) -> Body:

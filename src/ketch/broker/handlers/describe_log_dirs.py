@@ -24,8 +24,8 @@ async def handle(request: Request) -> Answer:
         asked = await _asked(request)
         results = [await _redis(request, asked), *await _archive(request, asked)]
     except KetchError as error:
-        return {"throttle_time": 0, "error_code": request.refuse("", error), "results": ()}
-    return {"throttle_time": 0, "error_code": ErrorCode.none, "results": results}
+        return {"error_code": request.refuse("", error), "results": ()}
+    return {"error_code": ErrorCode.none, "results": results}
 
 
 async def _asked(request: Request) -> list[tuple[Topic, list[int]]]:

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import Refused
+from ketch.broker.topics import find_partition
 from ketch.errors import KetchError
 from ketch.store.append import markers, producers
 from ketch.store.append.markers import OpenTransaction
@@ -25,7 +26,7 @@ async def handle(request: Request) -> Answer:
         }
         for topic in request.body.topics
     ]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 async def _describe(request: Request, name: str, index: int) -> Body:
@@ -36,14 +37,13 @@ async def _describe(request: Request, name: str, index: int) -> Body:
 
 
 async def _producers(request: Request, name: str, index: int) -> list[Body]:
-    logs = request.broker.log
-    topic = await logs.topic(name)
-    partition = logs.partition(topic, index)
+    partition = await find_partition(request, name, index)
+    driver, topic = request.broker.log.driver, partition.topic
     if not request.broker.cluster.leads(topic.id, index):
         raise Refused(ErrorCode.not_leader_or_follower, "another broker leads the partition")
     keys = partition.transaction_keys
-    known = await logs.driver.ask(producers.load_all(keys.producers))
-    opened = {each.producer: each for each in await logs.driver.ask(markers.all_open(keys.transactions))}
+    known = await driver.ask(producers.load_all(keys.producers))
+    opened = {each.producer: each for each in await driver.ask(markers.all_open(keys.transactions))}
     first = {producer: topic.numbering.to_offset(*each.first) for producer, each in opened.items()}
     return [_state(producer, state, opened.get(producer), first.get(producer, -1)) for producer, state in known.items()]
 

@@ -12,8 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import metadata
-from ketch.errors import KetchError
-from ketch.store.topics.topic import Topic, legal_name
+from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 _PARTITIONS_MAX = 2_000  # Kafka's default of max.request.partition.size.limit
@@ -47,7 +46,7 @@ async def _page(request: Request, names: list[str]) -> Answer:
         start = cursor.partition_index if cursor and cursor.topic_name == name else 0
         if left == 0:
             return _answer(topics, {"topic_name": name, "partition_index": start})
-        topic = await _find(request, name)
+        topic = await metadata.look_up(request, name)
         if not isinstance(topic, Topic):
             if request.body.topics or topic is not ErrorCode.unknown_topic_or_partition:  # else it was just deleted
                 topics.append(_error(name, topic))
@@ -58,16 +57,6 @@ async def _page(request: Request, names: list[str]) -> Answer:
             return _answer(topics, {"topic_name": name, "partition_index": end})
         left -= max(0, end - start)
     return _answer(topics, None)
-
-
-async def _find(request: Request, name: str) -> Topic | ErrorCode:
-    if not legal_name(name):
-        return ErrorCode.invalid_topic_exception
-    try:
-        topic = await request.broker.log.topics.get(name)
-    except KetchError as error:
-        return request.refuse(name, error, ErrorCode.leader_not_available)  # as Metadata has it
-    return topic or ErrorCode.unknown_topic_or_partition
 
 
 def _describe(request: Request, topic: Topic, indices: range) -> Body:
@@ -88,4 +77,4 @@ def _error(name: str, code: ErrorCode) -> Body:
 
 
 def _answer(topics: list[Body], cursor: Body | None) -> Answer:
-    return {"throttle_time": 0, "topics": topics, "next_cursor": cursor}
+    return {"topics": topics, "next_cursor": cursor}

@@ -14,7 +14,7 @@ from ketch.wire.responses import Body
 
 async def handle(request: Request) -> Answer:
     ids = request.body.transactional_ids
-    return {"throttle_time": 0, "transaction_states": [await _describe(request, id) for id in ids]}
+    return {"transaction_states": [await _describe(request, id) for id in ids]}
 
 
 async def _describe(request: Request, id: str) -> Body:

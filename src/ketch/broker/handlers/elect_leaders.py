@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.topics import find_topic
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -26,7 +27,7 @@ async def handle(request: Request) -> Answer:
         results = await _all(request, code) if asked is None else [await _topic(request, topic) for topic in asked]
     except KetchError as error:
         code, results = request.refuse("", error), []
-    return {"throttle_time": 0, "error_code": code, "replica_election_results": results}
+    return {"error_code": code, "replica_election_results": results}
 
 
 async def _all(request: Request, code: ErrorCode) -> list[Body]:
@@ -52,8 +53,6 @@ async def _check(request: Request, name: str, index: int) -> None:
     kind = getattr(request.body, "election_type", 0)
     if kind not in _TYPES:
         raise Refused(ErrorCode.invalid_request, f"Unknown election type {kind}")
-    topic = await request.broker.log.topics.get(name)
-    if topic is None:
-        raise Refused(ErrorCode.unknown_topic_or_partition, f"No such topic as {name}")
+    topic = await find_topic(request, name, unknown=f"No such topic as {name}")
     if not 0 <= index < topic.partitions:
         raise Refused(ErrorCode.unknown_topic_or_partition, f"No such partition as {name}-{index}")

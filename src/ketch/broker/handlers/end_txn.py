@@ -24,7 +24,6 @@ async def handle(request: Request) -> Answer:
     if error is ErrorCode.producer_fenced and request.version < _FENCED_SINCE:
         error = ErrorCode.invalid_producer_epoch
     return {
-        "throttle_time": 0,
         "error_code": error,
         "producer_id": identity.producer if bumped else NO_ID,
         "producer_epoch": identity.epoch if bumped else NO_EPOCH,

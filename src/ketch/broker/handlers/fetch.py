@@ -18,7 +18,6 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -32,19 +31,18 @@ from ketch.broker.sessions import (
     SessionNotFound,
     SessionTopicIds,
     Target,
-    TopicKey,
 )
+from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.log.reading import Member
 from ketch.log.reads import PartitionRead
-from ketch.store.topics.topic import Topic, shown
+from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.pieces import Pieces
 from ketch.wire.responses import Body
 
 _IDS_SINCE = 13
 _ZSTD_SINCE = 10
-_ZERO_ID = UUID(int=0)
 _READ_COMMITTED = 1
 _COALESCE_S = 0.01
 
@@ -132,7 +130,7 @@ def _session(request: Request) -> Session:
 
 def _topic_key(request: Request, topic: object) -> TopicKey:
     if request.version >= _IDS_SINCE:
-        return getattr(topic, "topic_id", None) or _ZERO_ID
+        return getattr(topic, "topic_id", None) or ZERO_ID
     name: str = topic.topic  # type: ignore[attr-defined]
     return name
 
@@ -207,22 +205,21 @@ def _fail(request: Request, result: _Result, error: KetchError) -> None:
 
 
 async def _topic(request: Request, key: TopicKey) -> Topic | KetchError:
-    log = request.broker.log
     try:
-        return await (log.topic(key) if isinstance(key, str) else log.topic_by_id(key))
+        return await find_topic(request, key)
     except KetchError as error:
         return error
 
 
 def _meet(request: Request, reads: list[PartitionRead]) -> None:
     partitions = [(read.partition.topic.name, read.partition.index) for read in reads]
-    request.broker.assignments.meet(request.reader, request.header.client_id or "", request.host, partitions)
+    request.broker.assignments.meet(request.reader, request.header.client_id or "", request.caller.host, partitions)
 
 
 def _member(request: Request, partition: Partition) -> Member | None:
     """Group and member that read here, as far as the broker can tell: the request does not say."""
     assignments, cluster = request.broker.assignments, request.broker.cluster
-    fetch = request.header.client_id or "", request.host, (partition.topic.name, partition.index)
+    fetch = request.header.client_id or "", request.caller.host, (partition.topic.name, partition.index)
     member = assignments.find(request.reader, *fetch)
     # The commits of such a group must come here, too: its coordinator has to know that deliveries are tracked.
     if member is None or cluster.alone or not assignments.shared(*fetch) or cluster.coordinates("group", member[0]):
@@ -271,7 +268,6 @@ def _answer(request: Request, session: Session, results: Iterable[_Result]) -> B
             session.served(result.target)
             metrics.fetched(result.read.partition.topic.name if result.read else "", len(result.records))
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none,
         "session_id": session.id,
         "responses": [{"topic": key, "topic_id": key, "partitions": partitions} for key, partitions in topics.items()],
@@ -292,4 +288,4 @@ def _partition_body(result: _Result, committed: bool) -> Body:
 
 
 def _failure(error: ErrorCode) -> Body:
-    return {"throttle_time": 0, "error_code": error, "session_id": 0, "responses": ()}
+    return {"error_code": error, "session_id": 0, "responses": ()}

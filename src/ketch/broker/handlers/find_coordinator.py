@@ -18,8 +18,8 @@ async def handle(request: Request) -> Answer:
     body = request.body
     kind = getattr(body, "key_type", _GROUP)
     if request.version >= 4:
-        return {"throttle_time": 0, "coordinators": [_coordinator(request, kind, key) for key in body.coordinator_keys]}
-    return {"throttle_time": 0, **_coordinator(request, kind, body.key)}
+        return {"coordinators": [_coordinator(request, kind, key) for key in body.coordinator_keys]}
+    return _coordinator(request, kind, body.key)
 
 
 def _coordinator(request: Request, kind: int, key: str) -> Body:

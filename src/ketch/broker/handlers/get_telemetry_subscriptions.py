@@ -23,7 +23,6 @@ async def handle(request: Request) -> Answer:
     client = client_of(request, request.body.client_instance_id or new_instance())
     wanted = request.broker.telemetry.wanted(client)
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none,
         "client_instance_id": client.instance,
         "subscription_id": wanted.id,
@@ -48,7 +47,7 @@ def client_of(request: Request, instance: UUID) -> Client:
         "client_instance_id": str(instance),
         "client_software_name": name,
         "client_software_version": version,
-        "client_source_address": request.host.lstrip("/"),
+        "client_source_address": request.caller.host.lstrip("/"),
         "client_source_port": request.client.rpartition(":")[2],
     }
     return Client(instance, facts)

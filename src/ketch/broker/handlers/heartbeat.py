@@ -24,4 +24,4 @@ async def handle(request: Request) -> Answer:
             error = request.refuse(f"group {body.group_id}", failure)
     if error is ErrorCode.none:
         request.broker.assignments.speaks(request.reader, body.group_id, body.member_id)
-    return {"throttle_time": 0, "error_code": error}
+    return {"error_code": error}

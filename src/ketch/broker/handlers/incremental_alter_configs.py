@@ -24,17 +24,16 @@ from ketch.broker import telemetry
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
-from ketch.broker.naming import check_name
+from ketch.broker.resources import ConfigType
+from ketch.broker.topics import find_topic_now
 from ketch.configs.broker_table import BROKER_CONFIGS
 from ketch.configs.topic_checks import validate
 from ketch.configs.topic_table import CONFIGS
-from ketch.errors import InvalidConfig, KetchError, UnknownTopicOrPartition
+from ketch.errors import InvalidConfig, KetchError
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
-
-_TOPIC, BROKER, _CLIENT_METRICS = 2, 4, 16  # ConfigResource.Type
 
 
 class Operation(IntEnum):
@@ -59,7 +58,6 @@ async def answer(request: Request, changes: Changes) -> Answer:
     asked = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in asked)
     return {
-        "throttle_time": 0,
         "responses": [
             await _alter(request, each, changes, times[each.resource_type, each.resource_name] > 1) for each in asked
         ],
@@ -73,9 +71,9 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
         if twice:
             raise Refused(ErrorCode.invalid_request, "Each resource must appear at most once.")
         _check_form(asked)
-        if asked.resource_type == BROKER:
+        if asked.resource_type == ConfigType.BROKER:
             await _alter_broker(request, name, changes(request, asked))
-        elif asked.resource_type == _CLIENT_METRICS:
+        elif asked.resource_type == ConfigType.CLIENT_METRICS:
             await _alter_subscription(request, name, changes(request, asked))
         else:
             await _alter_topic(request, asked, changes)
@@ -167,17 +165,11 @@ def _check_form(asked: Any) -> None:
 
 async def _topic(request: Request, asked: Any) -> Topic:
     name = asked.resource_name
-    if asked.resource_type != _TOPIC:
+    if asked.resource_type != ConfigType.TOPIC:
         raise Refused(ErrorCode.invalid_request, f"Unknown resource type {asked.resource_type}")
     if not name:
         raise Refused(ErrorCode.invalid_request, "Default topic resources are not allowed.")
-    check_name(name)
-    topics = request.broker.log.topics
-    topics.forget(name)  # another broker may have changed it
-    topic = await topics.get(name)
-    if topic is None:
-        raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-    return topic
+    return await find_topic_now(request, name, legal=True, unknown=f"The topic '{name}' does not exist.")
 
 
 def _altered(topic: Topic, changes: list[Change], default: Mapping[str, str]) -> dict[str, str | None]:

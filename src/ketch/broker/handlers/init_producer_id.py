@@ -27,7 +27,6 @@ async def handle(request: Request) -> Answer:
     if error is ErrorCode.producer_fenced and request.version < _FENCED_SINCE:
         error = ErrorCode.invalid_producer_epoch
     return {
-        "throttle_time": 0,
         "error_code": error,
         "producer_id": identity.producer,
         "producer_epoch": identity.epoch,

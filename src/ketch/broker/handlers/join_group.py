@@ -28,7 +28,7 @@ async def handle(request: Request) -> Answer:
                 body.member_id,
                 getattr(body, "group_instance_id", None),
                 request.header.client_id or "",
-                request.host,
+                request.caller.host,
                 session,
                 rebalance,
                 body.protocol_type,
@@ -45,7 +45,6 @@ async def handle(request: Request) -> Answer:
 def _answer(request: Request, result: JoinResult) -> Body:
     nullable = request.version >= 7
     return {
-        "throttle_time": 0,
         "error_code": result.error,
         "generation_id": result.generation,
         "protocol_type": result.protocol_type,

@@ -32,4 +32,4 @@ async def _leave(request: Request, member: str, instance: str | None) -> Body:
 
 
 def _answer(error: ErrorCode, members: list[Body] | tuple[()] = ()) -> Body:
-    return {"throttle_time": 0, "error_code": error, "members": members}
+    return {"error_code": error, "members": members}

@@ -10,16 +10,15 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.resources import ConfigType
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
-# ConfigResource.Type
-_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
-_TYPES = {_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP}
+_TYPES = set[int](ConfigType)
 
 
 async def handle(request: Request) -> Answer:
-    types = {_CLIENT_METRICS} if request.version == 0 else set(request.body.resource_types) or _TYPES
+    types = {int(ConfigType.CLIENT_METRICS)} if request.version == 0 else set(request.body.resource_types) or _TYPES
     if not types <= _TYPES:
         return _answer(ErrorCode.unsupported_version, [])
     try:
@@ -30,18 +29,18 @@ async def handle(request: Request) -> Answer:
 
 async def _resources(request: Request, types: set[int]) -> list[Body]:
     found: list[Body] = []
-    if _TOPIC in types:
+    if ConfigType.TOPIC in types:
         topics = await request.broker.log.topics.all()
-        found += [{"resource_name": topic.name, "resource_type": _TOPIC} for topic in topics]
-    if _BROKER in types:
+        found += [{"resource_name": topic.name, "resource_type": ConfigType.TOPIC} for topic in topics]
+    if ConfigType.BROKER in types:
         nodes = request.broker.cluster.nodes
-        found += [{"resource_name": str(node.id), "resource_type": _BROKER} for node in nodes]
-    if _CLIENT_METRICS in types:
+        found += [{"resource_name": str(node.id), "resource_type": ConfigType.BROKER} for node in nodes]
+    if ConfigType.CLIENT_METRICS in types:
         await request.broker.telemetry.refresh()
         names = sorted(request.broker.telemetry.subscriptions)
-        found += [{"resource_name": name, "resource_type": _CLIENT_METRICS} for name in names]
+        found += [{"resource_name": name, "resource_type": ConfigType.CLIENT_METRICS} for name in names]
     return found
 
 
 def _answer(error: ErrorCode, resources: list[Body]) -> Answer:
-    return {"throttle_time": 0, "error_code": error, "config_resources": resources}
+    return {"error_code": error, "config_resources": resources}

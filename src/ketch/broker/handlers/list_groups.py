@@ -21,13 +21,13 @@ async def handle(request: Request) -> Answer:
         names = await request.broker.groups.names()
         groups = await asyncio.gather(*(_listed(request, name) for name in names))
     except KetchError as error:
-        return {"throttle_time": 0, "error_code": request.refuse("", error), "groups": ()}
+        return {"error_code": request.refuse("", error), "groups": ()}
     shown = [
         group
         for group in groups
         if (not states or group["group_state"].lower() in states) and (not types or _TYPE in types)
     ]
-    return {"throttle_time": 0, "error_code": ErrorCode.none, "groups": shown}
+    return {"error_code": ErrorCode.none, "groups": shown}
 
 
 async def _listed(request: Request, name: str) -> Body:

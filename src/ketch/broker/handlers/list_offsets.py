@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import check_leader_epoch
+from ketch.broker.topics import find_partition, find_topic
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.store.stream.search import Found
@@ -30,7 +31,7 @@ _NOTHING = Found(-1, -1)
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "topics": [await _topic(request, topic) for topic in request.body.topics]}
+    return {"topics": [await _topic(request, topic) for topic in request.body.topics]}
 
 
 async def _topic(request: Request, asked: Any) -> Body:
@@ -51,7 +52,7 @@ async def _topic(request: Request, asked: Any) -> Body:
 async def _prefetch(request: Request, name: str, parts: Iterable[Any]) -> None:
     """Has Redis asked for the ends of all of them at once."""
     with contextlib.suppress(KetchError):  # the partition that it concerns will say it
-        topic = await request.broker.log.topic(name)
+        topic = await find_topic(request, name)
         for part in parts:
             request.broker.log.partition(topic, part.partition_index).bounds.prefetch()
 
@@ -61,8 +62,7 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
     if timestamp < LATEST_TIERED or request.version < _SINCE.get(timestamp, 0):
         return _body(index, ErrorCode.unsupported_version, _NOTHING)
     try:
-        topic = await request.broker.log.topic(name)
-        partition = request.broker.log.partition(topic, index)
+        partition = await find_partition(request, name, index)
         check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
         committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
         found = await _find(partition, timestamp, committed)

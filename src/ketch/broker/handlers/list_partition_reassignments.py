@@ -8,4 +8,4 @@ from ketch.broker.api import Answer, Request
 
 
 async def handle(request: Request) -> Answer:
-    return {"throttle_time": 0, "error_code": ErrorCode.none, "error_message": None, "topics": ()}
+    return {"error_code": ErrorCode.none, "error_message": None, "topics": ()}

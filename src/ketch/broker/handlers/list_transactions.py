@@ -63,7 +63,6 @@ class _Filter:
 
 def _answer(error: ErrorCode, unknown: list[str], listed: list[Transaction]) -> Answer:
     return {
-        "throttle_time": 0,
         "error_code": error,
         "unknown_state_filters": unknown,
         "transaction_states": [

@@ -7,26 +7,24 @@ A topic that was just created is in the first answer already (Kafka has the clie
 
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import Refused
-from ketch.broker.naming import check_collision
-from ketch.errors import KetchError, TopicExists
-from ketch.store.topics.topic import Topic, legal_name, shown
+from ketch.broker.errors import code_of
+from ketch.broker.resources import ResourceType, authorized
+from ketch.broker.topics import ZERO_ID, find_topic
+from ketch.errors import InvalidTopic, KetchError, UnknownTopicId, UnknownTopicOrPartition
+from ketch.log.creation import create_on_demand
+from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.responses import Body, Kept
 
-log = logging.getLogger(__name__)
-
-# Authorized operations (KIP-430), bits of AclOperation: all of them where they are asked for, there is no authorizer.
+# Authorized operations (KIP-430): all that there are where they are asked for.
 NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-_ZERO_ID = UUID(int=0)
+TOPIC_OPERATIONS = authorized(ResourceType.TOPIC)
+CLUSTER_OPERATIONS = authorized(ResourceType.CLUSTER)
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
 
@@ -34,7 +32,6 @@ async def handle(request: Request) -> Answer:
     broker = request.broker
     nodes = broker.cluster.nodes
     return {
-        "throttle_time": 0,
         "brokers": [{"node_id": node.id, "host": node.host, "port": node.port, "rack": None} for node in nodes],
         "cluster_id": broker.cluster_id,
         "controller_id": nodes[0].id,
@@ -62,47 +59,37 @@ async def _topics(request: Request) -> list[Body | Kept]:
 async def _by_id(request: Request, topic_id: UUID) -> Body | Kept:
     if request.version < _NULL_NAMES_SINCE:
         return _error(ErrorCode.invalid_request, "", topic_id)
-    try:
-        topic = await request.broker.log.topics.by_id(topic_id)
-    except KetchError as error:
-        return _unavailable(request, error, None, topic_id)
-    if topic is None:
-        return _error(ErrorCode.unknown_topic_id, None, topic_id)
-    return _describe(request, topic)
+    topic = await look_up(request, topic_id)
+    return _describe(request, topic) if isinstance(topic, Topic) else _error(topic, None, topic_id)
 
 
 async def _by_name(request: Request, name: str) -> Body | Kept:
-    if not legal_name(name):
-        return _error(ErrorCode.invalid_topic_exception, name)
-    try:
-        topic = await request.broker.log.topics.get(name)
-        if topic is None and _may_create(request):
-            topic = await _create(request, name)
-    except Refused as error:
-        return _error(request.refuse(name, error), name)
-    except KetchError as error:
-        return _unavailable(request, error, name)
-    if topic is None:
-        return _error(ErrorCode.unknown_topic_or_partition, name)
-    return _describe(request, topic)
-
-
-def _may_create(request: Request) -> bool:
+    topic = await look_up(request, name)
     # Versions 0 to 3 have no say in it.
-    allowed: bool = getattr(request.body, "allow_auto_topic_creation", True)
-    return allowed and request.broker.settings.auto_create_topics
+    if topic is ErrorCode.unknown_topic_or_partition and getattr(request.body, "allow_auto_topic_creation", True):
+        topic = await _create(request, name)
+    return _describe(request, topic) if isinstance(topic, Topic) else _error(topic, name)
 
 
-async def _create(request: Request, name: str) -> Topic | None:
-    topics = request.broker.log.topics
-    await check_collision(request, name)
+async def look_up(request: Request, key: TopicKey) -> Topic | ErrorCode:
+    """A topic, or the code that says that it cannot be described."""
     try:
-        topic = await topics.create(name, request.broker.settings.default_partitions, {})
-    except TopicExists:  # another client or broker was quicker
-        topics.forget(name)
-        return await topics.get(name)
-    log.info("%s: created topic %s with %d partitions", request.client, name, topic.partitions)
-    return topic
+        return await find_topic(request, key, legal=True)
+    except (InvalidTopic, UnknownTopicId, UnknownTopicOrPartition) as error:
+        return code_of(error)  # no line in the log: clients ask until a topic is there
+    except KetchError as error:
+        return request.refuse(shown(key), error, ErrorCode.leader_not_available)
+
+
+async def _create(request: Request, name: str) -> Topic | ErrorCode:
+    try:
+        return await create_on_demand(request.broker.log, request.broker.settings, name, request.client)
+    except UnknownTopicOrPartition as error:
+        return code_of(error)
+    except InvalidTopic as error:
+        return request.refuse(name, error)
+    except KetchError as error:
+        return request.refuse(name, error, ErrorCode.leader_not_available)
 
 
 def _describe(request: Request, topic: Topic) -> Kept:
@@ -138,9 +125,5 @@ def partition(node: int, index: int) -> Body:
     }
 
 
-def _unavailable(request: Request, error: KetchError, name: str | None, topic_id: UUID = _ZERO_ID) -> Body:
-    return _error(request.refuse(name or shown(topic_id), error, ErrorCode.leader_not_available), name, topic_id)
-
-
-def _error(code: ErrorCode, name: str | None, topic_id: UUID = _ZERO_ID) -> Body:
+def _error(code: ErrorCode, name: str | None, topic_id: UUID = ZERO_ID) -> Body:
     return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": ()}

@@ -10,38 +10,22 @@ members; as in Kafka such a group may have the empty name.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of
-from ketch.clock import now_ms
+from ketch.broker.committing import Offsets, commit
 from ketch.coordinator.classic.events import Commit
-from ketch.errors import KetchError, UnknownTopicOrPartition
-from ketch.store.coordination.commits import Committed
-from ketch.store.keys import TopicPartition
-from ketch.wire.responses import Body
-
-_MS = timedelta(milliseconds=1)
-_NOT_GIVEN = -_MS
+from ketch.errors import KetchError
 
 
 async def handle(request: Request) -> Answer:
-    parts = {(topic.name, part.partition_index): part for topic in request.body.topics for part in topic.partitions}
-    errors = {partition: await partition_error(request, *partition) for partition in parts}
-    exist = [partition for partition in parts if not errors[partition]]
-    errors |= {partition: metadata_error(request, parts[partition]) for partition in exist}
-    now = now_ms()
-    commits = {partition: _committed(request, part, now) for partition, part in parts.items() if not errors[partition]}
-    # What does not exist is said first; then comes the group, then what the commit carries.
-    if exist and (group_error := await _commit(request, commits)):
-        errors |= dict.fromkeys(exist, group_error)
-    return _answer(request, errors)
+    named = [topic for topic in request.body.topics if topic.partitions]
+    return await commit(request, named, partial(_store, request))
 
 
-async def _commit(request: Request, commits: dict[TopicPartition, Committed]) -> ErrorCode:
+async def _store(request: Request, commits: Offsets) -> ErrorCode:
     """Stores the commits unless the group refuses."""
     body, broker = request.body, request.broker
 
@@ -56,46 +40,3 @@ async def _commit(request: Request, commits: dict[TopicPartition, Committed]) ->
     if error is ErrorCode.unknown_member_id and not await request.broker.groups.exists(body.group_id):
         return ErrorCode.group_id_not_found if request.version >= 9 else ErrorCode.illegal_generation
     return error
-
-
-def metadata_error(request: Request, part: Any) -> ErrorCode:
-    """Whether the metadata of an offset is too large."""
-    size = len((part.committed_metadata or "").encode("utf-16-le")) // 2  # Kafka counts Java's characters
-    too_large = size > request.broker.settings.offset_metadata_max_bytes
-    return ErrorCode.offset_metadata_too_large if too_large else ErrorCode.none
-
-
-async def partition_error(request: Request, topic: str, index: int) -> ErrorCode:
-    """Whether there is such a partition."""
-    try:
-        request.broker.log.partition(await request.broker.log.topic(topic), index)
-    except UnknownTopicOrPartition as error:
-        return code_of(error)
-    except KetchError as error:
-        # Redis is gone. Of what the topic's own errors would be, KAFKA_STORAGE_ERROR is final to a client that commits.
-        return request.refuse(f"group {request.body.group_id}", error)
-    return ErrorCode.none
-
-
-def _committed(request: Request, part: Any, now: int) -> Committed:
-    epoch = getattr(part, "committed_leader_epoch", -1)
-    retention = getattr(request.body, "retention_time", _NOT_GIVEN) // _MS
-    expires = -1 if retention == -1 else max(0, now + retention)
-    return Committed(part.committed_offset, epoch, part.committed_metadata or "", now, expires)
-
-
-def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
-    return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": part.partition_index, "error_code": errors[topic.name, part.partition_index]}
-                    for part in topic.partitions
-                ],
-            }
-            for topic in request.body.topics
-            if topic.partitions
-        ],
-    }

@@ -8,8 +8,10 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.coordination.assignments import subscribed_topics
+from ketch.broker.errors import code_of
+from ketch.broker.topics import find_partition
 from ketch.coordinator.classic.group import Group
-from ketch.errors import KetchError
+from ketch.errors import KetchError, UnknownTopicOrPartition
 from ketch.wire.responses import Body
 
 
@@ -36,19 +38,20 @@ async def _topic(request: Request, group: Group, topic: Any, subscribed: set[str
     Args:
         subscribed: None where some member's subscription cannot be read: it may be to anything.
     """
-    found = await request.broker.log.topics.get(topic.name)
     partitions = []
     for part in topic.partitions:
         error = ErrorCode.none
-        if found is None or not 0 <= part.partition_index < found.partitions:
-            error = ErrorCode.unknown_topic_or_partition
-        elif subscribed is None or topic.name in subscribed:
-            error = ErrorCode.group_subscribed_to_topic
-        else:
-            await request.broker.log.commits.remove(group.id, [(topic.name, part.partition_index)], group.term)
+        try:
+            await find_partition(request, topic.name, part.partition_index)
+            if subscribed is None or topic.name in subscribed:
+                error = ErrorCode.group_subscribed_to_topic
+            else:
+                await request.broker.log.commits.remove(group.id, [(topic.name, part.partition_index)], group.term)
+        except UnknownTopicOrPartition as missing:
+            error = code_of(missing)
         partitions.append({"partition_index": part.partition_index, "error_code": error})
     return {"name": topic.name, "partitions": partitions}
 
 
 def _answer(error: ErrorCode, topics: list[Body] | tuple[()] = ()) -> Body:
-    return {"error_code": error, "throttle_time": 0, "topics": topics}
+    return {"error_code": error, "topics": topics}

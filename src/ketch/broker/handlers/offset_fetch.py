@@ -30,9 +30,9 @@ async def handle(request: Request) -> Answer:
     body = request.body
     stable = getattr(body, "require_stable", False)
     if request.version < 8:
-        return {"throttle_time": 0, **await _group(request, body.group_id, body.topics, stable)}
+        return await _group(request, body.group_id, body.topics, stable)
     groups = [await _group(request, group.group_id, group.topics, stable) for group in body.groups]
-    return {"throttle_time": 0, "groups": groups}
+    return {"groups": groups}
 
 
 async def _group(request: Request, group: str, topics: Iterable[Any] | None, stable: bool) -> Body:

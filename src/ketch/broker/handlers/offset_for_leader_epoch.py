@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import check_leader_epoch
+from ketch.broker.topics import find_partition
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -24,14 +25,13 @@ async def handle(request: Request) -> Answer:
         {"topic": topic.topic, "partitions": [await _end(request, topic.topic, part) for part in topic.partitions]}
         for topic in request.body.topics
     ]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 async def _end(request: Request, name: str, asked: Any) -> Body:
     code, epoch, end = ErrorCode.none, _NONE, _NONE
     try:
-        topic = await request.broker.log.topic(name)
-        partition = request.broker.log.partition(topic, asked.partition)
+        partition = await find_partition(request, name, asked.partition)
         check_leader_epoch(asked.current_leader_epoch)
         if asked.leader_epoch == _EPOCH:
             epoch, end = _EPOCH, (await partition.bounds.get()).high_watermark

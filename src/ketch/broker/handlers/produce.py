@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -30,6 +29,7 @@ from ketch import metrics
 from ketch.broker.api import Answer, CloseConnection, Later, Request, printable
 from ketch.broker.entering import Consent, enter, transactional
 from ketch.broker.errors import Refused
+from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.clock import now_ms
 from ketch.errors import (
     BadRecords,
@@ -43,13 +43,10 @@ from ketch.log.appending.producers import Sequenced
 from ketch.log.appending.validate import Admitted, admit, is_transactional
 from ketch.log.partition import Partition
 from ketch.store.layouts.layout import Payload
-from ketch.store.topics.topic import Topic, legal_name, shown
+from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.tasks import lasting
 from ketch.wire.responses import Body
 
-_TopicKey = str | UUID  # as the version has it
-
-_ZERO_ID = UUID(int=0)
 _IDS_SINCE = 13
 _ZSTD = 4
 _ZSTD_SINCE = 7  # the first version whose clients know zstd (KIP-110)
@@ -73,7 +70,7 @@ class _Outcome:
 
 
 _Entered = Mapping[Partition, Consent]
-_Outcomes = list[tuple[_TopicKey, list[_Outcome]]]
+_Outcomes = list[tuple[TopicKey, list[_Outcome]]]
 
 
 async def handle(request: Request) -> Answer | Later:
@@ -92,8 +89,8 @@ async def handle(request: Request) -> Answer | Later:
     return Later(waits, left, partial(_answer, request, topics), answered=request.body.acks != 0)
 
 
-def _key(request: Request, topic: Any) -> _TopicKey:
-    return topic.name if request.version < _IDS_SINCE else topic.topic_id or _ZERO_ID
+def _key(request: Request, topic: Any) -> TopicKey:
+    return topic.name if request.version < _IDS_SINCE else topic.topic_id or ZERO_ID
 
 
 async def _enter(request: Request) -> _Entered:
@@ -108,18 +105,16 @@ async def _enter(request: Request) -> _Entered:
     return await enter(request, producers)
 
 
-async def _find(request: Request, key: _TopicKey, index: int) -> Partition:
-    if isinstance(key, str) and not legal_name(key):
-        raise Refused(ErrorCode.invalid_topic_exception, "illegal topic name")
+async def _find(request: Request, key: TopicKey, index: int) -> Partition:
     logs = request.broker.log
     topic = logs.known_topic(key)
     if topic is None:
-        topic = await (logs.topic(key) if isinstance(key, str) else logs.topic_by_id(key))
+        topic = await find_topic(request, key, legal=True)
     return logs.partition(topic, index)
 
 
 async def _store(
-    request: Request, key: _TopicKey, index: int, records: bytes | None, deadline: float, entered: _Entered
+    request: Request, key: TopicKey, index: int, records: bytes | None, deadline: float, entered: _Entered
 ) -> _Outcome:
     """Checks one partition's batch and hands it on; does not wait until it is stored."""
     outcome = _Outcome(index)
@@ -200,7 +195,7 @@ async def _append_or_enter(
     return await partition.append(batch, producer if consent is None else consent.given(producer))
 
 
-def _refused(request: Request, outcome: _Outcome, topic: _TopicKey, error: KetchError) -> _Outcome:
+def _refused(request: Request, outcome: _Outcome, topic: TopicKey, error: KetchError) -> _Outcome:
     code = request.refuse(f"{shown(topic)}-{outcome.index}", error)
     outcome.error, outcome.message, outcome.offset = code, printable(str(error)), None
     if isinstance(error, BadRecords):
@@ -214,7 +209,6 @@ def _answer(request: Request, topics: _Outcomes) -> Answer:
             {"name": key, "topic_id": key, "partition_responses": [_partition(request, key, each) for each in outcomes]}
             for key, outcomes in topics
         ],
-        "throttle_time": 0,
     }
     if request.body.acks != 0:
         return body
@@ -223,7 +217,7 @@ def _answer(request: Request, topics: _Outcomes) -> Answer:
     return None
 
 
-def _partition(request: Request, topic: _TopicKey, outcome: _Outcome) -> Body:
+def _partition(request: Request, topic: TopicKey, outcome: _Outcome) -> Body:
     base, error = -1, None if outcome.offset is None else _failure(outcome.offset)
     if isinstance(error, KetchError):
         _refused(request, outcome, topic, error)

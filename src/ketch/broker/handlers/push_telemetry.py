@@ -25,7 +25,7 @@ async def handle(request: Request) -> Answer:
         _push(request)
     except KetchError as error:
         code = request.refuse("", error)
-    return {"throttle_time": 0, "error_code": code}
+    return {"error_code": code}
 
 
 def _push(request: Request) -> None:

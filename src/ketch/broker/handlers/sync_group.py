@@ -41,7 +41,6 @@ async def handle(request: Request) -> Answer:
 
 def _answer(result: SyncResult) -> Body:
     return {
-        "throttle_time": 0,
         "error_code": result.error,
         "protocol_type": result.protocol_type,
         "protocol_name": result.protocol,

@@ -7,36 +7,25 @@ INVALID_TXN_STATE (48), version 4 TRANSACTION_ABORTABLE (120), where it was not.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.handlers.offset_commit import metadata_error, partition_error
-from ketch.clock import now_ms
+from ketch.broker.committing import Offsets, commit
 from ketch.coordinator.classic.events import Commit
 from ketch.coordinator.transactions.transaction import Add, Added
 from ketch.errors import KetchError, NotInTransaction
-from ketch.store.coordination.commits import Committed
-from ketch.store.keys import TopicPartition
-from ketch.wire.responses import Body
 
 _ADDS_SINCE = 5
 _ABORTABLE_SINCE = 4
 
 
 async def handle(request: Request) -> Answer:
-    parts = {(topic.name, part.partition_index): part for topic in request.body.topics for part in topic.partitions}
-    errors = {partition: await partition_error(request, *partition) for partition in parts}
-    exist = [partition for partition in parts if not errors[partition]]
-    errors |= {partition: metadata_error(request, parts[partition]) for partition in exist}
-    offsets = {partition: _committed(part) for partition, part in parts.items() if not errors[partition]}
-    if exist and (error := await _pend(request, offsets)):
-        errors |= dict.fromkeys(exist, error)
-    return _answer(request, errors)
+    return await commit(request, request.body.topics, partial(_pend, request))
 
 
-async def _pend(request: Request, offsets: dict[TopicPartition, Committed]) -> ErrorCode:
+async def _pend(request: Request, offsets: Offsets) -> ErrorCode:
     body, broker = request.body, request.broker
     if not body.group_id:
         return ErrorCode.invalid_group_id
@@ -61,7 +50,7 @@ async def _member_error(request: Request) -> ErrorCode:
     )
 
 
-async def _add(request: Request, offsets: dict[TopicPartition, Committed]) -> ErrorCode:
+async def _add(request: Request, offsets: Offsets) -> ErrorCode:
     """Has the transaction's coordinator say that the group belongs to it, and keeps the offsets."""
     body, broker, groups = request.body, request.broker, frozenset([str(request.body.group_id)])
     verify = request.version < _ADDS_SINCE
@@ -83,24 +72,3 @@ async def _add(request: Request, offsets: dict[TopicPartition, Committed]) -> Er
 def _missing(request: Request) -> ErrorCode:
     knows = request.version >= _ABORTABLE_SINCE
     return ErrorCode.transaction_abortable if knows else ErrorCode.invalid_txn_state
-
-
-def _committed(part: Any) -> Committed:
-    epoch = getattr(part, "committed_leader_epoch", -1)
-    return Committed(part.committed_offset, epoch, part.committed_metadata or "", now_ms())
-
-
-def _answer(request: Request, errors: dict[TopicPartition, ErrorCode]) -> Body:
-    return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": part.partition_index, "error_code": errors[topic.name, part.partition_index]}
-                    for part in topic.partitions
-                ],
-            }
-            for topic in request.body.topics
-        ],
-    }

@@ -19,4 +19,4 @@ async def handle(request: Request) -> Answer:
         refused = Refused(ErrorCode.invalid_update_version, f"{text} No feature can be updated.")
         code, message = request.refuse("", refused), printable(str(refused))
         break
-    return {"throttle_time": 0, "error_code": code, "error_message": message, "results": ()}
+    return {"error_code": code, "error_message": message, "results": ()}

@@ -13,6 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.topics import find_partition
 from ketch.errors import KetchError
 from ketch.records.control import Marker
 from ketch.wire.responses import Body
@@ -42,9 +43,8 @@ async def _marker(request: Request, asked: Any) -> Body:
 
 
 async def _write(request: Request, topic: str, index: int, marker: Marker) -> ErrorCode:
-    logs = request.broker.log
     try:
-        await logs.partition(await logs.topic(topic), index).end_transaction(marker)
+        await (await find_partition(request, topic, index)).end_transaction(marker)
     except KetchError as error:
         return request.refuse(f"{topic}-{index}", error)
     return ErrorCode.none

@@ -22,7 +22,10 @@ _PARTITIONS_MAX = 1_000_000  # more can only be a mistake, and would take all me
 LARGE_RECORD = 1 << 10  # bytes; only larger ones are noted in a topic's hash
 
 
-def shown(topic: str | uuid.UUID) -> str:
+TopicKey = str | uuid.UUID  # a topic as a request has it: by name or, in newer versions, by id (KIP-516)
+
+
+def shown(topic: TopicKey) -> str:
     """A topic's name; or its id as Kafka and its clients write it (Uuid.toString): 22 characters of URL-safe Base64."""
     return topic if isinstance(topic, str) else base64.urlsafe_b64encode(topic.bytes).decode().rstrip("=")
 

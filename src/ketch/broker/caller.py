@@ -1,0 +1,32 @@
+"""Who sends a request: settled once for each connection, before its first request, and then a part of every one.
+
+Kafka's KafkaPrincipal and RequestContext are the model, which its authorizers, quotas and request logs go by. Handlers
+do not decide by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ANONYMOUS = "User:ANONYMOUS"  # KafkaPrincipal.ANONYMOUS: a client that did not say who it is
+PLAINTEXT = "PLAINTEXT"  # the listener without TLS and authentication, the only one
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The other end of a connection.
+
+    Attributes:
+        principal: type and name, "User:alice".
+        listener: the name of the listener that it came through.
+        host: its address as Kafka writes it, "/127.0.0.1".
+    """
+
+    principal: str
+    listener: str
+    host: str
+
+
+def unauthenticated(peer: str) -> Caller:
+    """Who a client at "host:port" is where nobody is asked."""
+    return Caller(ANONYMOUS, PLAINTEXT, "/" + peer.rpartition(":")[0])
