@@ -1,4 +1,19 @@
-"""Where one partition's log starts and ends, over Redis and archive."""
+"""Where one partition's log starts and ends, over Redis and archive.
+
+`BoundsState` decides it from facts and does no I/O. `PartitionBounds` asks `LiveStream` and `Tier` for these facts. The
+start depends on:
+
+- A log that nothing was removed from starts where its topic was created, not at its first entry.
+- A removal moves the start to the first entry that is left, or to the end where none is. What comes later does not: the
+  start is remembered with the number of entries that were ever removed (`StreamInfo.removed`).
+- DeleteRecords moves it to its offset, which may lie within the first entry's batch or before that. Other brokers, and
+  this one after a restart, know only where the first entry lies.
+- Compaction removes first entries, too, and does not move it. It notes where the log started before.
+- What was archived is part of the log: with it the log starts where the archive starts.
+- It moves back only where another client has deleted the stream and writes it again.
+
+Redis before 7 does not count removals. There the start follows the first entry, and an empty stream's follows its end.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +27,7 @@ from ketch.log.tier import Tier
 from ketch.store.offsets import EntryId
 from ketch.store.stream.isolation import Transactions
 from ketch.store.topics.archives import ArchivedRange
+from ketch.store.topics.topic import Topic
 from ketch.store.xinfo import StreamInfo
 from ketch.tasks import lasting
 
@@ -46,7 +62,7 @@ class Bounds:
             raise OffsetOutOfRange(f"offset {offset} is not in {self.log_start} to {self.high_watermark}")
 
 
-class _Extent(NamedTuple):
+class Extent(NamedTuple):
     """Where the log lies, and what says so.
 
     Attributes:
@@ -59,6 +75,79 @@ class _Extent(NamedTuple):
     start: int
     end: int
 
+    def bounds(self, transactions: Transactions) -> Bounds:
+        """The bounds, with what is known of its transactions."""
+        return Bounds(self.log_start, self.end, self.start, transactions.last_stable(self.log_start, self.end))
+
+
+class _Removal(NamedTuple):
+    """The last removal that was seen.
+
+    Attributes:
+        last: the stream's last id then; with `removed` it tells an earlier look at the stream from a later one.
+        removed: how many entries had ever been removed.
+        start: where the log in the stream has started since.
+    """
+
+    last: EntryId
+    removed: int
+    start: int
+
+
+class BoundsState:
+    """Decides where one partition's log starts and ends, without I/O. It remembers the last removal and compaction."""
+
+    def __init__(self) -> None:
+        self._removal: _Removal | None = None
+        self._compacted: tuple[EntryId | None, int | None] = None, None  # the first entry, and where the log starts
+
+    def local(self, topic: Topic, info: StreamInfo) -> tuple[int, int]:
+        """Where the log in the stream starts and ends."""
+        start, end = topic.extent(info)
+        first, compacted = self._compacted
+        if compacted is not None and first == info.first:
+            start = min(start, compacted)
+        removal = self._removal
+        if removal is None or info.removed is None or info.removed < removal.removed:
+            return start, end
+        # It may lie within the first entry's batch; what ends below it is a stream that was created again.
+        reached = end if info.first is None else topic.numbering.to_offset(*info.first)
+        if reached >= removal.start:
+            # Only a removal may move the start: a consumer that has read everything, or has begun at the start of an
+            # empty partition (Spark's do), holds the earlier answer when the next record comes, at a later time.
+            start = removal.start if info.removed == removal.removed else max(start, removal.start)
+        return start, end
+
+    def extent(self, topic: Topic, info: StreamInfo, archived: ArchivedRange | None) -> Extent:
+        """Where the whole log lies.
+
+        Args:
+            archived: asked for after `info`: what was missing there is in it.
+        """
+        start, end = self.local(topic, info)
+        known = self._removal
+        # `info` may be older than what a removal has told meanwhile.
+        if info.removed is not None and (known is None or (info.last, info.removed) >= known[:2]):
+            self._removal = _Removal(info.last, info.removed, start)
+        nothing = archived is None or archived.start >= archived.through
+        log_start = start if nothing or archived is None else min(start, archived.start)
+        return Extent(info, archived, log_start, start, end)
+
+    def removed_below(self, offset: int, info: StreamInfo) -> None:
+        """DeleteRecords has removed the records below `offset`, and the stream is as in `info` now."""
+        if info.removed is not None:
+            known = self._removal
+            start = offset if known is None or known.removed > info.removed else max(offset, known.start)
+            self._removal = _Removal(info.last, info.removed, start)
+
+    def asks_compaction(self, topic: Topic, info: StreamInfo) -> bool:
+        """Whether `compacted` has to be told first. A log that was never trimmed starts where its topic was created."""
+        return topic.compacts and info.removed != 0 and self._compacted[0] != info.first
+
+    def compacted(self, info: StreamInfo, start: int | None) -> None:
+        """Before compaction removed the entries before the first one the log started at `start`; None: it did not."""
+        self._compacted = info.first, start
+
 
 class PartitionBounds:
     """The bounds of one partition.
@@ -69,11 +158,10 @@ class PartitionBounds:
 
     def __init__(self, stream: LiveStream, tier: Tier) -> None:
         self._stream, self._tier = stream, tier
-        self._removed: tuple[int, int] | None = None  # how many entries were removed when, and where the log began then
+        self._state = BoundsState()
         # What is known, and what it follows from.
-        self._extent: _Extent | None = None
-        self._seen: tuple[_Extent, Transactions, Bounds] | None = None
-        self._compacted: tuple[EntryId | None, int | None] = None, None  # the first entry, and where the log starts
+        self._extent: Extent | None = None
+        self._seen: tuple[Extent, Transactions, Bounds] | None = None
         self.log_start = stream.topic.first_offset
 
     def prefetch(self) -> None:
@@ -109,48 +197,25 @@ class PartitionBounds:
         await self._extent_of(await self._stream.info())
 
     async def after_removal(self, offset: int) -> Bounds:
-        """The bounds after the records below `offset` were removed: the log starts there, wherever the next one lies.
-
-        Other brokers, and this one after a restart, know only where that record lies.
-        """
+        """The bounds after the records below `offset` were removed: the log starts there, wherever the next one is."""
         self._stream.changed()
         info = await self._stream.fresh_info()
-        if info.removed is not None:
-            known = self._removed[1] if self._removed and self._removed[0] == info.removed else 0
-            self._removed = (info.removed, max(offset, known))
-            self._extent = None
+        self._state.removed_below(offset, info)
+        self._extent = None
         return await self._of(info)
 
     def local(self, info: StreamInfo) -> tuple[int, int]:
         """Where the log in the stream starts and ends."""
-        start, end = self._stream.topic.extent(info)
-        # Only a removal may move the start: a consumer that has read everything, or has begun at the start of an empty
-        # partition (Spark's do), holds the earlier answer when the next record comes, at a later time.
-        if info.removed is not None and self._removed is not None and self._removed[0] == info.removed:
-            # It may lie within the first entry's batch; an entry below it is of a stream that was created again.
-            again = info.first is not None and self._stream.numbering.to_offset(*info.first) < self._removed[1]
-            start = start if again else self._removed[1]
-        elif info.removed:
-            self._removed = (info.removed, start)
-        first, compacted = self._compacted
-        if compacted is not None and first == info.first:
-            start = min(start, compacted)
-        return start, end
+        return self._state.local(self._stream.topic, info)
 
-    async def _see_compaction(self, info: StreamInfo) -> None:
-        """Compaction removes first entries, too, and does not move the start; nor has a log that was never trimmed."""
-        if self._stream.topic.compacts and info.removed != 0 and self._compacted[0] != info.first:
-            self._compacted = info.first, await self._stream.start_before_compaction(info)
-
-    async def _extent_of(self, info: StreamInfo) -> _Extent:
+    async def _extent_of(self, info: StreamInfo) -> Extent:
         archived = await self._tier.archived()  # asked after `info`: what was missing there is known here
         known = self._extent
         if known is None or known.info is not info or known.archived != archived:
-            await self._see_compaction(info)
-            start, end = self.local(info)
-            nothing = archived is None or archived.start >= archived.through
-            self.log_start = start if nothing or archived is None else min(start, archived.start)
-            known = self._extent = _Extent(info, archived, self.log_start, start, end)
+            if self._state.asks_compaction(self._stream.topic, info):
+                self._state.compacted(info, await self._stream.start_before_compaction(info))
+            known = self._extent = self._state.extent(self._stream.topic, info, archived)
+            self.log_start = known.log_start
         return known
 
     async def _of(self, info: StreamInfo) -> Bounds:
@@ -158,7 +223,5 @@ class PartitionBounds:
         transactions = await self._stream.transactions()  # after `info` too: those of all records below its end
         seen = self._seen
         if seen is None or seen[0] is not extent or seen[1] is not transactions:
-            stable = transactions.last_stable(extent.log_start, extent.end)
-            bounds = Bounds(extent.log_start, extent.end, extent.start, stable)
-            seen = self._seen = extent, transactions, bounds
+            seen = self._seen = extent, transactions, extent.bounds(transactions)
         return seen[2]
