@@ -17,12 +17,14 @@ from bench.wording import number
 TOLERANCE = 0.05  # two turns whose costs differ by less are equal
 MOST = 6  # turns
 _TOPIC = "warm-up"
-_RECORDS = 200_000  # of 100 bytes, in each way of producing: 20,000 requests of ten, 1,400 of 16 KB
-_COMMITS, _TRANSACTIONS = 200, 200
+_COMPARABLE = 0.05  # part of the usual load: what a smaller turn costs says nothing, so there is one
+_SMALL = 300_000  # records of 100 bytes that are sent ten by ten
+_LARGE = 100_000  # in batches of 16 KB, and again in kcat's own
+_COMMITS, _TRANSACTIONS = 100, 200
 # The options of kcat: as slow producers have their batches, then as the Java client has them.
 _TEN = ("-X", "batch.num.messages=10", "-X", "enable.idempotence=true")
 _LIKE_JAVA = ("-X", "batch.size=16384", "-X", "enable.idempotence=true")
-_FEW = ("-X", "fetch.message.max.bytes=4000")  # three batches of ten in an answer
+_FEW = ("-X", "fetch.message.max.bytes=8000")  # six batches of ten in an answer
 
 
 def settled(costs: Sequence[float]) -> bool:
@@ -48,7 +50,7 @@ def warm_up(server: Server, factor: float) -> list[float]:
             load(server, factor)
         return usage.cpu
 
-    return until_settled(turn)
+    return until_settled(turn, MOST if factor >= _COMPARABLE else 1)
 
 
 def told(name: str, costs: Sequence[float]) -> str:
@@ -59,13 +61,13 @@ def told(name: str, costs: Sequence[float]) -> str:
 
 def _load(server: Server, factor: float) -> None:
     """The requests that the scenarios have: Produce and Fetch, small and large, commits and transactions."""
-    count, at = _part(_RECORDS, factor), server.kafka
+    at, small, large = server.kafka, _part(_SMALL, factor), _part(_LARGE, factor)
     server.create(_TOPIC)
-    tools.kcat_produce(at, _TOPIC, 100, count, options=_TEN)
-    tools.kcat_consume(at, _TOPIC, count, options=_FEW)
-    for options in (_LIKE_JAVA, ()):
-        tools.kcat_produce(at, _TOPIC, 100, count, options=options)
-    tools.kcat_consume(at, _TOPIC, 3 * count)
+    tools.kcat_produce(at, _TOPIC, 100, small, options=_TEN)
+    tools.kcat_consume(at, _TOPIC, small, options=_FEW)
+    tools.kcat_produce(at, _TOPIC, 100, large, options=_LIKE_JAVA)
+    tools.kcat_produce(at, _TOPIC, 100, large)
+    tools.kcat_consume(at, _TOPIC, small + 2 * large)
     tools.python(
         "confluent_client", verb="commit", server=at, topic=_TOPIC, group=_TOPIC, count=_part(_COMMITS, factor)
     )
@@ -77,7 +79,7 @@ def _load(server: Server, factor: float) -> None:
 
 def _raw_load(server: Server, factor: float) -> None:
     assert isinstance(server, Valkey)
-    count = _part(_RECORDS, factor)
+    count = _part(_SMALL, factor)
     tools.raw(server, "produce", _TOPIC, count, 100)
     tools.raw(server, "consume", _TOPIC, count)
     server.store().unlink(_TOPIC)
