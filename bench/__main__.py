@@ -1,10 +1,11 @@
 """`python -m bench [run|compare A B|compare-trees A B|render [FILE ...]]`.
 
 run measures and saves the numbers in bench/results after each round. When all scenarios ran, it writes BENCHMARKS.md,
-bench/results/details.md and the charts. compare shows what changed from one saved run to another. compare-trees runs
-Ketch from two checkouts by turns and shows what changed from A to B; it exits with 1 where a median got worse by more
-than 5 %. render writes the pages from a saved run, by default the newest; a run that was stopped gives the rounds it
-has. The scenarios of further files replace those of the first.
+the figures in README.md, bench/results/details.md and the charts, of one round as well as of several. compare shows
+what changed from one saved run to another. compare-trees runs Ketch from two checkouts by turns and shows what changed
+from A to B; it exits with 1 where a median got worse by more than 5 %. render writes the pages from a saved run, by
+default the newest; a run that was stopped gives the rounds it has. The scenarios of further files replace those of the
+first.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     report.summary(result, Console())
     if not (plan.only or plan.contestants or plan.factor != 1):
         report.write(result, _ROOT)
-        print(f"wrote {report.PAGE}, {report.DETAILS} and {report.CHARTS}")
+        print(f"wrote {report.PAGE}, {report.README}, {report.DETAILS} and {report.CHARTS}")
     return 1 if result.failed else 0
 
 

@@ -11,7 +11,8 @@ from bench.model import METRICS
 from bench.results import Result, Row, Verdict, verdicts
 from bench.scenarios import SCENARIOS
 from bench.scenarios.base import Scenario
-from bench.wording import describe, judgement, length, rounds, span, spread
+from bench.warm_up import settled
+from bench.wording import describe, judgement, length, number, rounds, span, spread
 
 _INTRO = """# Benchmarks: details
 
@@ -51,7 +52,16 @@ def _facts(result: Result) -> str:
     if result.busy:
         shares = f"median {median(result.busy):.0%}, at most {max(result.busy):.0%}"
         lines.append(f"- other work on the machine before the rounds: {shares} of its CPU")
+    lines += [f"- warm-up of {SHOWN[name]}: {_turns(costs)}" for name, costs in result.warm_up.items()]
     return "\n".join(["## Machine and versions\n", *lines, ""])
+
+
+def _turns(rounds: list[list[float]]) -> str:
+    """ "3-4 turns, the first of 18.5 s of CPU, the last of 5.08; not settled in 1 of 3 rounds"."""
+    first, last = (number(median(costs[place] for costs in rounds)) for place in (0, -1))
+    left = sum(not settled(costs) for costs in rounds)
+    short = f"; not settled in {left} of {len(rounds)} rounds" if left else ""
+    return f"{span(map(len, rounds))} turns, the first of {first} s of CPU, the last of {last}{short}"
 
 
 def _duration(result: Result) -> str:

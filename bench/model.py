@@ -48,6 +48,8 @@ METRICS = {
         Metric("reads", "reads of Redis", "per batch"),
         Metric("cpu_batch", "server CPU", "ms per batch"),
         Metric("cpu_poll", "server CPU", "ms per poll"),
+        Metric("cpu_request", "server CPU", "us per request", scale=1e6),
+        Metric("cpu_broker", "broker CPU", "us per request", scale=1e6),
         Metric("bytes", "server memory", "KB per connection", scale=1e-3),
         Metric("metadata", "time", "ms"),
     )

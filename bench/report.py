@@ -1,4 +1,5 @@
-"""What a run leaves for readers: BENCHMARKS.md, the details page with its charts, and the targets on the terminal."""
+"""What a run leaves for readers: BENCHMARKS.md, README's figures, the details page with its charts, and the targets on
+the terminal."""
 
 from __future__ import annotations
 
@@ -7,23 +8,30 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import charts, details, overview
+from bench import charts, details, overview, readme
 from bench.results import Result, verdicts
 from bench.scenarios import SCENARIOS
 from bench.wording import describe, spread
 
 PAGE = Path("BENCHMARKS.md")
+README = Path("README.md")
 DETAILS = Path("bench/results/details.md")
 CHARTS = Path("bench/results/charts")
 
 
 def write(result: Result, root: Path) -> None:
-    """Writes both pages and the charts below `root`, the repository's directory or one that stands for it."""
+    """Writes the pages, README's figures and the charts below `root`, the repository or what stands for it.
+
+    Raises:
+        BenchError: the README has no place for the figures.
+    """
+    figures = readme.replaced((root / README).read_text(), result)
     home = (root / DETAILS).parent
     home.mkdir(parents=True, exist_ok=True)
     drawn = charts.draw(result, root / CHARTS)
     (root / DETAILS).write_text(details.page(result, drawn, home))
     (root / PAGE).write_text(overview.page(result, DETAILS.as_posix()))
+    (root / README).write_text(figures)
 
 
 def summary(result: Result, console: Console) -> None:

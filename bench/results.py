@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.model import METRICS, BenchError, Sample, Target, resolution
 
-_REST = ("at", "machine", "quick", "asked", "seconds", "busy", "skipped", "failed")
+_REST = ("at", "machine", "quick", "asked", "seconds", "busy", "skipped", "failed", "warm_up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Result:
 
     `values` holds a number a round for each row, `skipped` and `failed` one sentence for what gave none, and `busy` the
     share of the machine, 0 to 1, that others had before each contestant's turn. `seconds` is what each whole round
-    took; a run that was stopped has fewer of them than were `asked` for.
+    took; a run that was stopped has fewer of them than were `asked` for. `warm_up` holds for each contestant a list a
+    round: seconds of its CPU in each turn before the round.
     """
 
     machine: dict[str, str]
@@ -45,6 +46,7 @@ class Result:
     skipped: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     busy: list[float] = field(default_factory=list)
+    warm_up: dict[str, list[list[float]]] = field(default_factory=dict)
     later: list[Result] = field(default_factory=list)  # runs of parts, whose scenarios replaced this run's; not saved
 
     @property

@@ -24,8 +24,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bench import machine, tools
-from bench.contestants import CONTESTANTS, Ketch, Server, Valkey, from_tree
+from bench import machine, warm_up
+from bench.contestants import CONTESTANTS, Ketch, Server, from_tree
 from bench.model import METRICS, BenchError, Run, Sample, Unavailable
 from bench.processes import await_quiet
 from bench.results import Result
@@ -36,7 +36,6 @@ T = TypeVar("T")
 
 QUICK = 0.1  # of the full load
 _AT_ONCE = 0.05  # seconds; a sample that comes sooner is one more number of the load before
-_WARM_UP = 300_000  # records of 100 bytes in and out, for just-in-time compilers and allocators
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +136,19 @@ class _Round:
             self._describe(f"{made.name} starts")
             server = None
             if made.name not in result.skipped:
-                server = self._guard(result, made.name, partial(_started, made, servers, plan.factor))
+                server = self._guard(result, made.name, partial(self._started, plan, result, made, servers))
             if server is not None:
                 yield _Player(plan, result, server)
             else:
                 self._progress.advance(self._task, len(work))
+
+    def _started(self, plan: Plan, result: Result, made: type[Server], servers: ExitStack) -> Server:
+        server = servers.enter_context(made())
+        self._describe(f"{made.name} warms up")
+        costs = warm_up.warm_up(server, plan.factor)
+        result.warm_up.setdefault(made.name, []).append(costs)
+        self._say(f"{self._turn + 1} {warm_up.told(made.name, costs)}")
+        return server
 
     def _scenario(self, scenario: Scenario, players: list[_Player]) -> None:
         """Each player in turn is measured until it gives a number: what slows the machine for a minute slows all."""
@@ -197,19 +204,3 @@ def _shown(turn: int, scenario: Scenario, server: Server, sample: Sample, tree: 
     where = f"{scenario.name}/{sample.load}/{sample.client}"
     line = f"{turn + 1} {server.name:11} {where:44} {sample.value * metric.scale:10,.3f} {metric.heading}"
     return f"{line} of {tree}" if tree else line
-
-
-def _started(made: type[Server], servers: ExitStack, factor: float) -> Server:
-    server = servers.enter_context(made())
-    _warm_up(server, factor)
-    return server
-
-
-def _warm_up(server: Server, factor: float) -> None:
-    if isinstance(server, Valkey):
-        return
-    count = max(100, int(_WARM_UP * factor))
-    server.create("warm-up")
-    tools.kcat_produce(server.kafka, "warm-up", 100, count)
-    tools.kcat_consume(server.kafka, "warm-up", count)
-    server.delete("warm-up")

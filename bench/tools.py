@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -107,13 +107,22 @@ def _line(source: random.Random, size: int) -> bytes:
     return line[:size] + b"\n"
 
 
-def kcat_produce(bootstrap: str, topic: str, size: int, count: int, compression: str = "", partition: int = 0) -> None:
+def kcat_produce(
+    bootstrap: str,
+    topic: str,
+    size: int,
+    count: int,
+    compression: str = "",
+    partition: int = 0,
+    options: Sequence[str] = (),
+) -> None:
+    """`options` are further words of kcat's command line."""
     codec = ["-z", compression] if compression else []
-    run([*_kcat(bootstrap, topic, partition), *codec, "-P", "-l", str(lines(size, count))])
+    run([*_kcat(bootstrap, topic, partition), *codec, *options, "-P", "-l", str(lines(size, count))])
 
 
-def kcat_consume(bootstrap: str, topic: str, count: int) -> None:
-    run(kcat_consumer(bootstrap, topic, count), subprocess.DEVNULL)
+def kcat_consume(bootstrap: str, topic: str, count: int, options: Sequence[str] = ()) -> None:
+    run([*kcat_consumer(bootstrap, topic, count), *options], subprocess.DEVNULL)
 
 
 def kcat_consumer(bootstrap: str, topic: str, count: int, partition: int = 0) -> list[str]:

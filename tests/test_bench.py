@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import charts, compare, limits, report, results, wording
+from bench import charts, compare, limits, readme, report, results, warm_up, wording
 from bench.contestants import CONTESTANTS
-from bench.model import Sample, Target
+from bench.model import BenchError, Sample, Target
 from bench.results import Result, Row
 from bench.scenarios import SCENARIOS
 
@@ -87,6 +87,51 @@ def test_what_does_not_exist_is_one_sentence(words: list[str], sentence: str) ->
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ([], False),
+        ([5.0], False),
+        ([18.5, 11.9], False),
+        ([18.5, 11.9, 5.83, 4.97], False),
+        ([18.5, 11.9, 5.83, 4.97, 5.08], True),
+        ([5.0, 5.0, 9.0], False),
+        ([100.0, 95.0], False),  # by 5 % of the dearer one
+        ([95.1, 100.0], True),
+        ([0.0, 0.0], False),  # nothing was measured
+    ],
+)
+def test_a_server_is_warm_when_two_turns_in_a_row_cost_the_same(costs: list[float], expected: bool) -> None:
+    assert warm_up.settled(costs) == expected
+
+
+def test_the_warm_up_ends_with_the_second_of_two_equal_turns() -> None:
+    costs = iter([18.5, 11.9, 5.83, 4.97, 5.08, 1.0])
+    assert warm_up.until_settled(lambda: next(costs)) == [18.5, 11.9, 5.83, 4.97, 5.08]
+    assert next(costs) == 1.0
+
+
+def test_the_warm_up_ends_at_its_bound_and_says_that_it_did_not_settle() -> None:
+    costs = iter([64.0, 32.0, 16.0, 8.0, 4.0, 2.0, 1.0])
+    assert warm_up.until_settled(lambda: next(costs), most=3) == [64.0, 32.0, 16.0]
+    assert len(warm_up.until_settled(iter(range(1, 100)).__next__)) == warm_up.MOST
+    line = warm_up.told("kafka", [64.0, 32.0, 16.0])
+    assert (
+        line == "kafka: warm-up of 3 turns, 64.0, 32.0, 16.0 s of CPU; NOT SETTLED: the last two differ by 5 % or more"
+    )
+    assert warm_up.told("kafka", [5.0, 5.1]) == "kafka: warm-up of 2 turns, 5.00, 5.10 s of CPU"
+
+
+def test_the_details_say_how_the_servers_were_warmed_up(tmp_path: Path) -> None:
+    result = _result()
+    result.warm_up = {"kafka": [[18.0, 6.0, 5.0, 5.1], [20.0, 8.0]]}
+    _, details = _pages(results.load(result.save(tmp_path / "saved")), tmp_path)
+    assert (
+        "- warm-up of Apache Kafka 4.1.0: 2-4 turns, the first of 19.0 s of CPU, the last of 6.55; "
+        "not settled in 1 of 2 rounds\n" in details
+    )
+
+
 def _result() -> Result:
     result = Result({"commit": "abc"})
     for turn, (raw, ketch) in enumerate([(100.0, 95.0), (200.0, 160.0), (100.0, 91.0)]):
@@ -116,6 +161,7 @@ def test_latencies_below_what_a_program_tells_apart_are_equal() -> None:
 
 def _pages(result: Result, root: Path) -> tuple[str, str]:
     """BENCHMARKS.md and the details page that are written for a result."""
+    (root / report.README).write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
     report.write(result, root)
     return (root / report.PAGE).read_text(), (root / report.DETAILS).read_text()
 
@@ -149,6 +195,71 @@ def test_the_overview_shows_medians_and_the_cause_of_each_missed_target(tmp_path
         "| Ketch, record layout | rate at least 0.8 x raw Valkey: consume 1 KB, kcat: 0.50 "
         f"| [{cause.heading}](bench/limits.md#{cause.anchor}) |" in text
     )
+
+
+def _beside_kafka(**commit: str) -> Result:
+    """Two rounds of three contestants: Ketch is slower in one row, as fast in one, and dearer in one."""
+    result = Result(commit, at="2026-01-02T03:04:05+00:00", seconds=[60.0, 60.0])
+    measured: dict[tuple[str, str, str, str], dict[str, tuple[float, float]]] = {
+        ("throughput", "produce 100 B", "java", "rate"): {"ketch": (80e3, 90e3), "kafka": (100e3, 90e3)},
+        ("throughput", "consume 100 B", "kcat", "rate"): {"ketch": (2e6, 3e6), "kafka": (2e6, 3e6)},
+        ("latency", "100 B, one at a time", "java", "p99"): {"ketch": (6.0, 8.0), "kafka": (4.0, 4.0)},
+    }
+    for (scenario, load, client, metric), contestants in measured.items():
+        for name, values in contestants.items():
+            for turn, value in enumerate(values):
+                result.add(scenario, name, turn, Sample(load, client, metric, value))
+    return result
+
+
+def test_a_row_that_is_worse_than_kafka_is_bold_and_has_its_ratio(tmp_path: Path) -> None:
+    text, _ = _pages(_beside_kafka(commit="abc"), tmp_path)
+    assert "| produce 100 B, Java | thousand records/s | **85.0 (0.90)** |  |  | 95.0 |  |" in text
+    assert "| consume 100 B, kcat | thousand records/s | 2500 (1.00) |  |  | 2500 |  |" in text
+    assert "| producer to consumer, one at a time, Java | p99, ms | **7.00 (1.75)** |  |  | 4.00 |  |" in text
+
+
+def test_a_saved_run_keeps_the_day_and_the_commit_of_the_measurement(tmp_path: Path) -> None:
+    text, _ = _pages(results.load(_beside_kafka(commit="abc").save(tmp_path / "saved")), tmp_path)
+    figures = (tmp_path / report.README).read_text()
+    assert "Medians of 2 rounds on one machine (? cores, ?), 2026-01-02, commit abc." in text
+    assert figures.startswith(f"before\n{readme.BEGIN}\nMedians of 2 rounds, 2026-01-02, commit abc. ")
+    assert figures.endswith(f"{readme.END}\nafter\n")
+    assert "| produced, Java | **85.0 (0.90)** |  |  | 95.0 |" in figures
+
+
+def test_a_page_of_one_round_says_so(tmp_path: Path) -> None:
+    result = _beside_kafka(commit="abc")
+    result.seconds = [60.0]
+    text, details = _pages(result, tmp_path)
+    assert "Medians of 1 round on" in text
+    assert "Medians of 1 round, " in (tmp_path / report.README).read_text()
+    assert ", 1 round " in details
+
+
+def test_a_readme_without_a_place_for_the_figures_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / report.README).write_text("text\n")
+    with pytest.raises(BenchError, match=r"README\.md has no place for the figures"):
+        report.write(_beside_kafka(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_the_figures_in_the_readme_are_those_of_the_overview() -> None:
+    overview, text = ((_ROOT / page).read_text() for page in (report.PAGE, report.README))
+    figures = text.partition(readme.BEGIN)[2].partition(readme.END)[0]
+    (made,) = re.findall(r"\d{4}-\d\d-\d\d, commit \w+", figures)
+    assert f" {made}" in overview
+    shown = {cells[0]: [cell for cell in cells[1:] if cell] for cells in _cells(figures)}
+    rows = {cells[0]: cells[2:6] for cells in _cells(overview)}  # without the unit and raw Valkey
+    found = [name for name in readme.ROWS if name in shown]
+    assert found[:2] == ["produced, kcat", "consumed, kcat"]
+    for name in found:
+        assert shown[name] == [cell for cell in rows[readme.ROWS[name]] if cell], name
+
+
+def _cells(page: str) -> list[list[str]]:
+    """Of each row of the tables."""
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in page.splitlines() if line.startswith("| ")]
 
 
 def test_the_pages_in_the_repository() -> None:

@@ -13,9 +13,14 @@ import sys
 import time
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 _WAIT = 60.0
+_NO_COORDINATOR = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 def produce(server: str, topic: str, count: int, size: int, partitions: int = 1) -> float:
@@ -95,13 +100,26 @@ def commit(server: str, topic: str, count: int, group: str) -> float:
     """Seconds of `count` synchronous commits, one after the other."""
     consumer = Consumer({"bootstrap.servers": server, "group.id": group, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)  # finds the coordinator
+    _find_coordinator(consumer, topic)
     begin = time.monotonic()
     for offset in range(1, count + 1):
         consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     seconds = time.monotonic() - begin
     consumer.close()
     return seconds
+
+
+def _find_coordinator(consumer: Consumer, topic: str) -> None:
+    """Commits once; a Kafka that has just been started first makes the topic that holds commits."""
+    deadline = time.monotonic() + _WAIT
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+            return
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_COORDINATOR or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Sequence
 
 import crc32c
 
@@ -28,9 +29,9 @@ def api_versions() -> bytes:
     return _frame(_API_VERSIONS, 0, b"")
 
 
-def produce(topic: str, value: bytes) -> bytes:
-    """Version 7, acks=all: one record to partition 0."""
-    records = _batch(value)
+def produce(topic: str, *values: bytes) -> bytes:
+    """Version 7, acks=all: one batch to partition 0, a record for each value."""
+    records = _batch(values)
     partition = struct.pack(">iii", 1, 0, len(records)) + records
     body = struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 1) + _string(topic) + partition
     return _frame(_PRODUCE, 7, body)
@@ -41,15 +42,18 @@ def produce_error(topic: str, response: bytes) -> int:
     return int(struct.unpack_from(">h", response, 4 + 4 + 2 + len(topic) + 4 + 4)[0])
 
 
-def _batch(value: bytes) -> bytes:
-    now = int(time.time() * 1000)
-    fields = (
-        b"\0\0\0" + _varint(-1) + _varint(len(value)) + value + _varint(0)
-    )  # attributes, deltas, key, value, headers
-    record = _varint(len(fields)) + fields
-    checked = struct.pack(">hiqqqhii", 0, 0, now, now, -1, -1, -1, 1) + record
+def _batch(values: Sequence[bytes]) -> bytes:
+    now, last = int(time.time() * 1000), len(values) - 1
+    records = b"".join(_record(place, value) for place, value in enumerate(values))
+    checked = struct.pack(">hiqqqhii", 0, last, now, now, -1, -1, -1, len(values)) + records
     rest = struct.pack(">ibI", -1, 2, crc32c.crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(rest)) + rest
+
+
+def _record(place: int, value: bytes) -> bytes:
+    """Attributes, deltas of timestamp and offset, no key, value, no headers."""
+    fields = b"\0\0" + _varint(place) + _varint(-1) + _varint(len(value)) + value + _varint(0)
+    return _varint(len(fields)) + fields
 
 
 def _varint(value: int) -> bytes:
