@@ -1,7 +1,7 @@
 """The load before a round: turns of small and large requests until a turn costs the server what the one before cost.
 
-Just-in-time compilers, allocators and caches make a server cheaper while it works: Kafka's tenth thousand of small
-requests takes a quarter of the CPU that its first took. It runs one contestant at a time and keeps no state. What a
+Just-in-time compilers, allocators and caches make a server cheaper while it works: Kafka's fourth ten thousand of small
+requests took a quarter of the CPU that its first took. This runs one contestant at a time and keeps no state. What a
 turn costs is the server's CPU, its compiler's included: the rate is also that of the client and of the machine.
 """
 
