@@ -55,8 +55,11 @@ def warm_up(server: Server, factor: float) -> list[float]:
 
 def told(name: str, costs: Sequence[float]) -> str:
     """One line for the terminal."""
+    shown = ", ".join(map(number, costs))
+    if len(costs) == 1:
+        return f"{name}: warm-up of one turn, {shown} s of CPU; it is too small to compare with another"
     short = "" if settled(costs) else f"; NOT SETTLED: the last two differ by {TOLERANCE * 100:.0f} % or more"
-    return f"{name}: warm-up of {len(costs)} turns, {', '.join(map(number, costs))} s of CPU{short}"
+    return f"{name}: warm-up of {len(costs)} turns, {shown} s of CPU{short}"
 
 
 def _load(server: Server, factor: float) -> None:
