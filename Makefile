@@ -54,7 +54,7 @@ compatibility: dev ## Run them all, keep the results and write docs/compatibilit
 check: dev ## Lint, format, types, layers
 	@scripts/check
 
-bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md and bench/results; ONLY=produce,latency  QUICK=1
+bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md and README's figures; ONLY=produce,latency  QUICK=1  ARGS="--rounds 1"
 	@scripts/test-tools
 	$(VENV)/bin/python -m bench $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick) $(ARGS)
 

@@ -1,7 +1,7 @@
 """The load before a round: turns of small and large requests until a turn costs the server what the one before cost.
 
-Just-in-time compilers, allocators and caches make a server cheaper while it works: Kafka's tenth thousand of small
-requests takes a quarter of the CPU that its first took. It runs one contestant at a time and keeps no state. What a
+Just-in-time compilers, allocators and caches make a server cheaper while it works: Kafka's fourth ten thousand of small
+requests took a quarter of the CPU that its first took. This runs one contestant at a time and keeps no state. What a
 turn costs is the server's CPU, its compiler's included: the rate is also that of the client and of the machine.
 """
 
@@ -55,8 +55,11 @@ def warm_up(server: Server, factor: float) -> list[float]:
 
 def told(name: str, costs: Sequence[float]) -> str:
     """One line for the terminal."""
+    shown = ", ".join(map(number, costs))
+    if len(costs) == 1:
+        return f"{name}: warm-up of one turn, {shown} s of CPU; it is too small to compare with another"
     short = "" if settled(costs) else f"; NOT SETTLED: the last two differ by {TOLERANCE * 100:.0f} % or more"
-    return f"{name}: warm-up of {len(costs)} turns, {', '.join(map(number, costs))} s of CPU{short}"
+    return f"{name}: warm-up of {len(costs)} turns, {shown} s of CPU{short}"
 
 
 def _load(server: Server, factor: float) -> None:

@@ -119,6 +119,7 @@ def test_the_warm_up_ends_at_its_bound_and_says_that_it_did_not_settle() -> None
     assert (
         line == "kafka: warm-up of 3 turns, 64.0, 32.0, 16.0 s of CPU; NOT SETTLED: the last two differ by 5 % or more"
     )
+    assert warm_up.told("kafka", [0.5]).startswith("kafka: warm-up of one turn, 0.50 s of CPU; ")
     assert warm_up.told("kafka", [5.0, 5.1]) == "kafka: warm-up of 2 turns, 5.00, 5.10 s of CPU"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 from bench import tools
 from bench.contestants import Ketch, Server
@@ -12,7 +13,8 @@ from bench.processes import Usage, cpu_seconds, settle, watch
 from bench.scenarios.base import Scenario
 
 
-class Load(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Load:
     """`count` requests, each with `records` records of `size` bytes, `window` of them in flight."""
 
     shown: str
