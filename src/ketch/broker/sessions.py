@@ -6,6 +6,7 @@ streams have changed since (`log.watcher`). It asks Redis nothing: the Fetch han
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -69,7 +70,7 @@ class Session:
         default_factory=dict
     )  # all but those at their end; who waited longest is first
     _keys: dict[bytes, PartitionKey] = field(default_factory=dict)  # by stream
-    _looked: float = 0.0  # when all of them were due
+    _looked: float = -math.inf  # when all of them were due
 
     def update(self, targets: Iterable[Target], forgotten: Iterable[PartitionKey] = ()) -> None:
         for target in targets:
@@ -84,7 +85,7 @@ class Session:
         """Takes a fetch's isolation level. Where the one before wanted committed records only and this one wants all,
         every partition is due: the waiter was not woken by records of open transactions."""
         if self.waiter.committed and not committed:
-            self._looked = 0.0
+            self._looked = -math.inf
         self.waiter.committed = committed
 
     def due(self, now: float) -> list[Target]:
