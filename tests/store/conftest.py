@@ -9,10 +9,8 @@ import pytest
 from tests.support import questions
 
 SEEDS = (1, 2, 3)
-SPANNING = (
-    "test_commits",
-    "test_native",
-)  # the rounds of the others, whose commands are of one stream, lie in one slot
+# The rounds of the others lie in one slot: their commands are of one stream.
+SPANNING = ("test_commits", "test_native")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

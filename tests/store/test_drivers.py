@@ -1,6 +1,6 @@
 """The drivers of questions give the same answers: on an event loop (`Link.ask`) and in a thread (`Connection.ask`).
 
-Every test runs over both, against a real server.
+Tests of questions run over both, against a real server. Those behind them are of what only one of them has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.blocking import Connection
-from ketch.redis.link import Link
+from ketch.redis.driver import OwnedDriver, Reply
+from ketch.redis.link import Link, links
 from ketch.redis.question import Command, Question, call, calls, command
 from ketch.redis.resp import pack
 from ketch.redis.server import Server
@@ -125,6 +126,38 @@ def test_a_lost_connection_is_raised_where_the_question_waits(driver: Driver) ->
         return "in doubt"
 
     assert driver(question()) == "in doubt"
+
+
+def test_a_driver_on_an_event_loop(redis_server: RedisServer, topic: str) -> None:
+    """What is sent for one key, by whichever way, is executed in the order of sending."""
+    key = topic.encode()
+
+    async def run(driver: OwnedDriver) -> None:
+        assert not driver.up
+        for use in (lambda: driver.send(command(key, "PING")), lambda: driver.post(command(key, "PING"), taken.append)):
+            with pytest.raises(StorageUnavailable, match="no connection"):
+                use()
+        with pytest.raises(StorageUnavailable, match="no connection"):
+            await driver.ask(call(key, "GET", key))
+        await driver.start()
+        try:
+            assert (driver.up, driver.behind) == (True, False)
+            await driver.drained()
+            asked = asyncio.create_task(driver.ask(call(key, "APPEND", key, "a")))
+            await asyncio.sleep(0)  # it has sent its first round
+            sent = driver.send(command(key, "APPEND", key, "bc"))
+            driver.post(command(key, "APPEND", key, "def"), taken.append)
+            assert (await asked, await sent) == (1, b":3\r\n")
+            assert await driver.ask_each(lambda: call(None, "ECHO", "node")) == [b"node"]
+            assert await driver.ask(call(key, "GET", key)) == b"abcdef"
+        finally:
+            await driver.stop()
+        assert not driver.up
+
+    taken: list[Reply] = []
+    server = Server(redis_server.url, timeout=LIMIT)
+    asyncio.run(run(links(server.address(), server.timeout)("test")))
+    assert taken == [b":6\r\n"]
 
 
 def test_questions_in_flight_have_rounds_of_their_own(redis_server: RedisServer, topic: str) -> None:

@@ -11,6 +11,7 @@ from ketch.append_module.library import module_path
 from ketch.embedded.valkey import server_binary
 from ketch.store.keys import Keyspace
 from ketch.store.scripts import AppendKeys
+from tests.support.ketch import eventually
 from tests.support.redis_servers import RedisServer, binaries
 
 NAMES = ("valkey", "redis-server", "redis-6.2")
@@ -31,6 +32,15 @@ def with_module(name: str, directory: Path, *options: str, library: Path | None 
     path = library or module_path()
     assert path is not None, "the append module was not built"
     return RedisServer(binary(name), directory, "--loadmodule", str(path), *options, env=env)
+
+
+def cluster_node(directory: Path) -> RedisServer:
+    """The one node of a cluster: it has all slots, and the module."""
+    server = with_module("valkey", directory, "--cluster-enabled", "yes")
+    client = server.client()
+    client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    eventually(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
+    return server
 
 
 def append_keys(topic: str) -> AppendKeys:

@@ -11,6 +11,7 @@ lie in the slot of the key that the command is routed by.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -69,6 +70,32 @@ def shuffled(question: Question[T], order: random.Random, check: bool = False) -
         return answer
     finally:
         question.close()
+
+
+def cut(question: Question[T], order: random.Random, after: int) -> Question[T]:
+    """The question as `shuffled`; the connection is lost after so many parts, for ever."""
+    return _interrupted(shuffled(question, order), after, StorageUnavailable("cut"))
+
+
+def meanwhile(question: Question[T], order: random.Random, after: int, other: Question[Any]) -> Question[T]:
+    """The question as `shuffled`; another one is asked, from beginning to end, after so many parts."""
+    return _interrupted(shuffled(question, order), after, other)
+
+
+def _interrupted(question: Question[T], after: int, by: Question[Any] | StorageUnavailable) -> Question[T]:
+    try:
+        commands = next(question)
+        for sent in itertools.count():
+            if sent == after and not isinstance(by, StorageUnavailable):
+                yield from by
+            if sent >= after and isinstance(by, StorageUnavailable):
+                commands = question.throw(by)
+            else:
+                commands = question.send((yield commands))
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer
+    raise AssertionError
 
 
 # -- keys

@@ -1,0 +1,365 @@
+"""Every command touches keys of one slot, that of the key it is routed by: all questions, on a node of a real cluster.
+
+The node has all slots. It refuses what would need two: scripts, also in keys that they do not declare, and MULTI to
+EXEC. `tests.support.shuffled` asks it for the keys of each command, and shuffles the rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import itertools
+import pkgutil
+import random
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ketch.store
+from ketch.configs.topic_checks import LazyDefaults
+from ketch.errors import KetchError
+from ketch.records import read_header
+from ketch.records.control import Marker
+from ketch.redis.blocking import Connection
+from ketch.redis.driver import BlockingDriver
+from ketch.redis.question import Command, Question, call, calls, command, keyed
+from ketch.redis.server import Server
+from ketch.redis.slots import slot
+from ketch.store.append import appends, markers, producers
+from ketch.store.append.module import VERSION
+from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
+from ketch.store.coordination import commits, groups, lag, native, pending_offsets, transactional_ids
+from ketch.store.coordination.commits import Committed
+from ketch.store.coordination.pending_offsets import Pending
+from ketch.store.keys import Keyspace
+from ketch.store.layouts.layout import Thinned
+from ketch.store.layouts.table import LAYOUTS
+from ketch.store.offsets import ZERO
+from ketch.store.scripts import AppendKeys, Holder
+from ketch.store.stream import boundary, compaction, counting, extents, isolation, positions, ranges, search, trimming
+from ketch.store.stream.compaction import Copy, State
+from ketch.store.stream.positions import Place
+from ketch.store.stream.ranges import EntrySizes, PartitionStream
+from ketch.store.topics import archives, hashes
+from ketch.store.topics.archives import Announcement, ArchivedRange
+from ketch.store.topics.topic import Topic
+from tests.support import batches
+from tests.support.modules import cluster_node
+from tests.support.questions import answered
+from tests.support.redis_servers import RedisServer
+from tests.support.shuffled import ShuffledConnection, WrongSlot, seeded, shuffled
+
+KEYS = Keyspace("korvet")
+HOLDER = Holder("1-a", 1, "0", may_take=True)
+NOT_QUESTIONS_OF_KEYS = {"health"}  # of the node itself
+_topics = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = cluster_node(tmp_path_factory.mktemp("node"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=[1, 2], ids=["shuffled-1", "shuffled-2"])
+def redis(request: pytest.FixtureRequest, node: RedisServer) -> Iterator[BlockingDriver]:
+    connection = Connection(Server(node.url, timeout=60))
+    connection.ask(call(None, "FLUSHALL"))
+    yield ShuffledConnection(connection, seeded(request.param))
+    connection.close()
+
+
+# -- slots
+
+
+KEY_PARTS = st.lists(st.sampled_from([b"{", b"}", b"a", b"korvet:", b"\xff", b"{}", b""]) | st.binary(max_size=4))
+
+
+def test_slots_are_those_of_redis(node: RedisServer) -> None:
+    client = node.client()
+
+    @given(KEY_PARTS.map(b"".join))
+    def check(key: bytes) -> None:
+        assert slot(key) == client.execute_command("CLUSTER", "KEYSLOT", key)
+
+    check()
+
+
+def test_keys_beside_a_stream_lie_in_its_slot() -> None:
+    stream = KEYS.stream("orders", 3)
+    kinds = (KEYS.producers, KEYS.compaction, KEYS.transactions, KEYS.aborted, KEYS.positions)
+    beside = [kind(stream) for kind in kinds] + [KEYS.fence(stream, b"1-a"), KEYS.compacting(stream, 4)]
+    assert {slot(key) for key in beside} == {slot(stream)}
+    for group in ("g", "my-group", "g{tag}", "{tag}g", "g{"):
+        commit = KEYS.commit(stream, group)
+        assert slot(KEYS.commit_term(commit)) == slot(commit), group
+
+
+# -- every question
+
+
+class Sample:
+    """What the questions are asked of: a topic with two partitions and a few records."""
+
+    def __init__(self, redis: BlockingDriver, layout: str, group: str) -> None:
+        self.redis, self.group, self.name = redis, group, f"t{next(_topics)}"
+        redis.ask(hashes.create(KEYS, self.name, 2, {"storage.layout": layout}))
+        (found,) = redis.ask(hashes.lookup(KEYS, [self.name], LazyDefaults()))
+        assert found is not None
+        self.topic: Topic = found
+        self.of, self.other = (PartitionStream.of(found, index, KEYS) for index in (0, 1))
+        stream = self.stream = self.of.key
+        self.keys = AppendKeys(stream, KEYS.producers(stream), KEYS.fence(stream, b"test"))
+        self.transactions = markers.keys_of(KEYS, stream)
+        self.isolation = isolation.keys_of(KEYS, stream)
+        self.both = [(self.name, 0), (self.name, 1)]
+        self.commits = {each: Committed(7, 1, "m", 5) for each in self.both}
+        self.positions = KEYS.positions(stream)
+        self.state = KEYS.compaction(stream)
+        self.copy = Copy(self.of, self.state, KEYS.compacting(stream, 1), 1)
+
+    def appends(self) -> Iterator[Command]:
+        """Each way to append: layouts, producers and transactions, with the module and without it."""
+        numbering, base = self.of.numbering, 5 << 20
+        for by_module, kind, several in itertools.product((0, VERSION), ("plain", "own", "in", "begins"), (0, 1)):
+            sent = batches.batch(
+                batches.records([b"x"] * (1 + several)),
+                attributes=0 if kind in ("plain", "own") else 0x10,
+                producer_id=-1 if kind == "plain" else 7,
+                producer_epoch=-1 if kind == "plain" else 0,
+            )
+            one = self.of.layout.payload(sent, read_header(sent), None, None, 1 << 20)
+            watched = None if kind in ("plain", "own") else self.transactions.transactions
+            moved = producers.moved(7, "", 0, 0, several, 12, watched, 11 if kind == "begins" else None)
+            producer = None if kind == "plain" else moved
+            for expected in (ZERO, None):
+                yield appends.chosen_here(self.keys, numbering, expected, base, one, producer, by_module).command
+            yield appends.chosen_by_redis(self.keys, numbering, base, one, producer, by_module).command
+
+    def commands(self) -> Iterator[Command]:
+        """Those that are sent without a question."""
+        yield from self.appends()
+        for commit in (True, False):
+            marker = Marker(7, 0, commit, 11)
+            yield markers.end(self.transactions, self.of.layout, self.of.numbering, 6 << 20, marker, 12).command
+        yield native.move_command(self.stream, self.group, ZERO, None)
+        yield native.read_command(self.stream, self.group, "c", 5)
+        yield self.of.info_command()
+        yield self.of.range_command(0, 5, 9 << 20)
+        written = compaction.write(self.copy, Thinned([keyed_bytes("XADD", self.copy.key, "1-1", "value", "x")]))
+        assert written is not None
+        yield written
+
+    def questions(self) -> dict[str, list[Question[object]]]:
+        """A question of each kind, by module and name; of some the order matters."""
+        group, one, at = self.group, Pending(7, 11, True, "id"), EntrySizes(self.of.layout, 1 << 20)
+        what = Announcement("t", "file:///m", "", 9, 30, {0: ArchivedRange(0, 4)})
+        end, later = Place(0, 0), Place(50, 5)
+        info = self.redis.ask(ranges.info(self.of))
+        asked: list[tuple[object, list[Question[object]]]] = [
+            (native.create, [native.create(self.stream, group, ZERO, 0)]),
+            (native.move, [native.move(self.stream, group, ZERO, None)]),
+            (native.groups, [native.groups(self.stream)]),
+            (native.pending, [native.pending(self.stream)]),
+            (native.acknowledge, [native.acknowledge(self.stream, group, b"0-1", b"9-9")]),
+            (native.remove_consumer, [native.remove_consumer(self.stream, group, "c")]),
+            (native.destroy, [native.destroy([self.stream, self.other.key], group)]),
+            (appends.module_version, [appends.module_version()]),
+            (appends.last_id, [appends.last_id(self.keys)]),
+            (appends.where, [appends.where(self.keys, 7)]),
+            (appends.clear_fence, [appends.clear_fence(self.keys)]),
+            (appends.store, []),  # see `commands`
+            (markers.is_open, [markers.is_open(self.transactions.transactions, 7)]),
+            (markers.all_open, [markers.all_open(self.transactions.transactions)]),
+            (markers.trim_aborted, [markers.trim_aborted(self.transactions.aborted, (1, 1))]),
+            (producers.load, [producers.load(self.keys.producers, 7)]),
+            (producers.load_all, [producers.load_all(self.keys.producers)]),
+            (producers.expire, [producers.expire(self.keys.producers, self.transactions.transactions, 1 << 50)]),
+            (producers.forget, [producers.forget(self.keys.producers, 7)]),
+            (brokers.announce, [brokers.announce(KEYS, brokers.Node(1, "h", 1), "1-a", 1000)]),
+            (brokers.withdraw, [brokers.withdraw(KEYS, 1, "1-a")]),
+            (brokers.clear, [brokers.clear(KEYS)]),
+            (client_metrics.write, [client_metrics.write(KEYS, "m", {"a": "b"}), client_metrics.write(KEYS, "m", {})]),
+            (client_metrics.read, [client_metrics.read(KEYS)]),
+            (configs.change, [configs.change(KEYS, "1", {"a": "1", "b": None})]),
+            (configs.read, [configs.read(KEYS)]),
+            (identity.cluster_id, [identity.cluster_id(KEYS, "id")]),
+            (identity.new_producer_id, [identity.new_producer_id(KEYS)]),
+            (legacy.settle, [legacy.settle(KEYS, self.name, {0: 1, 1: 2})]),
+            (groups.save, [groups.save(KEYS, group, HOLDER, {"state": "Empty"})]),
+            (groups.hold, [groups.hold(KEYS, group, HOLDER), groups.hold(KEYS, f"{group}x", HOLDER)]),
+            (groups.names, [groups.names(KEYS)]),
+            (groups.exists, [groups.exists(KEYS, group)]),
+            (groups.load, [groups.load(KEYS, group)]),
+            (groups.emptied, [groups.emptied(KEYS, group)]),
+            (commits.store, [commits.store(KEYS, group, self.commits, "5")]),
+            (commits.describe, [commits.describe(KEYS, group, self.commits)]),
+            (commits.committed, [commits.committed(KEYS, group, self.both)]),
+            (commits.partitions, [commits.partitions(KEYS, group)]),
+            (commits.remove, [commits.remove(KEYS, group, self.both, "6")]),
+            (commits.forget, [commits.forget(KEYS, group, self.both, "6")]),
+            (commits.forget_topic, [commits.forget_topic(KEYS, [group, "other"], self.name, 2)]),
+            (commits.adopt, [self._set_by_hand(), commits.adopt(KEYS, {group: self.both}, 5)]),
+            (groups.delete, [self._delete()]),
+            (groups.journal, [groups.journal(KEYS, group)]),
+            (groups.journal_end, [groups.journal_end(KEYS)]),
+            (groups.changed_since, [groups.changed_since(KEYS, b"0-0")]),
+            (lag.lag, [lag.lag(self.of, group, 0)]),
+            (lag.records, [lag.records(self.of)]),
+            (pending_offsets.pend, [pending_offsets.pend(KEYS, group, "id", (7, 0), 11, self.commits)]),
+            (pending_offsets.decide, [pending_offsets.decide(KEYS, group, 7, 11, True)]),
+            (pending_offsets.load_all, [pending_offsets.load_all(KEYS, group)]),
+            (pending_offsets.applied, [pending_offsets.applied(KEYS, group, one)]),
+            (transactional_ids.save, [transactional_ids.save(KEYS, "id", HOLDER, {"state": "Empty"})]),
+            (transactional_ids.hold, [transactional_ids.hold(KEYS, "other", HOLDER)]),
+            (transactional_ids.names, [transactional_ids.names(KEYS)]),
+            (transactional_ids.states, [transactional_ids.states(KEYS, ["id", "other"])]),
+            (transactional_ids.load, [transactional_ids.load(KEYS, "id")]),
+            (transactional_ids.delete, [transactional_ids.delete(KEYS, "id", "1")]),
+            (transactional_ids.journal, [transactional_ids.journal(KEYS, "id")]),
+            (transactional_ids.journal_group, [transactional_ids.journal_group(KEYS, group)]),
+            (transactional_ids.journal_end, [transactional_ids.journal_end(KEYS)]),
+            (transactional_ids.changed_since, [transactional_ids.changed_since(KEYS, b"0-0")]),
+            (boundary.boundary, [boundary.boundary(self.of, 0, 1 << 40, 1)]),
+            (compaction.begin, [compaction.begin(self.state, "1-a")]),
+            (compaction.look, [compaction.look(self.of, self.state)]),
+            (compaction.start, [compaction.start(self.state, b"1-1")]),
+            (compaction.starts, [compaction.starts([(self.state, b"1-1"), (KEYS.compaction(self.other.key), b"1-1")])]),
+            (compaction.hold, [compaction.hold(self.copy, found=State())]),
+            (compaction.carry, [compaction.carry(self.copy, group.encode(), b"c", b"-", 5)]),
+            (compaction.swap, [compaction.swap(self.copy, Thinned(), 5, 5, State())]),
+            (compaction.drop, [compaction.drop(self.copy.key, self.copy.key + b"0")]),
+            (counting.count, [counting.count(self.of, 0)]),
+            (counting.shifted, [counting.shifted(self.of, 0, 1), counting.shifted(self.of, 9 << 20, -1)]),
+            (counting.entries, [counting.entries(self.of, 0, 9 << 20, 100)]),
+            (counting.entry_heads, [counting.entry_heads(self.of, 0)]),
+            (extents.extents, [extents.extents([self.of, self.other], KEYS)]),
+            (isolation.look, [isolation.look(self.isolation, self.of.numbering)]),
+            (isolation.looks, [isolation.looks([self.of, self.other], KEYS)]),
+            (isolation.aborted_in, [isolation.aborted_in(self.isolation, self.of.numbering, 0, 1 << 40)]),
+            (positions.extend, [positions.extend(self.positions, None, end, [(end, 5)]),
+                                positions.extend(self.positions, end, later, [(later, 5)])]),
+            (positions.end, [positions.end(self.positions)]),
+            (positions.around, [positions.around(self.positions, 1)]),
+            (positions.around_offset, [positions.around_offset(self.positions, 1)]),
+            (positions.below, [positions.below(self.positions, 50, 5)]),
+            (positions.drop, [positions.drop(self.positions, end)]),
+            (ranges.info, [ranges.info(self.of)]),
+            (ranges.infos, [ranges.infos([self.of, self.other])]),
+            (ranges.memory, [ranges.memory(self.of)]),
+            (ranges.sizes, [ranges.sizes([self.stream, self.other.key])]),
+            (ranges.room, [ranges.room()]),
+            (ranges.read, [ranges.read(self.of, 0, 5)]),
+            (search.first_at_or_after, [search.first_at_or_after(self.of, at, info, 0, 5)]),
+            (search.latest_timestamp, [search.latest_timestamp(self.of, at, info, 0)]),
+            (trimming.id_after, [trimming.id_after(self.of, 50)]),
+            (trimming.any_between, [trimming.any_between(self.of, 0)]),
+            (trimming.trim, [trimming.trim(self.of, 5)]),
+            (trimming.trim_nodes, [trimming.trim_nodes(self.of, (1, 1))]),
+            (archives.announce, [archives.announce(KEYS, self.name, str(self.topic.id), what)]),
+            (archives.raise_start, [archives.raise_start(KEYS, self.name, 0, 2)]),
+            (archives.read, [archives.read(KEYS, self.name, str(self.topic.id))]),
+            (archives.read_all, [archives.read_all(KEYS, [(self.name, "a"), ("other", "b")])]),
+            (archives.forget, [archives.forget(KEYS, self.name)]),
+            (hashes.create, [hashes.create(KEYS, f"{self.name}-other", 1, {})]),
+            (hashes.lookup, [hashes.lookup(KEYS, [self.name, "other"], LazyDefaults())]),
+            (hashes.names, [hashes.names(KEYS)]),
+            (hashes.name_of, [hashes.name_of(KEYS, self.topic.id), hashes.name_of(KEYS, uuid.UUID(int=1))]),
+            (hashes.alter, [hashes.alter(KEYS, self.topic, {"retention.ms": "5"})]),
+            (hashes.grow, [hashes.grow(KEYS, self.topic, 3)]),
+            (hashes.note, [hashes.note(KEYS, self.topic, "largestRecord", 5)]),
+            (hashes.scan, [hashes.scan(KEYS.every_commit())]),
+            (hashes.unlist, [hashes.unlist(KEYS, self.name)]),
+            (hashes.purge, [hashes.purge(KEYS, self.name, [KEYS.commit(self.stream, group)])]),
+        ]  # fmt: skip
+        return {_name(function): made for function, made in asked}
+
+    def _set_by_hand(self) -> Question[object]:
+        yield from call(commit := KEYS.commit(self.stream, self.group), "SET", commit, 5)
+
+    def _delete(self) -> Question[object]:
+        loaded = yield from groups.load(KEYS, self.group)
+        yield from groups.delete(KEYS, self.group, self.both, loaded["term"])
+
+
+def keyed_bytes(*words: bytes | str) -> bytes:
+    return keyed(*words).pieces[0]  # type: ignore[return-value]
+
+
+def _name(function: object) -> str:
+    assert inspect.isfunction(function)
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+
+
+def every_question() -> set[str]:
+    """The names of all questions of the store that other packages may ask."""
+    found = set()
+    for module in pkgutil.walk_packages(ketch.store.__path__, "ketch.store."):
+        for name, function in vars(importlib.import_module(module.name)).items():
+            own = inspect.isfunction(function) and function.__module__ == module.name and not name.startswith("_")
+            if own and str(function.__annotations__.get("return", "")).startswith("Question["):
+                found.add(_name(function))
+    return {name for name in found if name.partition(".")[0] not in NOT_QUESTIONS_OF_KEYS}
+
+
+def ask(redis: BlockingDriver, question: Question[object]) -> None:
+    """Asks it, whatever the answer: but the server must not have refused it for its slots."""
+    refused = ""
+    try:
+        redis.ask(question)
+    except KetchError as error:
+        refused = str(error)
+    assert "slot" not in refused.lower(), refused
+
+
+@pytest.mark.parametrize("group", ["g", "g{tag}x"])
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_every_command_touches_one_slot(redis: BlockingDriver, layout: str, group: str) -> None:
+    sample = Sample(redis, layout, group)
+    for one in sample.commands():
+        ask(redis, _one(one))
+    asked = sample.questions()
+    assert asked.keys() == every_question()
+    for question in itertools.chain.from_iterable(asked.values()):
+        ask(redis, question)
+
+
+def _one(one: Command) -> Question[object]:
+    return (yield (one,))
+
+
+# -- the check itself
+
+
+def test_a_command_that_touches_another_slot_is_found(node: RedisServer) -> None:
+    wrong: list[Callable[[], Command]] = [
+        lambda: command(b"a", "SET", "b", 1),
+        lambda: command(None, "GET", "b"),
+        lambda: command(b"a", "EVAL", "return 1", 2, "a", "b"),
+        lambda: Command(b"a", b"".join(each.pieces[0] for each in (command(None, "MULTI"), keyed("GET", "b"))), 2),
+        lambda: command(b"a", "KETCH.APPEND", "a", "b", "c"),
+    ]
+    with contextlib.closing(Connection(Server(node.url, timeout=60))) as connection:
+        for make in wrong:
+            with pytest.raises(WrongSlot):
+                connection.ask(shuffled(_one(make()), random.Random(1), check=True))
+
+
+def test_parts_are_sent_in_another_order_and_replies_put_back() -> None:
+    names, orders = [b"a", b"b", b"d", b"a", b"c"], set()
+    for seed in range(20):
+        sent: list[bytes] = []
+
+        def reply(words: list[bytes], sent: list[bytes] = sent) -> bytes:
+            sent.append(words[1])
+            return b"$1\r\n%b\r\n" % words[1]
+
+        assert answered(shuffled(calls([keyed("GET", name) for name in names]), seeded(seed)), reply) == names
+        orders.add(tuple(sent))
+    assert len(orders) > 5
+    assert all(len(order) == len(names) for order in orders)
