@@ -44,6 +44,7 @@ class Log:
         address: the Redis it is stored in.
 
     Attributes:
+        address: the Redis it is stored in.
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
     """
@@ -51,6 +52,7 @@ class Log:
     def __init__(self, settings: Settings, address: RedisAddress) -> None:
         timeout = settings.redis_timeout_ms / 1000
         max_age = settings.metadata_max_age_ms / 1000
+        self.address = address
         self.keys = Keyspace(settings.keyspace)
         self.defaults = defaults(settings)
         self._reads = Link("read", address, timeout)

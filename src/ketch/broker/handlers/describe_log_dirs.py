@@ -49,7 +49,7 @@ async def _redis(request: Request, asked: list[tuple[Topic, list[int]]]) -> Body
     room = await log.room()
     total = room.limit or room.machine
     topics = [(topic.name, {index: sizes[topic.name, index] for index in indexes}) for topic, indexes in asked]
-    return _directory(request.broker.redis.describe(), topics) | {
+    return _directory(log.address.describe(), topics) | {
         "total_bytes": total or -1,
         "usable_bytes": max(0, total - room.used) if total else -1,
     }
