@@ -13,6 +13,7 @@ import pytest
 
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget
+from ketch.connections.room import ResponseRoom
 from ketch.legacy07 import listener
 from ketch.legacy07.listener import LegacyListener
 from tests.legacy07.conftest import legacy_port
@@ -27,7 +28,12 @@ def _host() -> Any:
     settings = Settings(redis="redis://127.0.0.1:1")
     nothing = SimpleNamespace()
     return SimpleNamespace(
-        settings=settings, log=nothing, cluster=nothing, topic_notes=nothing, budget=Budget(1 << 20), unsent=0
+        settings=settings,
+        log=nothing,
+        cluster=nothing,
+        topic_notes=nothing,
+        budget=Budget(1 << 20),
+        responses=ResponseRoom(),
     )
 
 

@@ -8,7 +8,7 @@ import ketch
 from ketch.broker import telemetry
 from ketch.broker.caller import PLAINTEXT
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
-from ketch.broker.services import Services
+from ketch.broker.services import Configured
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.broker_table import BROKER_CONFIGS
 from ketch.configs.key import ConfigKey
@@ -29,14 +29,14 @@ _LISTENERS = {
 }
 
 
-def topic_configs(topic: Topic, broker: Services, names: Iterable[str] | None = None) -> list[Body]:
+def topic_configs(topic: Topic, broker: Configured, names: Iterable[str] | None = None) -> list[Body]:
     """The configs of a topic, sorted by name; `names` None stands for all, an unknown name is left out."""
     chosen = CONFIGS if names is None else [name for name in dict.fromkeys(names) if name in CONFIGS]
     defaults = broker.log.defaults
     return [_topic_config(CONFIGS[name], topic.configs[name], defaults[name], broker) for name in sorted(chosen)]
 
 
-def _topic_config(config: ConfigKey, value: str, default: str, broker: Services) -> Body:
+def _topic_config(config: ConfigKey, value: str, default: str, broker: Configured) -> Body:
     if config.synonym:
         levels = [(config.synonym, *level) for level in broker.dynamic.levels(config.synonym)]
     else:
@@ -62,7 +62,7 @@ def _documentation(config: ConfigKey) -> str:
     return f"{config.documentation} No effect here: {config.idle}." if config.idle else config.documentation
 
 
-def broker_configs(broker: Services, names: Iterable[str] | None = None) -> list[Body]:
+def broker_configs(broker: Configured, names: Iterable[str] | None = None) -> list[Body]:
     """The configs of this broker by Kafka's names, and those that only Ketch has (`ketch.*`)."""
     settings = broker.settings
     every = {name: _broker_config(name, broker.dynamic.levels(name)) for name in BROKER_CONFIGS}

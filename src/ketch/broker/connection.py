@@ -22,6 +22,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
@@ -76,6 +77,9 @@ class Host(Services, Protocol):
     """
 
     budget: Budget
+
+    @property
+    def apis(self) -> Mapping[int, Api]: ...
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay (`max.connections`)."""

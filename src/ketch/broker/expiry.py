@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from ketch.broker.services import Services
+from ketch.broker.services import Coordinating
 from ketch.clock import now_ms
 from ketch.coordinator.classic.member import State
 from ketch.errors import KetchError
@@ -20,7 +20,7 @@ from ketch.store.keys import TopicPartition
 log = logging.getLogger(__name__)
 
 
-async def sweep(broker: Services) -> None:
+async def sweep(broker: Coordinating) -> None:
     """Goes once over every group; what fails for one is logged and does not keep it from the others."""
     now = now_ms()
     oldest = now - broker.settings.offsets_retention_minutes * 60_000
@@ -34,7 +34,7 @@ async def sweep(broker: Services) -> None:
             log.exception("group %s: retention", name)
 
 
-async def _sweep(broker: Services, name: str, oldest: int, now: int) -> None:
+async def _sweep(broker: Coordinating, name: str, oldest: int, now: int) -> None:
     group = await broker.groups.get(name)
     if group.state is not State.EMPTY or group.pending:
         return
@@ -49,7 +49,7 @@ async def _sweep(broker: Services, name: str, oldest: int, now: int) -> None:
 
 
 async def _old(
-    broker: Services, name: str, commits: dict[TopicPartition, Committed], oldest: int, now: int
+    broker: Coordinating, name: str, commits: dict[TopicPartition, Committed], oldest: int, now: int
 ) -> list[TopicPartition]:
     by_hand = {partition: replace(commit, time=now) for partition, commit in commits.items() if not commit.time}
     if by_hand:  # nobody knows since when: from now on

@@ -24,6 +24,7 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
+from ketch.connections.room import ResponseRoom
 from ketch.errors import KetchError, reason
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
@@ -35,10 +36,6 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 # Records inflate, and as commands for Redis they grow again: so much may be on the way at a time, and one batch more.
 _INFLATED_MAX = 64 << 20
-_UNSENT_MAX = 256 << 20  # response bytes being made, or that peers do not take
-_LEAST_FETCH = 64 << 10  # what a fetch may always have
-_FETCHES = 8  # that read records at a time; Redis answers one after the other anyway
-_COLD_FETCHES = 4  # the same, of those that read the archive: the tail's do not wait for them
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
 
 
@@ -51,7 +48,7 @@ class Broker:
 
     def __init__(self, settings: Settings, redis: RedisAddress) -> None:
         self.settings = settings
-        self.apis: dict[int, Any] = dict(TABLE)
+        self.apis = TABLE
         self.redis = redis
         self.log = Log(settings, links(redis, settings.redis_timeout_ms / 1000))
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots, self.log.watcher.waiter)
@@ -67,19 +64,12 @@ class Broker:
         self.writes_alert = WritesAlert(self.log, self.background)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
-        self.fetching = asyncio.Semaphore(_FETCHES)
-        self.fetching_cold = asyncio.Semaphore(_COLD_FETCHES)
-        self.unsent = 0  # bytes of responses being made, or that peers do not take
+        self.responses = ResponseRoom()
         self.cluster_id = ""
         self.port = settings.port
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._background: set[asyncio.Future[Any]] = set()
-
-    @property
-    def fetch_room(self) -> int:
-        """Bytes that a fetch may give now: the less, the more lie here that others do not take."""
-        return min(self.settings.fetch_max_bytes, max(_LEAST_FETCH, (_UNSENT_MAX - self.unsent) // 4))
 
     async def start(self) -> None:
         """Connects to Redis and listens.

@@ -1,13 +1,16 @@
-"""What a handler may use of the broker: a narrow protocol.
+"""What handlers may use of the broker: narrow protocols, one for each concern, and the sum of them.
 
 The broker is built from its parts. This names the parts, not the broker itself, so imports go one way:
-server -> connection -> dispatch -> handlers -> api -> services -> the parts.
+server -> connection -> dispatch -> handlers -> topics, committing -> api -> services -> the parts.
+
+A function that serves one concern takes that concern's protocol. Only `Request.broker` has all of them. What is needed
+here and missing is best a method of a part that is here already.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.coordination.adoption import Adoption
@@ -20,54 +23,100 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
+from ketch.connections.room import ResponseRoom
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.redis.url import RedisAddress
 
 
-class Services(Protocol):
-    """The parts of a broker, and what it does for handlers across them.
-
-    Attributes:
-        apis: the dispatch table: `api.Api` by API key.
-        redis: where the log is.
-        dynamic: broker configs that change while it runs; `settings` has their values.
-        adoption: finds commits that another Redis client has set.
-        topic_notes: keeps what the log learns of a topic from its batches.
-        assignments: which member of a group reads which partition.
-        telemetry: what clients are to push of their metrics, and have pushed.
-        writes_alert: says that Redis takes no writes.
-        inflated: bounds the records that lie decompressed.
-        fetching, fetching_cold: bound how many fetches read at a time, from Redis and from the archive.
-        unsent: bytes of responses being made, or that peers do not take.
-        cluster_id: the id of all brokers on this keyspace.
-        port: the one that is listened on.
-    """
+class Stored(Protocol):
+    """The log, the Redis that it is in, and the settings as they are now."""
 
     settings: Settings
-    apis: dict[int, Any]
     redis: RedisAddress
     log: Log
-    sessions: Sessions
+
+
+class Appending(Stored, Protocol):
+    """What Produce takes.
+
+    Attributes:
+        topic_notes: keeps what the log learns of a topic from its batches.
+        inflated: bounds the records that lie decompressed.
+        writes_alert: says that Redis takes no writes.
+    """
+
     topic_notes: TopicNotes
-    assignments: Assignments
+    inflated: Gate
+    writes_alert: WritesAlert
+
+
+class Fetching(Stored, Protocol):
+    """What Fetch takes.
+
+    Attributes:
+        sessions: the incremental fetch sessions.
+        responses: bounds what fetches read and give.
+    """
+
+    sessions: Sessions
+    responses: ResponseRoom
+
+
+class Coordinating(Stored, Protocol):
+    """Groups, transactions, and the brokers that share them.
+
+    Attributes:
+        assignments: which member of a group reads which partition.
+        adoption: finds commits that another Redis client has set.
+    """
+
     cluster: Cluster
     groups: Groups
     transactions: Transactions
+    assignments: Assignments
     adoption: Adoption
+
+
+class Configured(Stored, Protocol):
+    """What APIs of configs show and change.
+
+    Attributes:
+        dynamic: broker configs that change while it runs; `settings` has their values.
+        telemetry: what clients are to push of their metrics, and have pushed.
+        port: the one that is listened on.
+    """
+
     dynamic: DynamicConfigs
     telemetry: Telemetry
-    writes_alert: WritesAlert
-    inflated: Gate
-    fetching: asyncio.Semaphore
-    fetching_cold: asyncio.Semaphore
-    unsent: int
-    cluster_id: str
     port: int
 
-    @property
-    def fetch_room(self) -> int:
-        """Bytes that a fetch may give now."""
 
-    def background(self, work: asyncio.Future[Any]) -> None:
-        """Keeps a task alive until it is done."""
+class Offer(Protocol):
+    """What ApiVersions says of a row of the dispatch table; `api.Api` is one."""
+
+    @property
+    def key(self) -> int: ...
+
+    @property
+    def oldest(self) -> int: ...
+
+    @property
+    def newest(self) -> int: ...
+
+    @property
+    def offered(self) -> Callable[[Services], bool] | None: ...
+
+
+class Services(Appending, Fetching, Coordinating, Configured, Protocol):
+    """The parts of a broker.
+
+    Attributes:
+        cluster_id: the id of all brokers on this keyspace.
+    """
+
+    cluster_id: str
+
+    @property
+    def apis(self) -> Mapping[int, Offer]:
+        """The dispatch table, by API key."""

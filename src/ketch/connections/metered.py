@@ -20,6 +20,7 @@ from typing import Protocol, cast
 
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget
+from ketch.connections.room import ResponseRoom
 from ketch.wire.framing import FrameError, FrameReader
 
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
@@ -33,11 +34,11 @@ class Host(Protocol):
 
     Attributes:
         budget: bounds the bytes of requests over all connections.
-        unsent: bytes of responses being made, or that peers do not take.
+        responses: bounds their responses.
     """
 
     settings: Settings
-    unsent: int
+    responses: ResponseRoom
 
     @property
     def budget(self) -> Budget: ...
@@ -141,7 +142,7 @@ class MeteredConnection(asyncio.Protocol):
     # -- backpressure
 
     def _count_unsent(self, size: int) -> None:
-        self._host.unsent += size - self._unsent
+        self._host.responses.count(size - self._unsent)
         self._unsent = size
 
     def _pause(self) -> None:

@@ -4,7 +4,7 @@ A produce makes the topic that it names, with `default_partitions`. A set with a
 a whole and closes the connection, as in kafka.log.Log of 0.7; of a set that is cut short what comes before is stored.
 
 A fetch is a chunk of at most `max_size` bytes. It may be shorter, which 0.7's clients are used to from the ends of
-segments, so what one response may hold is bounded by memory (`Host.fetch_room`), whatever a client asks for.
+segments, so what one response may hold is bounded by memory (`ResponseRoom`), whatever a client asks for.
 
 Deviations: what fails in an OFFSETS or, without Redis, in any request that has a response gets an error code, where 0.7
 closed the connection. A topic that is not there is empty, as in 0.7.
@@ -23,6 +23,7 @@ from typing import Protocol
 from ketch import metrics
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
+from ketch.connections.room import ResponseRoom
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.legacy07 import responses
 from ketch.legacy07.bytelog import ByteLog, ByteLogs
@@ -47,14 +48,13 @@ class Host(Protocol):
     """What this package uses of the broker; `broker.server.Broker` is one, and shares its bounds on memory so.
 
     Attributes:
-        unsent: bytes of responses being made, or that peers do not take.
+        responses: bounds the responses to fetches.
     """
 
     settings: Settings
     log: Log
     topic_notes: TopicNotes
-    fetching: asyncio.Semaphore
-    unsent: int
+    responses: ResponseRoom
 
     @property
     def cluster(self) -> Cluster:
@@ -63,10 +63,6 @@ class Host(Protocol):
     @property
     def inflated(self) -> Gate:
         """Bounds records that lie decompressed."""
-
-    @property
-    def fetch_room(self) -> int:
-        """Bytes that a fetch may give now."""
 
 
 Complain = Callable[[str], None]
@@ -160,24 +156,29 @@ class Service:
 
     # -- fetch
 
+    @property
+    def _room(self) -> int:
+        """Bytes that a response may have now."""
+        return self._host.responses.of_fetch(self._host.settings.fetch_max_bytes)
+
     async def fetch(self, part: Fetch, complain: Complain) -> list[bytes]:
         """The response to a FETCH."""
-        room = self._host.fetch_room
+        room = self._room
         return await self._fetch(part, room, room, complain)
 
     async def multifetch(self, parts: Sequence[Fetch], complain: Complain) -> list[bytes]:
         """The response to a MULTIFETCH. Where not all parts get what they ask for, it is other ones each time."""
         found: list[list[bytes]] = [[]] * len(parts)
         first = random.randrange(len(parts)) if parts else 0
-        whole = left = self._host.fetch_room
+        whole = left = self._room
         try:
             for index in (*range(first, len(parts)), *range(first)):
                 found[index] = await self._fetch(parts[index], left, whole, complain)
                 taken = sum(map(len, found[index])) - responses.HEAD_SIZE
                 left -= taken
-                self._host.unsent += taken
+                self._host.responses.count(taken)
         finally:
-            self._host.unsent -= whole - left
+            self._host.responses.count(left - whole)
         return responses.multifetched(found)
 
     async def _fetch(self, part: Fetch, left: int, whole: int, complain: Complain) -> list[bytes]:
@@ -204,7 +205,7 @@ class Service:
         if room <= 0:
             return b""
         try:
-            async with self._host.fetching:
+            async with self._host.responses.reading:
                 chunk = await partition.read(part.position, min(part.max_size, room))
         except InvalidFetchSize:
             if room < part.max_size:  # the size is this broker's; the client comes again for it

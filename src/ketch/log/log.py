@@ -43,6 +43,7 @@ class Log:
         connect: makes drivers to the Redis that it is stored in.
 
     Attributes:
+        connect: makes the drivers to the Redis it is stored in.
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
     """

@@ -9,12 +9,12 @@ it is there: librdkafka logs a line for each client that it is offered to. The o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.api import Answer, Api, Request
+from ketch.broker.api import Answer, Request
 from ketch.broker.services import Services
 from ketch.wire.responses import Body
 
@@ -54,8 +54,7 @@ def unsupported(broker: Services) -> Body:
 
 
 def _answer(broker: Services, error: ErrorCode) -> dict[str, Any]:
-    apis: Iterable[Api] = broker.apis.values()
-    offered = [api for api in apis if api.offered is None or api.offered(broker)]
+    offered = [api for api in broker.apis.values() if api.offered is None or api.offered(broker)]
     return {
         "error_code": error,
         "api_keys": [{"api_key": a.key, "min_version": a.oldest, "max_version": a.newest} for a in offered],

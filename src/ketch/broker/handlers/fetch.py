@@ -162,16 +162,17 @@ async def _read(request: Request, reads: list[PartitionRead]) -> None:
     with_data = [read for read in reads if read.has_data]
     if not with_data:
         return
-    async with broker.fetching_cold if any(read.is_cold for read in with_data) else broker.fetching:
+    responses = broker.responses
+    async with responses.reading_cold if any(read.is_cold for read in with_data) else responses.reading:
         for read in with_data:
             read.member = _member(request, read.partition)
-        room = min(max(request.body.max_bytes, 0), broker.fetch_room)
+        room = min(max(request.body.max_bytes, 0), responses.of_fetch(broker.settings.fetch_max_bytes))
         reserved = min(sum(max(read.max_bytes, 0) for read in with_data), room)
-        broker.unsent += reserved
+        responses.count(reserved)
         try:
             await broker.log.read(with_data, room, zstd=request.version >= _ZSTD_SINCE)
         finally:
-            broker.unsent -= reserved
+            responses.count(-reserved)
 
 
 async def _find(

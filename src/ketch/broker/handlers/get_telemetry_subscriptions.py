@@ -11,7 +11,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.services import Services
+from ketch.broker.services import Configured
 from ketch.broker.telemetry import Client, new_instance
 from ketch.records import Codec
 
@@ -34,7 +34,7 @@ async def handle(request: Request) -> Answer:
     }
 
 
-def subscribed(broker: Services) -> bool:
+def subscribed(broker: Configured) -> bool:
     """Whether any subscription is known here."""
     return bool(broker.telemetry.subscriptions)
 
