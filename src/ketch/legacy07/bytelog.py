@@ -31,7 +31,7 @@ from ketch.clock import now_ms
 from ketch.errors import KetchError, OffsetOutOfRange, TopicExists, UnknownTopicOrPartition
 from ketch.legacy07.errors import InvalidFetchSize, WrongPartition
 from ketch.legacy07.messages import Message
-from ketch.legacy07.producing import Plain, payloads
+from ketch.legacy07.producing import Plain, check, payloads
 from ketch.legacy07.stretch import Block, Stretch
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.bounds import Bounds
@@ -360,6 +360,11 @@ class ByteLogs:
         self.coming: set[asyncio.Task[None]] = set()  # reading ahead
         self._default_partitions = partitions
         self._logs: dict[Partition, ByteLog] = {}
+
+    async def check(self, messages: Sequence[Message] | Plain, most: int) -> None:
+        """Raises as `ByteLog.append` for messages to a topic whose `max.message.bytes` is `most`."""
+        async with self.inflating:
+            check(messages, most, self.inflated_max)
 
     async def get(self, topic: str, partition: int, create: bool) -> ByteLog:
         """The byte log of a partition.

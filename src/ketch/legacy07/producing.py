@@ -80,10 +80,7 @@ def payloads(topic: Topic, messages: Sequence[Message] | Plain, now: int, inflat
         InvalidMessage: what is within a compressed message is damaged.
         RecordTooLarge: a message is larger than `max.message.bytes`, or inflates to more than `inflated_max`.
     """
-    most = int(topic.configs["max.message.bytes"])
-    largest = _largest(messages, most)
-    if largest > most:
-        raise RecordTooLarge(f"a message has {largest} bytes, more than {most} (max.message.bytes)")
+    _check_sizes(messages, int(topic.configs["max.message.bytes"]))
     maker = _Maker(topic, now)
     made: list[Produced] = []
     for run in _runs(messages):
@@ -93,6 +90,21 @@ def payloads(topic: Topic, messages: Sequence[Message] | Plain, now: int, inflat
         elif (within := _within(run, inflated_max)).count:  # a set may be empty: nothing to store
             made.append(Produced(maker.compressed(run, within), run.compression, run.size))
     return made
+
+
+def check(messages: Sequence[Message] | Plain, most: int, inflated_max: int) -> None:
+    """Raises as `payloads` for a topic whose `max.message.bytes` is `most`."""
+    _check_sizes(messages, most)
+    if not isinstance(messages, Plain):
+        for message in messages:
+            if message.compression != NONE:
+                _within(message, inflated_max)
+
+
+def _check_sizes(messages: Sequence[Message] | Plain, most: int) -> None:
+    largest = _largest(messages, most)
+    if largest > most:
+        raise RecordTooLarge(f"a message has {largest} bytes, more than {most} (max.message.bytes)")
 
 
 def _largest(messages: Sequence[Message] | Plain, most: int) -> int:
