@@ -187,6 +187,12 @@ class Settings(BaseSettings):
     def _legacy_fits(self) -> Self:
         if self.zookeeper is not None and self.legacy_port is None:
             raise ValueError("zookeeper is for clients of Kafka 0.7: legacy_port should say where they connect")
+        host, _ = self.advertised(0)
+        if self.zookeeper is not None and ":" in host:
+            raise ValueError(
+                f"advertised_host should be a name or an IPv4 address where zookeeper is set, not {host!r}: clients of"
+                " Kafka 0.7 take what stands between two colons for the host"
+            )
         if self.legacy_port and self.port and abs(self.legacy_port - self.port) < self.workers:
             raise ValueError(
                 f"legacy_port = {self.legacy_port} should be at least {self.workers} away from port = {self.port}:"
