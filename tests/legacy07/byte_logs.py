@@ -30,18 +30,19 @@ INFLATED_MAX = 1 << 20
 class Broker:
     """What of a broker a byte log needs."""
 
-    def __init__(self, redis: RedisServer) -> None:
+    def __init__(self, redis: RedisServer, magic: int = 1) -> None:
         address = Server(redis.url).address()
         self.log = Log(Settings(redis=redis.url), address)
-        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), 1, INFLATED_MAX)
+        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), 1, INFLATED_MAX, magic)
 
     async def get(self, topic: str, create: bool = False) -> ByteLog:
         return await self.logs.get(topic, 0, create)
 
 
 @asynccontextmanager
-async def brokers(redis: RedisServer, count: int = 1) -> AsyncIterator[list[Broker]]:
-    started = [Broker(redis) for _ in range(count)]
+async def brokers(redis: RedisServer, count: int = 1, magic: int = 1) -> AsyncIterator[list[Broker]]:
+    """Args: magic: the usual one (`legacy_magic`)."""
+    started = [Broker(redis, magic) for _ in range(count)]
     for broker in started:
         await broker.log.start()
     try:

@@ -63,6 +63,9 @@ class Settings(BaseSettings):
     archive_stall_ms: Positive = Field(600_000, description="When it is logged that an archive stands still.")
 
     legacy_port: Port | None = Field(None, description="Port for Kafka 0.7 clients; default: off.")
+    legacy_magic: Annotated[int, Field(ge=0, le=1)] = Field(
+        1, description="Magic of today's records for those clients: 1, or 0 for clients of Kafka 0.6."
+    )
     zookeeper: str | None = Field(None, description="host:port,... where 0.7 clients find this broker; default: none.")
     zookeeper_session_timeout_ms: Positive = Field(6000, description="When ZooKeeper forgets a broker that is gone.")
 
