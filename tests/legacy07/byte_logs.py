@@ -32,10 +32,10 @@ INFLATED_MAX = 1 << 20
 class Broker:
     """What of a broker a byte log needs."""
 
-    def __init__(self, redis: RedisServer) -> None:
+    def __init__(self, redis: RedisServer, magic: int = 1) -> None:
         self._settings = Settings(redis=redis.url)
         self.log = Log(self._settings, links(Server(redis.url).address(), self._settings.redis_timeout_ms / 1000))
-        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), INFLATED_MAX)
+        self.logs = ByteLogs(self.log, TopicNotes(self.log.topics), INFLATED_MAX, magic)
 
     async def get(self, topic: str, create: bool = False) -> ByteLog:
         if create and await self.log.topics.get(topic) is None:
@@ -44,8 +44,9 @@ class Broker:
 
 
 @asynccontextmanager
-async def brokers(redis: RedisServer, count: int = 1) -> AsyncIterator[list[Broker]]:
-    started = [Broker(redis) for _ in range(count)]
+async def brokers(redis: RedisServer, count: int = 1, magic: int = 1) -> AsyncIterator[list[Broker]]:
+    """Args: magic: the usual one (`legacy_magic`)."""
+    started = [Broker(redis, magic) for _ in range(count)]
     for broker in started:
         await broker.log.start()
     try:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from ketch.clock import now_ms
 from ketch.legacy07.bytelog import EARLIEST, LATEST, ByteLog
-from ketch.legacy07.messages import GZIP, SNAPPY, Message
+from ketch.legacy07.messages import GZIP, NONE, SNAPPY, Message
 from ketch.log.reading import PartitionReader, Records
+from ketch.store.offsets import OffsetNumbering
 from ketch.store.stream import positions
 from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
 from tests.support.redis_servers import RedisServer, binaries
@@ -54,18 +56,19 @@ class Partition:
         """By a 0.7 client: messages and how many records they are."""
         await (await (await broker.get(self.name)).append([message for message, _ in messages]))
         groups: list[Group] = []
+        run: int | None = None  # the magic of the run of plain messages that goes on
         for message, count in messages:
-            seen = message if message.compression else plain(message.payload)
-            if message.compression or not groups or groups[-1][-1][1] != -1:
+            if message.compression or message.magic != run:
                 groups.append([])
-            groups[-1].append((seen.encode(), count if message.compression else -1))
-        self._note([[(seen, abs(count)) for seen, count in group] for group in groups])
+            run = None if message.compression else message.magic
+            groups[-1].append((message.encode(), count))
+        self._note(groups)
 
     async def produce_today(self, broker: Broker, values: list[bytes | None]) -> None:
         """By a client of today, with keys and headers."""
         payload = self.topic.layout.pack(keyed(values), 0)
         await broker.log.partition(self.topic, 0).append(payload)
-        self._note([[(plain(value or b"").encode(), 1) for value in values]])
+        self._note([[(usual(value or b"").encode(), 1) for value in values]])
 
     def add(self, value: bytes) -> None:
         """By redis-cli."""
@@ -73,7 +76,7 @@ class Partition:
         if self.topic.numbering.dense:
             entry = f"0-{int(self._last.partition(b'-')[2]) + 1}"
         self.redis.xadd(self.stream, {"other": "x", "value": value}, id=entry)
-        self._note([[(plain(value).encode(), 1)]])
+        self._note([[(usual(value).encode(), 1)]])
 
     def trim(self, length: int) -> None:
         """Leaves the last entries."""
@@ -92,9 +95,17 @@ class Partition:
                 self.messages.append((self._last, message))
         assert next(ids, None) is None
 
+    def offset(self, entry: bytes) -> int:
+        return self.topic.numbering.to_offset(*OffsetNumbering.parse_id(entry))
+
     @property
     def expected(self) -> list[bytes]:
         return [message for _, message in self.messages]
+
+
+def usual(value: bytes) -> Message:
+    """As a record of today is served."""
+    return Message(1, NONE, value)
 
 
 def _id(entry: bytes) -> tuple[int, ...]:
@@ -157,6 +168,134 @@ def test_every_message_once_and_for_ever_in_its_place(
                     await check(await started[what].get(partition.name), walker, partition.expected)
 
     asyncio.run(run())
+
+
+ONE = st.one_of(
+    st.builds(lambda magic, value: (magic, 0, value), st.integers(0, 1), st.binary(max_size=60)),
+    st.builds(lambda codec, value: (1, codec, value), st.sampled_from([GZIP, SNAPPY]), st.binary(max_size=60)),
+    st.builds(lambda value: (None, 0, value), st.binary(max_size=60)),
+)
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 1), st.lists(ONE, min_size=1, max_size=8)),
+        st.tuples(st.just("count"), st.integers(0, 1), st.integers(0, 700)),
+        st.tuples(st.just("trim"), st.just(0), st.integers(0, 20)),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+@given(steps=CHANGES, seed=st.integers(0, 1 << 30))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("small_steps")
+def test_positions_hold_where_the_usual_magic_changes(
+    redis: RedisServer, layout: str, steps: list[tuple[str, int, Any]], seed: int
+) -> None:
+    """`legacy_magic` holds for what is counted from then on; the brokers have different ones here all the time."""
+
+    async def run() -> None:
+        partition, walker = Partition(redis), Walker(seed)
+        free = dict[int, bytes]()  # payloads of messages whose magic is settled when they are counted, by index
+        trimmed = 0
+        async with AsyncExitStack() as stack:
+            started = [(await stack.enter_async_context(brokers(redis, 1, magic)))[0] for magic in (0, 1)]
+            await partition.create(started[0], layout, "dense")
+
+            def settle(magic: int) -> None:
+                end = int(partition.redis.xinfo_stream(partition.index)["last-generated-id"].partition(b"-")[2]) - 1
+                for at in list(free):
+                    if at < trimmed:
+                        del free[at]
+                    elif partition.offset(partition.messages[at - trimmed][0]) < end:
+                        seen = Message(magic, NONE, free.pop(at)).encode()
+                        partition.messages[at - trimmed] = partition.messages[at - trimmed][0], seen
+
+            for step, magic, what in [*steps, ("count", 0, 1 << 20), ("count", 1, 1 << 20), ("count", 0, 1 << 20)]:
+                broker = started[magic]
+                if step == "trim":
+                    before = len(partition.messages)
+                    partition.trim(what)
+                    trimmed += before - len(partition.messages)
+                elif step == "write":
+                    for sent, codec, value in what:
+                        if sent is None:
+                            await partition.produce_today(broker, [value])
+                        elif codec:
+                            await partition.produce(broker, [(compressed(codec, [value, b"y"]), 2)])
+                        else:
+                            await partition.produce(broker, [(Message(sent, NONE, value), 1)])
+                        if not codec and sent in (None, magic):  # what is usual has no mark
+                            free[trimmed + len(partition.messages) - 1] = value
+                else:
+                    log = await broker.get(partition.name)
+                    for each in started:
+                        each.log.watcher.changed(partition.stream.encode())
+                    (first,) = await log.offsets(EARLIEST, 1)
+                    if what < 1 << 20:
+                        walker.note(first, await log.read(first, 2_000))  # counts some of it
+                        settle(magic)
+                    else:
+                        await log.offsets(LATEST, 1)
+                        settle(magic)
+                        await check(log, walker, partition.expected)
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("layout", "ids"), LAYOUTS)
+@pytest.mark.parametrize("counted", [0, 1, 41, 60])
+def test_an_index_of_the_version_before(redis: RedisServer, layout: str, ids: str, counted: int) -> None:
+    """It served all plain messages with magic 0 and kept places without a magic. Its positions mean what they meant."""
+
+    async def run() -> None:
+        partition, walker, choice = Partition(redis), Walker(11), random.Random(11)
+        async with brokers(redis, 3) as started:
+            await partition.create(started[0], layout, ids)
+            start = (await started[0].log.partition(partition.topic, 0).bounds.get()).log_start
+            for n in range(20):  # three messages each
+                values = [b"%d" % n] * choice.randint(1, 9)
+                await partition.produce(started[0], [(compressed(SNAPPY, values), len(values))])
+                await partition.produce_today(started[0], [None, b"z" * choice.randint(0, 90)])
+            partition.messages = [
+                (entry, as_before(message) if n < counted else message)
+                for n, (entry, message) in enumerate(partition.messages)
+            ]
+            count_as_before(partition, start, counted)
+            before = [message for _, message in partition.messages[:counted]]
+            if counted:
+                position = 0
+                for message in before:  # a consumer goes on where it was, and reads again what it has read
+                    assert await (await started[1].get(partition.name)).read(position, len(message)) == message
+                    position += len(message)
+            await check(await started[1].get(partition.name), walker, partition.expected)
+            partition.trim(9 if layout == "batch" else 25)
+            await partition.produce(started[2], [(Message(0, NONE, b"of 0.6"), 1), (usual(b"of 0.7"), 1)])
+            for broker in started:
+                broker.log.watcher.changed(partition.stream.encode())
+                await check(await broker.get(partition.name), walker, partition.expected)
+
+    asyncio.run(run())
+
+
+def as_before(message: bytes) -> bytes:
+    """As the version before served it: a plain message has magic 0."""
+    return message if message[5] else plain(message[10:]).encode()
+
+
+def count_as_before(partition: Partition, start: int, count: int) -> None:
+    """Writes the index as the version before did, for the first messages."""
+    redis, position, next_, kept = partition.redis, 0, start, 0
+    redis.xadd(partition.index, {"time": 1}, id=f"0-{start + 1}")
+    entries = [entry for entry, _ in partition.messages]
+    for n, (entry, message) in enumerate(partition.messages[:count]):
+        behind = entries[n + 1 :].count(entry)  # messages of the same batch
+        position, next_ = position + len(message), partition.offset(entry) - behind + 1
+        if position // 300 > kept:
+            kept = position // 300
+            redis.xadd(partition.index, {"time": 1}, id=f"{position}-{next_ + 1}")
+    redis.execute_command("XSETID", partition.index, f"{position}-{next_ + 1}")
 
 
 async def check(log: ByteLog, walker: Walker, expected: list[bytes]) -> None:
@@ -254,7 +393,8 @@ async def memory_per_place(broker: Broker, partition: Partition) -> float:
     known = None
     partition.redis.delete(key)
     for n in range(0, places, 1_000):
-        known = await broker.log.driver.ask(positions.extend(key, known, kept[n + 999][0], kept[n : n + 1_000]))
+        to, time = kept[n + 999]
+        known = await broker.log.driver.ask(positions.extend(key, known, to, kept[n : n + 1_000], 1, time))
     assert known == kept[-1][0]
     return float(partition.redis.memory_usage(key, samples=0)) / places
 
@@ -334,7 +474,7 @@ def test_records_of_transactions_wait_for_their_end(redis: RedisServer, layout: 
 async def check_committed(broker: Broker, partition: Partition, walker: Walker, written: Written) -> None:
     broker.log.watcher.changed(partition.stream.encode())
     broker.log.watcher.changed(written.transactions.encode())
-    expected = [plain(value).encode() for _, value in written.committed()]
+    expected = [usual(value).encode() for _, value in written.committed()]
     await check(await broker.get(partition.name), walker, expected)
 
 

@@ -30,6 +30,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
     assert server.stop() == 0, server.log
 
 
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
+    """Serves today's records to clients of Kafka 0.6, which is what npm's kafka and brod are: they know no magic 1."""
+    server = KetchServer(tmp_path_factory.mktemp("older"), "--legacy-port", "0", "--legacy-magic", "0").start()
+    yield server
+    assert server.stop() == 0, server.log
+
+
 @pytest.fixture
 def port(server: KetchServer) -> str:
     return str(legacy_port(server))
@@ -73,10 +81,11 @@ class TestNode:
         assert self.run("consume", port, topic, "1", "12", "1") == [["two", 24]]
         assert self.run("offsets", port, topic, "1") == [38]
 
-    def test_it_reads_what_today_s_producers_write(self, port: str, server: KetchServer, topic: str) -> None:
+    def test_it_reads_what_today_s_producers_write(self, older: KetchServer, topic: str) -> None:
+        port = str(legacy_port(older))
         self.run("produce", port, topic, "0", "old")
-        consume_today(server, topic, 1)
-        produce_today(server, topic, "new", "newer")
+        consume_today(older, topic, 1)
+        produce_today(older, topic, "new", "newer")
         assert [message for message, _ in self.run("consume", port, topic, "0", "0", "3")] == ["old", "new", "newer"]  # type: ignore[misc]
 
 
@@ -97,10 +106,11 @@ class TestBrod:
         assert brod.run("fetch", port, topic, "2", "0", "1000") == "WrongPartitionCode"
         assert brod.run("fetch", port, topic, "0", "0", "5") == "InvalidFetchSizeCode"
 
-    def test_it_reads_what_today_s_producers_write(self, port: str, server: KetchServer, topic: str) -> None:
+    def test_it_reads_what_today_s_producers_write(self, older: KetchServer, topic: str) -> None:
+        port = str(legacy_port(older))
         brod.run("produce", port, topic, "0", "old")
-        consume_today(server, topic, 1)
-        produce_today(server, topic, "new", "newer")
+        consume_today(older, topic, 1)
+        produce_today(older, topic, "new", "newer")
         found = brod.run("fetch", port, topic, "0", "0", "1000")
         assert [message for _, message in found] == ["old", "new", "newer"]  # type: ignore[attr-defined]
 

@@ -66,9 +66,43 @@ class TestRequests:
         with Kafka(server.port) as kafka:
             assert kafka.metadata("some_name", create=False).topics[0].error_code == 3
 
-    def test_a_plain_message_of_0_7_comes_as_one_of_0_6(self, client: Legacy, topic: str) -> None:
-        client.send(produce(topic, 0, message(b"a", magic=1) + B))
-        assert everything(client, topic) == A + B
+    @pytest.mark.parametrize("layout", ["record", "batch"])
+    def test_a_plain_message_comes_with_the_magic_that_it_was_sent_with(
+        self, client: Legacy, server: KetchServer, topic: str, layout: str
+    ) -> None:
+        """Byte for byte, as a 0.7 broker keeps them; nobody else sees the difference."""
+        with Kafka(server.port) as kafka:
+            kafka.create(topic, storage_layout=layout)
+        older, newer = message(b"a", magic=0), message(b"b", magic=1)
+        sets = [older * 3, newer * 3, older + newer + newer + older, message(b"", magic=0) + message(b"", magic=1)]
+        client.send(*[produce(topic, 0, each) for each in sets])
+        assert everything(client, topic) == b"".join(sets)
+
+    def test_to_clients_of_0_6_records_of_today_come_with_their_magic(self, tmp_path: Path, topic: str) -> None:
+        options = ("--legacy-port", "0", "--legacy-magic", "0", "--http-port", "0")
+        server = KetchServer(tmp_path, *options).start()
+        stream = f"korvet:stream:{topic}:0"
+        with Legacy(legacy_port(server)) as client:
+            client.send(produce(topic, 0, A + message(b"of 0.7", magic=1)))
+            assert everything(client, topic) == A + message(b"of 0.7", magic=1)
+            server.redis().xadd(stream, {"value": b"by hand"})
+            eventually(lambda: everything(client, topic) == A + message(b"of 0.7", magic=1) + message(b"by hand", 0))
+        fields = [set(fields) - {b"timestamp", b"value"} for _, fields in server.redis().xrange(stream)]
+        assert fields == [set(), {b"legacy07"}, set()]
+        assert server.stop() == 0, server.log
+
+    def test_records_of_today_come_as_0_7_would_have_sent_them(
+        self, client: Legacy, server: KetchServer, topic: str
+    ) -> None:
+        with Kafka(server.port) as kafka:
+            kafka.create(topic)
+        server.redis().xadd(f"korvet:stream:{topic}:0", {"value": b"by hand", "key": b"k"})
+        assert everything(client, topic) == message(b"by hand", magic=1)
+        reply = server.redis().xrange(f"korvet:stream:{topic}:0")
+        client.send(produce(topic, 0, message(b"of 0.7", magic=1)))
+        assert everything(client, topic) == message(b"by hand", magic=1) + message(b"of 0.7", magic=1)
+        ((_, fields),) = server.redis().xrange(f"korvet:stream:{topic}:0")[len(reply) :]
+        assert set(fields) == {b"value", b"timestamp"}  # no field beside those of any record
 
     @pytest.mark.parametrize(
         ("codec", "pack"),
@@ -212,7 +246,7 @@ class TestErrors:
         assert f"produce to {topic}-0: {len(B) - 1} bytes of a message that is cut short" in server.log
 
     def test_a_produce_to_a_partition_that_is_not_there(self, client: Legacy, server: KetchServer, topic: str) -> None:
-        client.send(produce(topic, 2, A))
+        client.send(produce(topic, 0, A), produce(topic, 2, A))
         assert client.closed()
         assert f"produce to {topic}-2: partition 2 of topic {topic}, which has 2 here" in server.log
 
@@ -245,13 +279,55 @@ class TestErrors:
             assert everything(again, topic, 0) == A
             assert everything(again, topic, 1) == b""
 
-    @pytest.mark.parametrize("name", ["", "a/b", "..", "ä"])
+    @pytest.mark.parametrize("name", ["", "a/b", "..", "ä", "a b", "a:b", "a+b", "a,b", "a@b", "a%b", "~t", "n" * 250])
     def test_a_name_that_no_topic_may_have(self, client: Legacy, server: KetchServer, name: str) -> None:
+        """Kafka 0.7 took many of these. A consumer gets an error rather than nothing for ever; the log says why."""
         encoded = name.encode()
         where = struct.pack(f">h{len(encoded)}si", len(encoded), encoded, 0)
-        assert client.call(frame(1, where, struct.pack(">qi", 0, 100))) == (0, b"")
+        part = where + struct.pack(">qi", 0, 100)
+        assert client.call(frame(1, part)) == (3, b"")
+        assert client.call(frame(4, where, struct.pack(">qi", -1, 1))) == (3, bytes(4))
+        assert client.call(frame(2, struct.pack(">h", 1), part)) == (0, struct.pack(">ih", 2, 3))
         client.send(frame(0, where, struct.pack(">i", len(A)), A))
         assert client.closed()
+        host, port = client.socket.getsockname()
+        read, written = (line for line in server.log.splitlines() if f"{host}:{port}" in line)
+        assert "fetch of" in read  # a client's further errors are told of later, with their number
+        assert "produce to" in written
+        assert all("a topic cannot have this name: " in line for line in (read, written))
+
+    @pytest.mark.parametrize(
+        ("number", "data", "why"),
+        [
+            (2, A, "partition 2 of topic"),
+            (-2, A, "partition -2 of topic"),
+            (2, message(bytes(gzip.compress(A)), compression=1), "partition 2 of topic"),
+            (0, message(b"no gzip", compression=1), "a compressed message"),
+            (0, message(gzip.compress(A[:-1] + b"x"), compression=1), "fails its checksum"),
+            (-1, message(b"no snappy", compression=2), "a compressed message"),
+            (0, message(bytes(2_000_000)), "max.message.bytes"),
+            (0, A + message(bytes(2_000_000)), "max.message.bytes"),
+            (0, A[:-1] + b"x", "fails its checksum"),
+        ],
+        ids=["partition", "negative", "gzip", "no-gzip", "within", "no-snappy", "size", "second", "checksum"],
+    )
+    def test_a_refused_produce_makes_no_topic(
+        self, client: Legacy, server: KetchServer, topic: str, number: int, data: bytes, why: str
+    ) -> None:
+        client.send(produce(topic, number, data))
+        assert client.closed()
+        host, port = client.socket.getsockname()
+        (line,) = (line for line in server.log.splitlines() if f"{host}:{port}" in line)
+        assert why in line
+        assert not server.redis().sismember("korvet:topics", topic)
+        assert not server.redis().exists(f"korvet:topic:{topic}")
+
+    def test_a_good_set_before_a_bad_one_makes_the_topic(self, server: KetchServer, topic: str) -> None:
+        with Legacy(legacy_port(server)) as client:
+            client.send(produce(topic, 0, A + A), produce(topic, 0, message(b"no gzip", compression=1)))
+            assert client.closed()
+        with Legacy(legacy_port(server)) as client:
+            assert everything(client, topic) == A + A
 
 
 class TestAbuse:

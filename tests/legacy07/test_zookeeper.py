@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -93,6 +95,24 @@ class TestEntries:
         eventually(lambda: counts(registry, topic) == {"1": "5"})
         ketch("topics", "delete", topic, "--yes")
         eventually(lambda: counts(registry, topic) == {})
+
+    def test_a_refused_produce_registers_nothing(self, start_legacy: Start, registry: KazooClient, topic: str) -> None:
+        server = start_legacy("--default-partitions", "3")
+        damaged = message(b"no gzip", compression=1)
+        for number, data in ((3, A), (0, damaged)):
+            with Legacy(legacy_port(server)) as client:
+                client.send(produce(topic, number, data))
+                assert client.closed()
+        send(server, f"{topic}-behind")  # what was refused would have been registered with it
+        eventually(lambda: counts(registry, f"{topic}-behind") == {"1": "3"})
+        assert counts(registry, topic) == {}
+
+    def test_a_host_with_a_colon_is_refused(self, tmp_path: Path) -> None:
+        options = ("serve", "--host", "::1", "--legacy-port", "0", "--zookeeper", "127.0.0.1:1")
+        done = subprocess.run([sys.executable, "-m", "ketch", *options], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode != 0
+        (line,) = done.stderr.strip().splitlines()
+        assert "advertised_host should be a name or an IPv4 address" in line
 
     def test_a_chroot_that_is_not_there(self, start_legacy: Start, zoo: ZooKeeperServer, registry: KazooClient) -> None:
         start_legacy(zookeeper=f"{zoo.hosts}{registry.chroot}/not/there")

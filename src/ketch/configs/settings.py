@@ -63,6 +63,9 @@ class Settings(BaseSettings):
     archive_stall_ms: Positive = Field(600_000, description="When it is logged that an archive stands still.")
 
     legacy_port: Port | None = Field(None, description="Port for Kafka 0.7 clients; default: off.")
+    legacy_magic: Annotated[int, Field(ge=0, le=1)] = Field(
+        1, description="Magic of today's records for those clients: 1, or 0 for clients of Kafka 0.6."
+    )
     zookeeper: str | None = Field(None, description="host:port,... where 0.7 clients find this broker; default: none.")
     zookeeper_session_timeout_ms: Positive = Field(6000, description="When ZooKeeper forgets a broker that is gone.")
 
@@ -187,6 +190,12 @@ class Settings(BaseSettings):
     def _legacy_fits(self) -> Self:
         if self.zookeeper is not None and self.legacy_port is None:
             raise ValueError("zookeeper is for clients of Kafka 0.7: legacy_port should say where they connect")
+        host, _ = self.advertised(0)
+        if self.zookeeper is not None and ":" in host:
+            raise ValueError(
+                f"advertised_host should be a name or an IPv4 address where zookeeper is set, not {host!r}: clients of"
+                " Kafka 0.7 take what stands between two colons for the host"
+            )
         if self.legacy_port and self.port and abs(self.legacy_port - self.port) < self.workers:
             raise ValueError(
                 f"legacy_port = {self.legacy_port} should be at least {self.workers} away from port = {self.port}:"

@@ -31,14 +31,14 @@ from ketch.clock import now_ms
 from ketch.errors import KetchError, OffsetOutOfRange, UnknownTopicOrPartition
 from ketch.legacy07.errors import InvalidFetchSize, WrongPartition
 from ketch.legacy07.messages import Message
-from ketch.legacy07.producing import Plain, payloads
+from ketch.legacy07.producing import Plain, check, payloads
 from ketch.legacy07.stretch import Block, Stretch
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.bounds import Bounds
 from ketch.log.log import Log
 from ketch.log.partition import Partition
 from ketch.store.stream import positions
-from ketch.store.stream.positions import STEP, Place
+from ketch.store.stream.positions import STEP, Around, Part, Place
 from ketch.tasks import lasting
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class ByteLog:
     async def _append(self, messages: Sequence[Message] | Plain) -> asyncio.Future[None]:
         topic, now = self._partition.topic, now_ms()
         taken = []
-        for batch, codec, size in payloads(topic, messages, now, self._logs.inflated_max):
+        for batch, codec, size in payloads(topic, messages, now, self._logs.inflated_max, self._logs.magic):
             news = self._logs.notes.news(topic, codec, now, batch, now)
             await self._logs.notes.write(topic, news)
             taken.append(self._partition.append(batch))
@@ -214,7 +214,7 @@ class ByteLog:
             if bounds.log_start >= end.offset:
                 return end.position  # not kept: the end moves on
             around = await self._link.ask(positions.around_offset(self._key, bounds.log_start))
-            block = await self._between(around.below, around.above)
+            block = await self._between(around)
             self._first = bounds.log_start, block.position_of(bounds.log_start)
             if around.below is not None:
                 await self._link.ask(positions.drop(self._key, around.below))
@@ -223,7 +223,7 @@ class ByteLog:
     async def _position_of(self, offset: int) -> int:
         """The position of the message with a record that was counted, or of the first one after it."""
         around = await self._link.ask(positions.around_offset(self._key, offset))
-        return (await self._between(around.below, around.above)).position_of(offset)
+        return (await self._between(around)).position_of(offset)
 
     # -- blocks
 
@@ -240,7 +240,7 @@ class ByteLog:
             end = await self._ended()
             if position < end.position:
                 around = await self._link.ask(positions.around(self._key, position))
-                block = await self._between(around.below, around.above)
+                block = await self._between(around)
                 if position < block.start:
                     raise OffsetOutOfRange(f"position {position} is below {block.start}, the first one left there")
                 self._kept.put(self, block)
@@ -266,20 +266,25 @@ class ByteLog:
             task = self._coming.pop(position)
             self._logs.coming.discard(task)
 
-    async def _between(self, below: Place | None, above: Place) -> Block:
+    async def _between(self, around: Around) -> Block:
         """The messages between two places, as far as they are left: laid out backwards from the later one."""
-        if below is None:
-            raise OffsetOutOfRange(f"what lay below position {above.position} is gone")
-        stretch = Stretch(below.offset)
+        if around.below is None:
+            raise OffsetOutOfRange(f"what lay below position {around.above.position} is gone")
+        stretch = Stretch(around.below.offset)
+        for part in around.parts:
+            await self._lay_out(stretch, part)
+        return Block(stretch, around.above.position - stretch.size)
+
+    async def _lay_out(self, stretch: Stretch, part: Part) -> None:
+        """Adds the messages up to a part's end that are left."""
         least, more = 1, True
-        while stretch.next < above.offset:
+        while stretch.next < part.end:
             before = stretch.next
-            records = await self._partition.reader.records(before, STEP + STEP // 4, above.offset, least)
+            records = await self._partition.reader.records(before, STEP + STEP // 4, part.end, least)
             if records.end <= before:
                 break
-            least = stretch.add(records, above.offset, more) or 1
+            least = stretch.add(records, part.magic, part.end, more) or 1
             more = stretch.next > before  # else the next read is large enough for the message
-        return Block(stretch, above.position - stretch.size)
 
     async def _count_on(self, end: Place, size: int, keep: bool) -> Place | None:
         """Counts about `size` bytes of records beyond the end; the new end, None where there are none, or others did.
@@ -295,7 +300,7 @@ class ByteLog:
                 return None
             to = Place(end.position + stretch.size, stretch.next)
             kept = [(place, stretch.time) for place in stretch.places(end.position)]
-            if not await self._moved(end, to, kept):
+            if not await self._moved(end, to, kept, stretch.time):
                 return None
             if keep:
                 self._kept.put(self, Block(stretch, end.position))
@@ -305,10 +310,10 @@ class ByteLog:
         stretch = Stretch(offset)
         end = (await self._partition.bounds.get()).last_stable
         records = await self._partition.reader.records(offset, size)
-        left_out = stretch.add(records, end)
+        left_out = stretch.add(records, self._logs.magic, end)
         if left_out and stretch.next == offset:  # a message of more records than were read
             records = await self._partition.reader.records(offset, size, least=left_out)
-            stretch.add(records, end, more=False)
+            stretch.add(records, self._logs.magic, end, more=False)
         return stretch
 
     # -- the end
@@ -321,13 +326,13 @@ class ByteLog:
         """The end as Redis has it. Positions begin here where there are none yet."""
         self._learn(await self._link.ask(positions.end(self._key)))
         while self._end is None:
-            start = Place(0, (await self._partition.bounds.get()).log_start)
-            await self._moved(None, start, [(start, now_ms())])
+            start, now = Place(0, (await self._partition.bounds.get()).log_start), now_ms()
+            await self._moved(None, start, [(start, now)], now)
         return self._end
 
-    async def _moved(self, known: Place | None, to: Place, kept: list[tuple[Place, int]]) -> bool:
+    async def _moved(self, known: Place | None, to: Place, kept: list[tuple[Place, int]], time: int) -> bool:
         """Whether it was moved from here, not by another broker meanwhile."""
-        end = await self._link.ask(positions.extend(self._key, known, to, kept))
+        end = await self._link.ask(positions.extend(self._key, known, to, kept, self._logs.magic, time))
         self._learn(end)
         return end == to
 
@@ -350,13 +355,19 @@ class ByteLogs:
     Args:
         notes: keeps what the log learns of a topic from its batches.
         inflated_max: bytes that a compressed message may inflate to.
+        magic: the usual one of plain messages (`legacy_magic`).
     """
 
-    def __init__(self, log: Log, notes: TopicNotes, inflated_max: int) -> None:
-        self.log, self.notes, self.inflated_max = log, notes, inflated_max
+    def __init__(self, log: Log, notes: TopicNotes, inflated_max: int, magic: int) -> None:
+        self.log, self.notes, self.inflated_max, self.magic = log, notes, inflated_max, magic
         self.kept, self.inflating = _Kept(), asyncio.Semaphore(_INFLATING)
         self.coming: set[asyncio.Task[None]] = set()  # reading ahead
         self._logs: dict[Partition, ByteLog] = {}
+
+    async def check(self, messages: Sequence[Message] | Plain, most: int) -> None:
+        """Raises as `ByteLog.append` for messages to a topic whose `max.message.bytes` is `most`."""
+        async with self.inflating:
+            check(messages, most, self.inflated_max)
 
     async def get(self, topic: str, partition: int) -> ByteLog:
         """The byte log of a partition.

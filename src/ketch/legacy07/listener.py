@@ -42,7 +42,9 @@ class LegacyListener:
         registered = self._settings.zookeeper is not None
         self._numbers = Numbers(host.log, host.cluster, self._settings.node_id, registered)
         self._wake = asyncio.Event()
-        self._logs = ByteLogs(host.log, host.topic_notes, self._settings.socket_request_max_bytes)
+        self._logs = ByteLogs(
+            host.log, host.topic_notes, self._settings.socket_request_max_bytes, self._settings.legacy_magic
+        )
         self._service = Service(host, self._logs, self._numbers, self._wake.set)
         self._registry: Registry | None = None
         self._server: asyncio.Server | None = None

@@ -25,7 +25,7 @@ SNAPPY: Final = 2
 _DEPTH_MAX = 8  # compressed messages within each other; no client makes more than two
 _HEAD_0 = struct.Struct(">iBI")  # length, magic, checksum
 _HEAD_1 = struct.Struct(">iBBI")  # length, magic, compression, checksum
-_OVERHEAD = (_HEAD_0.size, _HEAD_1.size)  # by magic: bytes around a payload
+OVERHEAD: Final = (_HEAD_0.size, _HEAD_1.size)  # by magic: bytes around a payload
 
 
 class Message(NamedTuple):
@@ -42,7 +42,7 @@ class Message(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the whole message, its length field included: how far the next one's position is from this one's."""
-        return _OVERHEAD[self.magic] + len(self.payload)
+        return OVERHEAD[self.magic] + len(self.payload)
 
     def encode(self) -> bytes:
         """The message as it came: nothing in it is free to choose."""

@@ -89,7 +89,7 @@ class _Reader:
 
     def target(self) -> tuple[str, int]:
         (size,) = self.numbers(_SHORT)
-        # Such a topic can't exist; what is asked of it gets the answer that an unknown topic gets.
+        # A name that is no text can't be a topic's; `service.check_name` refuses it with the other illegal ones.
         topic = str(self.take(size), "utf-8", "replace")
         (number,) = self.numbers(_INT)
         return topic, number

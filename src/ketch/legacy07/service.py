@@ -1,13 +1,15 @@
 """What the five requests of Kafka 0.7 do: the log's side of a connection.
 
-A produce makes the topic that it names, with `default_partitions`. A set with a message that is not valid is refused as
-a whole and closes the connection, as in kafka.log.Log of 0.7; of a set that is cut short what comes before is stored.
+A produce makes the topic that it names, with `default_partitions`, once its name, its partition and its messages have
+been found to be right: what is refused leaves no topic behind. A set with a message that is not valid is refused as a
+whole and closes the connection, as in kafka.log.Log of 0.7; of a set that is cut short what comes before is stored.
 
 A fetch is a chunk of at most `max_size` bytes. It may be shorter, which 0.7's clients are used to from the ends of
 segments, so what one response may hold is bounded by memory (`ResponseRoom`), whatever a client asks for.
 
 Deviations: what fails in an OFFSETS or, without Redis, in any request that has a response gets an error code, where 0.7
-closed the connection. A topic that is not there is empty, as in 0.7.
+closed the connection. A topic that is not there is empty, as in 0.7. But a topic whose name Kafka does not allow today
+can never be there: a read of it gets WrongPartition, because its consumer would wait for ever otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, W
 from ketch.legacy07.messages import Message, take
 from ketch.legacy07.numbers import Cluster, Numbers
 from ketch.legacy07.producing import Plain
-from ketch.legacy07.requests import Fetch, Offsets, Produce, Target
+from ketch.legacy07.requests import RANDOM_PARTITION, Fetch, Offsets, Produce, Target
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
@@ -94,7 +96,7 @@ class Service:
         plain = Plain.take(b"".join([part.messages for part in parts]))
         if plain is not None:
             with suppress(RecordTooLarge):  # nothing of it was taken; set by set then
-                return await (await self._log(parts[0], client)).append(plain) if plain.count else None
+                return await (await self._log(parts[0], plain, client)).append(plain) if plain.count else None
         sets: list[list[Message]] = []
         failure: InvalidMessage | None = None
         try:
@@ -121,7 +123,7 @@ class Service:
     async def _append(self, to: Target, sets: list[list[Message]], client: str) -> asyncio.Future[None] | None:
         if not sets:
             return None
-        partition = await self._log(to, client)
+        partition = await self._log(to, sets[0], client)
         try:
             return await partition.append(list(chain.from_iterable(sets)))
         except (InvalidMessage, RecordTooLarge):  # nothing of it was taken
@@ -131,9 +133,13 @@ class Service:
             await (await partition.append(messages))
         return await partition.append(sets[-1])
 
-    async def _log(self, to: Target, client: str) -> ByteLog:
-        """The log to append to, when Redis has taken what it was sent before."""
-        topic = await self._topic_to_write(to.topic, client)
+    async def _log(self, to: Target, first: Sequence[Message] | Plain, client: str) -> ByteLog:
+        """The log to append to, when Redis has taken what it was sent before.
+
+        Args:
+            first: the messages that come first: a topic is created only for those that can be stored.
+        """
+        topic = await self._topic_to_write(to, first, client)
         index = await self._numbers.to_write(topic, to.number)
         await self._turn()
         return await self._logs.get(topic.name, index)
@@ -147,10 +153,16 @@ class Service:
         except TimeoutError:
             raise StorageUnavailable("Redis did not take what it was sent before") from None
 
-    async def _topic_to_write(self, name: str, client: str) -> Topic:
-        topic = await self._host.log.topics.get(name) if legal_name(name) else None
+    async def _topic_to_write(self, to: Target, first: Sequence[Message] | Plain, client: str) -> Topic:
+        check_name(to.topic)
+        host = self._host
+        topic = await host.log.topics.get(to.topic)
         if topic is None:
-            topic = await create_on_demand(self._host.log, self._host.settings, name, client)
+            if host.settings.auto_create_topics:  # where topics are not created on demand, the last step says so
+                if to.number != RANDOM_PARTITION:
+                    self._check_new(to)
+                await self._logs.check(first, int(host.log.defaults["max.message.bytes"]))
+            topic = await create_on_demand(host.log, host.settings, to.topic, client)
             self._appeared()
         return topic
 
@@ -216,10 +228,16 @@ class Service:
 
     async def _topic_to_read(self, part: Target) -> Topic | None:
         """The topic, None where there is none: only the partitions that it would get may be asked for."""
-        topic = await self._host.log.topics.get(part.topic) if legal_name(part.topic) else None
-        if topic is None and not 0 <= part.number < self._host.settings.default_partitions:
-            raise WrongPartition(f"partition {part.number} of topic {part.topic!a}, which does not exist yet")
+        check_name(part.topic)
+        topic = await self._host.log.topics.get(part.topic)
+        if topic is None:
+            self._check_new(part)
         return topic
+
+    def _check_new(self, part: Target) -> None:
+        """Raises WrongPartition for a partition that a topic would not get that is created now."""
+        if not 0 <= part.number < self._host.settings.default_partitions:
+            raise WrongPartition(f"partition {part.number} of topic {part.topic!a}, which does not exist yet")
 
     # -- offsets
 
@@ -237,6 +255,15 @@ class Service:
             return [0][:count] if part.time in (LATEST, EARLIEST) else []
         partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number))
         return (await partition.offsets(part.time, count))[:count]
+
+
+def check_name(topic: str) -> None:
+    """Raises WrongPartition for a name that Kafka 0.7 may have taken and Ketch does not."""
+    if not legal_name(topic):
+        raise WrongPartition(
+            "a topic cannot have this name: Kafka since 0.8 allows 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not"
+            " '.' or '..' alone"
+        )
 
 
 def named(part: Target) -> str:

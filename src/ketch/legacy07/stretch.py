@@ -1,21 +1,28 @@
-"""Lays records out as the messages that a client of Kafka 0.7 sees: their bytes, and the record that each ends with.
+"""Lays out records as the bytes that a client of Kafka 0.7 reads: message behind message.
 
-- A record is a message of magic 0 that is its value. Key, headers and timestamp have no place in it. A null value (a
-  tombstone) is an empty payload. Magic 0, for clients of 0.6 and of 0.7 know it.
-- The records of a message that was compressed by its producer are that message, byte for byte (`store.layouts.marked`).
+How a record, or several, become a message:
 
-A stretch is what lies between two boundaries of messages. No I/O; where it begins in the log is not known here.
+- A compressed message that a 0.7 client sent was stored as the records within it, and a mark keeps its bytes
+  (`store.layouts.marked`). These bytes are the message; its records make no further ones.
+- Every other record is one plain message. Its payload is the record's value; a null value (a tombstone) is an empty
+  payload. Key, headers and timestamp are left out, because a 0.7 message has no room for them.
+- The magic of a plain message is the usual one, which the caller names, unless a mark says that it was sent with the
+  other one.
+
+A `Stretch` collects messages that follow each other, from a record on. It does not know at which position of the byte
+log it begins. A `Block` is a finished stretch at its position. Neither does I/O.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import NamedTuple
 
 from ketch.log.reading import Records
 from ketch.records import frame_messages
 from ketch.records._buffers import Buffer
-from ketch.store.layouts.marked import Marks, read_mark
+from ketch.store.layouts.marked import Marks, read_mark, read_plain_mark
 from ketch.store.stream.positions import STEP, Place
 
 _COMPRESSED_MIN = 7  # magic, compression, checksum and a payload
@@ -24,13 +31,17 @@ _NO_END = (1 << 63) - 1
 
 
 class Stretch:
-    """Messages in a row.
+    """Messages that follow each other.
+
+    Args:
+        first: the offset of the first record.
 
     Attributes:
-        ends: where each message ends, its length field included, from the stretch's beginning on.
+        ends: where each message ends, in bytes from the beginning of the stretch.
         lasts: the offset of each message's last record.
-        next: the offset after its last record, of a message or not.
-        time: ms, of the last record.
+        next: the offset of the record to go on with. It may lie beyond the last message's records, because records of
+            aborted transactions and markers become no message.
+        time: timestamp of the last record that became a message, ms.
     """
 
     def __init__(self, first: int) -> None:
@@ -42,32 +53,37 @@ class Stretch:
 
     @property
     def size(self) -> int:
+        """Bytes of the messages."""
         return self.ends[-1] if self.ends else 0
 
-    def add(self, records: Records, end: int | None = None, more: bool = True) -> int:
-        """Lays out the records from `next` on.
+    def add(self, records: Records, usual: int, end: int | None = None, more: bool = True) -> int:
+        """Adds the messages of the records from `next` on.
 
         Args:
-            end: records from here on do not belong to it.
-            more: others may follow those given: a message whose last records are not among them is left out.
+            usual: the magic of plain messages without a mark.
+            end: the offset to stop before; None: all records are added.
+            more: the caller can read further records than these. A compressed message whose last record is not among
+                them is then left out, and so is everything behind it.
 
         Returns:
-            How many records the message that was left out has; 0 where all is laid out.
+            The number of records of the message that was left out; 0 if none was.
         """
         read = records.batches[-1].last_offset + 1 if records.batches else self.next
         stop = _NO_END if end is None else end
-        whole, left_out = _compressed(records.marks, self.next, stop, read if more else stop)
-        if left_out is not None:
-            stop = left_out
-        data, ends, lasts, time = frame_messages(records.batches, self.next, stop, self.size, whole)
+        marked = _take_marks(records.marks, usual, self.next, stop, read if more else stop)
+        if marked.left_out is not None:
+            stop = marked.left_out
+        data, ends, lasts, time = frame_messages(
+            records.batches, self.next, stop, self.size, usual, marked.compressed, marked.others
+        )
         known = len(self.lasts)
         self._pieces.append(data)
         self.ends.frombytes(ends)
         self.lasts.frombytes(lasts)
         if len(self.lasts) > known:
             self.next, self.time = self.lasts[-1] + 1, time
-        if left_out is not None:
-            return read_mark(records.marks[left_out])[0]
+        if marked.left_out is not None:
+            return read_mark(records.marks[marked.left_out])[0]
         self.next = max(self.next, records.end if end is None else min(records.end, end))
         return 0
 
@@ -76,27 +92,59 @@ class Stretch:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
     def places(self, start: int) -> list[Place]:
-        """The places to keep, where it begins at `start`: the first boundary at or above each multiple of STEP."""
+        """The places that the index keeps of a stretch which begins at position `start`.
+
+        There is one for each multiple of STEP within the stretch: the first end of a message at or above it.
+        """
         first = start - start % STEP + STEP
         found = {bisect_left(self.ends, step - start): None for step in range(first, start + self.size + 1, STEP)}
         return [Place(start + self.ends[at], self.lasts[at] + 1) for at in found]
 
 
-def _compressed(marks: Marks, start: int, stop: int, read: int) -> tuple[list[tuple[int, int, bytes]], int | None]:
-    """The compressed messages that end from offset `start` up to `stop`: first record, last record, the message.
+class _Marked(NamedTuple):
+    """What the marks of some records say.
 
-    Beside them the first record of the one that reaches up to `read` or beyond it, but not up to `stop`; None for none.
+    Attributes:
+        compressed: the compressed messages, each with its first and its last record.
+        others: first and last record of each run of plain messages that have not the usual magic.
+        left_out: the first record of a compressed message whose last record has not been read.
     """
-    whole: list[tuple[int, int, bytes]] = []
+
+    compressed: list[tuple[int, int, bytes]]
+    others: array[int]
+    left_out: int | None
+
+
+def _take_marks(marks: Marks, usual: int, start: int, stop: int, read: int) -> _Marked:
+    """What the marks say of the records from `start` up to `stop`.
+
+    Args:
+        read: the offset that records have been read up to. A compressed message that ends beyond it is left out. One
+            that would end beyond `stop`, too, is none: such a mark was written by hand.
+    """
+    compressed: list[tuple[int, int, bytes]] = []
+    others = array("q")
     for offset, mark in sorted(marks.items()):
+        count, magic = read_plain_mark(mark)
+        if count:
+            if magic != usual:
+                _add_run(others, offset - count + 1, offset)
+            continue
         if not start <= offset < stop:
             continue
         count, message = read_mark(mark)
         if message and _is_compressed(message):
-            whole.append((offset - max(count, 1) + 1, offset, message))
+            compressed.append((offset - max(count, 1) + 1, offset, message))
         elif read < offset + count < stop + 1:
-            return whole, offset
-    return whole, None
+            return _Marked(compressed, others, offset)
+    return _Marked(compressed, others, None)
+
+
+def _add_run(runs: array[int], first: int, last: int) -> None:
+    if runs and runs[-1] + 1 >= first:
+        runs[-1] = last
+    else:
+        runs.extend((first, last))
 
 
 def _is_compressed(message: bytes) -> bool:
@@ -104,7 +152,15 @@ def _is_compressed(message: bytes) -> bool:
 
 
 class Block:
-    """A stretch at its place in a byte log. Positions are for ever, so it stays true."""
+    """The messages of a stretch at a position of the byte log.
+
+    Positions never change, so neither does a block: it can be kept for any reader.
+
+    Attributes:
+        data: the messages' bytes.
+        start, end: positions.
+        lasts, next: as those of the stretch.
+    """
 
     __slots__ = ("_ends", "data", "end", "lasts", "next", "start")
 
@@ -115,13 +171,14 @@ class Block:
         self._ends = stretch.ends
 
     def size_at(self, position: int) -> int:
-        """Bytes of the message that begins at `position`; 0 where none does."""
+        """Bytes of the message that begins at `position`; 0 if none begins there."""
         at = bisect_right(self._ends, position - self.start)
         return self._ends[at] + self.start - position if self._starts(at) == position < self.end else 0
 
     def position_of(self, offset: int) -> int:
-        """Where the message with the record `offset` begins, or the first one after that; else the end."""
+        """Where the message with the record `offset` begins; if there is none, where the next one does, or the end."""
         return self._starts(bisect_left(self.lasts, offset))
 
     def _starts(self, at: int) -> int:
+        """The position of the message with this index."""
         return self.start + self._ends[at - 1] if at else self.start

@@ -242,13 +242,14 @@ def plain_messages(bytes data):
     cdef const uint8_t* end = start + len(data)
     cdef int64_t count
     cdef int64_t size
+    cdef int magic = 0 if len(data) > 4 and start[4] == 0 else 1
     cdef bytes ends, values
     cdef int32_t* ends_data
     cdef uint8_t* values_data
     if len(data) > INT32_MAX:
         return None
     with nogil:
-        count = count_messages(start, end, &size)
+        count = count_messages(start, end, magic, &size)
     if count < 0:
         return None
     ends = PyBytes_FromStringAndSize(NULL, 4 * (count + 1))
@@ -256,20 +257,23 @@ def plain_messages(bytes data):
     ends_data = <int32_t*><char*>ends
     values_data = <uint8_t*><char*>values
     with nogil:
-        take_messages(start, end, ends_data, values_data)
-    return ends, values
+        take_messages(start, end, magic, ends_data, values_data)
+    return magic, ends, values
 
 
-def frame_messages(batches, int64_t start, int64_t stop, int64_t base, whole):
+def frame_messages(batches, int64_t start, int64_t stop, int64_t base, bint magic, whole, others):
     cdef int64_t count = total_count(batches)
     cdef list wanted = list(whole)
-    cdef Block data = new_block(sum([len(batch.records) + 2 * batch.record_count for batch in batches]))
+    cdef Block data = new_block(sum([len(batch.records) + 3 * batch.record_count for batch in batches]))
     cdef Block ends = new_block(8 * count)
     cdef Block lasts = new_block(8 * count)
     cdef Block rows = new_block(len(wanted) * <Py_ssize_t>sizeof(Whole))
     cdef Whole* first_row = <Whole*>rows.out.data
     cdef const Whole* row = first_row
     cdef const Whole* rows_end = first_row + len(wanted)
+    cdef View runs = View(others)
+    cdef const Run* run = <const Run*>runs.data
+    cdef const Run* runs_end = run + runs.size // <Py_ssize_t>sizeof(Run)
     cdef int64_t time = -1
     cdef int64_t index = 0
     cdef int64_t base_offset, base_timestamp, size
@@ -285,7 +289,7 @@ def frame_messages(batches, int64_t start, int64_t stop, int64_t base, whole):
         view = View(batch.records)
         with nogil:
             status = put_messages(data, ends, lasts, base, view.data, view.data + view.size, size, base_offset,
-                                  base_timestamp, start, stop, &row, rows_end, &time, &index)
+                                  base_timestamp, start, stop, &row, rows_end, magic, &run, runs_end, &time, &index)
         if status == TOO_WIDE:
             raise ValueError(MESSAGES[TOO_WIDE])
         if status != OK:

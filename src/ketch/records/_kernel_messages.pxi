@@ -1,4 +1,4 @@
-"""Records as the messages of Kafka 0.6 (magic 0) and back, with their checksums: CRC-32 as zlib has it."""
+"""Records as the messages of Kafka 0.6 (magic 0) and 0.7 (magic 1) and back, with their checksums: CRC-32 as zlib has it."""
 
 cdef uint32_t crc_table[8][256]
 
@@ -66,18 +66,18 @@ cdef inline uint32_t take_big(const uint8_t* p) noexcept nogil:
     return <uint32_t>p[0] << 24 | <uint32_t>p[1] << 16 | <uint32_t>p[2] << 8 | p[3]
 
 
-cdef int64_t count_messages(const uint8_t* p, const uint8_t* end, int64_t* payloads) noexcept nogil:
-    """How many messages there are, and the bytes of their payloads; -1 unless all are whole, plain and undamaged."""
+cdef int64_t count_messages(const uint8_t* p, const uint8_t* end, int magic, int64_t* payloads) noexcept nogil:
+    """How many messages there are, and the bytes of their payloads; -1 unless all are whole, plain, undamaged and of
+    this magic, 0 or 1."""
     cdef int64_t count = 0
     cdef int64_t length
-    cdef int head
+    cdef int head = 5 + magic  # bytes between the length and the payload
     payloads[0] = 0
     while p < end:
-        if end - p < 10 and (end - p < 9 or p[4] != 0):
+        if end - p < 4 + head or p[4] != magic or (magic == 1 and p[5] != 0):
             return -1
         length = <int64_t><int32_t>take_big(p)
-        head = 5 if p[4] == 0 else 6
-        if length < head or length > end - p - 4 or p[4] > 1 or (p[4] == 1 and p[5] != 0):
+        if length < head or length > end - p - 4:
             return -1
         if take_big(p + head) != crc_of(p + 4 + head, length - head):
             return -1
@@ -87,19 +87,23 @@ cdef int64_t count_messages(const uint8_t* p, const uint8_t* end, int64_t* paylo
     return count
 
 
-cdef void take_messages(const uint8_t* p, const uint8_t* end, int32_t* ends, uint8_t* values) noexcept nogil:
+cdef void take_messages(const uint8_t* p, const uint8_t* end, int magic, int32_t* ends, uint8_t* values) noexcept nogil:
     """Puts the payloads of messages that were counted one behind the other."""
     cdef uint8_t* at = values
     cdef int64_t length
-    cdef int head
+    cdef int head = 5 + magic
     ends[0] = 0
     while p < end:
         length = <int64_t><int32_t>take_big(p)
-        head = 5 if p[4] == 0 else 6
         at = put(at, p + 4 + head, length - head)
         ends += 1
         ends[0] = <int32_t>(at - values)
         p += 4 + length
+
+
+ctypedef struct Run:
+    int64_t first
+    int64_t last
 
 
 ctypedef struct Whole:
@@ -110,9 +114,10 @@ ctypedef struct Whole:
 
 
 cdef inline int put_message(Block data, Block ends, Block lasts, int64_t base, int64_t offset, const Span* payload,
-                            const Whole* whole) noexcept nogil:
-    """Adds a message: that of a record's value, or one as it came."""
-    cdef int64_t length = whole.size if whole != NULL else (payload.size if payload.size > 0 else 0) + 5
+                            int magic, const Whole* whole) noexcept nogil:
+    """Adds a message: that of a record's value, plain and of this magic, or one as it came."""
+    cdef int head = 5 + magic
+    cdef int64_t length = whole.size if whole != NULL else (payload.size if payload.size > 0 else 0) + head
     cdef uint8_t* p
     if length > INT32_MAX:
         return TOO_WIDE
@@ -122,8 +127,9 @@ cdef inline int put_message(Block data, Block ends, Block lasts, int64_t base, i
     if whole != NULL:
         put(p, whole.data, length)
     else:
-        p[0] = 0
-        put(put_big(p + 1, crc_of(payload.data, length - 5)), payload.data, length - 5)
+        p[0] = <uint8_t>magic
+        p[1] = 0  # the compression, which magic 0 has not: the checksum then overwrites it
+        put(put_big(p + 1 + magic, crc_of(payload.data, length - head)), payload.data, length - head)
     data.out.size += length + 4
     put_int64(&ends.out, base + data.out.size)
     put_int64(&lasts.out, offset)
@@ -132,9 +138,14 @@ cdef inline int put_message(Block data, Block ends, Block lasts, int64_t base, i
 
 cdef int put_messages(Block data, Block ends, Block lasts, int64_t base, const uint8_t* cursor, const uint8_t* end,
                       int64_t count, int64_t base_offset, int64_t base_timestamp, int64_t start, int64_t stop,
-                      const Whole** wholes, const Whole* wholes_end, int64_t* time, int64_t* index) noexcept nogil:
-    """Adds the messages of one batch's records from `start` up to `stop`; passes the wholes that it is through with."""
+                      const Whole** wholes, const Whole* wholes_end, int magic, const Run** others,
+                      const Run* others_end, int64_t* time, int64_t* index) noexcept nogil:
+    """Adds the messages of one batch's records from `start` up to `stop`, plain ones with this magic but for `others`.
+
+    Passes the wholes and the others that it is through with.
+    """
     cdef Record record
+    cdef bint other
     cdef int32_t last_delta = -1
     cdef int64_t i, offset
     cdef const Whole* whole
@@ -155,7 +166,10 @@ cdef int put_messages(Block data, Block ends, Block lasts, int64_t base, const u
         whole = wholes[0] if wholes[0] < wholes_end and wholes[0].first <= offset else NULL
         if whole != NULL and offset < whole.last:
             continue
-        status = put_message(data, ends, lasts, base, offset, &record.value, whole)
+        while others[0] < others_end and others[0].last < offset:
+            others[0] += 1
+        other = others[0] < others_end and others[0].first <= offset
+        status = put_message(data, ends, lasts, base, offset, &record.value, 1 - magic if other else magic, whole)
         if status != OK:
             return status
         time[0] = record.timestamp

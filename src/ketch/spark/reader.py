@@ -17,7 +17,7 @@ from ketch.redis.question import Question
 from ketch.redis.resp import parse
 from ketch.store import xinfo
 from ketch.store.layouts.layout import Chunk
-from ketch.store.layouts.marked import find_marks
+from ketch.store.layouts.marked import find_marks, spread
 from ketch.store.stream.isolation import AbortedIndex, IsolationKeys, aborted_in, readable
 from ketch.store.stream.ranges import EntrySizes, PartitionStream
 from ketch.store.xinfo import StreamInfo
@@ -124,7 +124,7 @@ class _Cursor:
         # With LogAppendTime, too, a batch may hold several timestamps: that rule is the Kafka protocol's.
         chunk = stream.layout.read(entries, stream.numbering, 1 << 62, log_append_time=False)
         if self._marks is not None:
-            self._marks |= find_marks(entries, stream.numbering, chunk.entries)
+            self._marks |= spread(find_marks(entries, stream.numbering, chunk.entries))
         return chunk, len(entries), xinfo.parse_info(parse(info))
 
     def _check(self, info: StreamInfo) -> None:

@@ -375,9 +375,11 @@ def raise_archive_start(key: bytes, field: str, offset: int) -> Command:
 # -- byte positions of Kafka 0.7
 
 
-def extend_positions(positions: bytes, known: bytes, to: bytes, kept: Sequence[tuple[bytes, int]]) -> Command:
+def extend_positions(
+    positions: bytes, known: bytes, to: bytes, magic: int, time: int, kept: Sequence[tuple[bytes, int]]
+) -> Command:
     """See extend_positions.lua."""
-    return _eval(_EXTEND_POSITIONS, positions, known, to, *(word for pair in kept for word in pair))
+    return _eval(_EXTEND_POSITIONS, positions, known, to, magic, time, *(word for pair in kept for word in pair))
 
 
 # -- compaction
