@@ -139,6 +139,8 @@ class Redis:
         return base, ours and not moved
 
     def end(self, marker: Marker, least: int) -> Ended | None:
+        if marker.epoch > self.states.get(marker.producer, StoredProducer()).epoch:
+            self.states[marker.producer] = StoredProducer(marker.epoch, -1)
         if marker.producer not in self.open:
             return None
         follows, first = self.last, self.open.pop(marker.producer)

@@ -153,6 +153,16 @@ def test_a_failed_batch_stops_what_follows_it() -> None:
         entry.future.result()
 
 
+@pytest.mark.parametrize("mode", list(Mode))
+def test_what_is_known_of_producers_is_forgotten_where_others_may_have_written_for_them(mode: Mode) -> None:
+    state = ours()
+    state.learned(7, ProducerState())
+    state.mode, state.others_wrote = mode, True
+    queued(state, append())
+    prepared(state)
+    assert bool(state.producers) is (mode is Mode.CONTENDED)
+
+
 def test_contended_ends_after_a_second() -> None:
     state = ours()
     state.ready(None, CLOCK - 0.5)
@@ -335,13 +345,15 @@ class AppendsAgainstModel(RuleBasedStateMachine):
         self.written += 1
         return f"{self.written}"
 
-    @rule(count=st.sampled_from([1, 2, 1_100]), wide=st.sampled_from([False, False, False, True]))
-    def produce(self, count: int, wide: bool) -> None:
-        self.wire.produce(Batch(self.name(), count), None, wide)
+    @rule(counts=st.lists(st.sampled_from([1, 2, 1_100]), min_size=1, max_size=4))
+    def produce(self, counts: list[int]) -> None:
+        for count in counts:
+            self.wire.produce(Batch(self.name(), count), None, False)
 
-    @rule()
-    def produce_malformed(self) -> None:
-        self.wire.produce(Batch(self.name(), 2, malformed=True), None, False)
+    @rule(count=st.sampled_from([1, 2, 1_100]), malformed=st.booleans())
+    def produce_odd(self, count: int, malformed: bool) -> None:
+        """One that is malformed, or too wide for Lua."""
+        self.wire.produce(Batch(self.name(), count, malformed), None, not malformed)
 
     @rule(
         pid=st.sampled_from([1, 2]),
@@ -351,11 +363,10 @@ class AppendsAgainstModel(RuleBasedStateMachine):
         started=st.booleans(),
     )
     def produce_idempotent(self, pid: int, count: int, how: str, transactional: bool, started: bool) -> None:
-        first = self.next[pid]
-        if how == "again" and first:
-            sent = [each for each in self.wire.entries if each.producer is not None and each.producer.id == pid]
-            assert sent[-1].producer is not None
-            first, count = sent[-1].producer.first, sent[-1].batch.count
+        first, mine = self.next[pid], self.of(pid)
+        if how == "again" and mine:
+            assert mine[-1].producer is not None
+            first, count = mine[-1].producer.first, mine[-1].batch.count
         elif how == "gap":
             first += 5
         else:
@@ -364,15 +375,15 @@ class AppendsAgainstModel(RuleBasedStateMachine):
         producer = Sequenced(pid, 0, first, transactional, 5 if transactional and started else None)
         self.wire.produce(Batch(self.name(), count), producer, False)
 
-    @rule(how=st.sampled_from(["stored", "begin"]))
-    def start_over(self, how: str) -> None:
-        """A producer goes on with what Redis has of it, as one does whose requests have failed."""
+    def of(self, pid: int) -> list[Append]:
+        """What a producer has sent."""
+        return [each for each in self.wire.entries if each.producer is not None and each.producer.id == pid]
+
+    def start_over(self) -> None:
+        """The producers go on with what Redis has of them, as they do when requests have failed."""
         for pid in self.next:
-            stored = self.wire.redis.states.get(pid, StoredProducer())
-            if not any(
-                each.producer and each.producer.id == pid and not each.future.done() for each in self.wire.entries
-            ):
-                self.next[pid] = stored.last_sequence + 1
+            if all(each.future.done() for each in self.of(pid)):
+                self.next[pid] = self.wire.redis.states.get(pid, StoredProducer()).last_sequence + 1
 
     @rule()
     def end(self) -> None:
@@ -394,11 +405,14 @@ class AppendsAgainstModel(RuleBasedStateMachine):
         for _ in range(min(times, len(self.wire.coming))):
             self.wire.take()
 
-    @rule()
-    def another_client_writes(self) -> None:
+    @rule(counts=st.lists(st.sampled_from([1, 2]), max_size=3))
+    def another_client_writes(self, counts: list[int]) -> None:
+        """While batches are on their way."""
         wire = self.wire
+        self.produce(counts)
         base = 0 if wire.state.numbering.dense else wire.now << 10
         wire.push(wire.redis.foreign(base, "foreign"))
+        self.produce(counts)
 
     @rule(transactional=st.booleans())
     def another_broker_writes_for_a_producer(self, transactional: bool) -> None:
@@ -412,10 +426,11 @@ class AppendsAgainstModel(RuleBasedStateMachine):
             redis.open[9] = redis.stored[-1].base
         self.wire.push(pushed)
 
-    @rule(carried_out=st.integers(0, 5))
+    @rule(carried_out=st.integers(0, 30))
     def the_connection_is_lost(self, carried_out: int) -> None:
-        self.lost = True
-        self.wire.lose(carried_out)
+        if carried_out < 6:  # seldom
+            self.lost = True
+            self.wire.lose(carried_out)
 
     @rule(ms=st.integers(0, 3_000))
     def time_passes(self, ms: int) -> None:
@@ -424,6 +439,9 @@ class AppendsAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def all_is_answered(self) -> None:
+        self.wire.settle()
+        self.start_over()
+        self.wire.look()
         self.wire.settle()
 
     @invariant()
@@ -457,10 +475,13 @@ class AppendsAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def each_batch_is_there_once_and_in_order(self) -> None:
-        names = [int(each.name) for each in self.wire.redis.stored if each.name.isdigit()]
-        assert names == sorted(set(names))
-        for pid in self.next:
-            mine = [each for each in self.wire.redis.stored if each.producer is not None and each.producer.id == pid]
+        """In the order of its producer, and those without one in theirs."""
+        stored = [each for each in self.wire.redis.stored if each.name.isdigit()]
+        assert len({each.name for each in stored}) == len(stored)
+        for pid in (None, *self.next):
+            mine = [each for each in stored if (each.producer and each.producer.id) == pid]
+            names = [int(each.name) for each in mine]
+            assert names == sorted(names)
             firsts = [each.producer.first for each in mine if each.producer is not None]
             assert firsts == sorted(set(firsts))
 
@@ -483,5 +504,5 @@ class AppendsAgainstModel(RuleBasedStateMachine):
         self.each_batch_is_there_once_and_in_order()
 
 
-AppendsAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+AppendsAgainstModel.TestCase.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
 TestAppendsAgainstModel = AppendsAgainstModel.TestCase

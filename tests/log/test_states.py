@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.log.appending.state import AppendState
+from ketch.log.appending.producers import ProducerState, Sequenced
+from ketch.log.appending.state import AppendState, Mode
 from ketch.log.states import States, Waiter
 from ketch.redis.question import command
 from ketch.store.append import markers
+from ketch.store.append.markers import Ended
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.table import LAYOUTS
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.scripts import AppendKeys
 from ketch.store.stream.isolation import NOTHING, Transactions
 from ketch.store.xinfo import StreamInfo
-from tests.log.appended import append
+from tests.log.appended import append, ending
 
 KEYS = Keyspace("ks")
 MAX_AGE = 10.0
@@ -137,7 +139,7 @@ def test_a_topic_that_is_gone(known: Known) -> None:
 
 
 def test_our_own_append_goes_on_with_what_is_known(known: Known) -> None:
-    known.state.mode, known.state.last = known.state.mode.OURS, INFO.last
+    known.state.mode, known.state.last = Mode.OURS, INFO.last
     entry = append(count=3)
     known.state.add(entry)
     known.state.next(0, 0.0)
@@ -149,10 +151,49 @@ def test_our_own_append_goes_on_with_what_is_known(known: Known) -> None:
     assert known.waiter.take() == {known.stream}
 
 
+def stored(known: Known, last: tuple[int, int], as_expected: bool, producer: Sequenced | None = None) -> AppendState:
+    """After an append that was sent to follow `last`."""
+    state, entry = known.state, append(producer=producer)
+    state.mode, state.last = Mode.OURS, last
+    state.producers[9] = ProducerState(0, -1)
+    state.add(entry)
+    state.next(0, 0.0)
+    state.flying.popleft()
+    state.landed(entry, entry.base, as_expected)
+    return state
+
+
+@pytest.mark.parametrize(("last", "as_expected"), [(INFO.last, False), ((5, 1), True)])
+def test_an_append_that_does_not_follow_what_is_known(known: Known, last: tuple[int, int], as_expected: bool) -> None:
+    assert stored(known, last, as_expected).info is None
+    assert known.waiter.take() == {known.stream}
+
+
+@pytest.mark.parametrize("as_expected", [True, False])
+def test_the_first_batch_of_a_transaction(known: Known, as_expected: bool) -> None:
+    """The script that lets Redis choose ids does not read the keys beside the stream again."""
+    state = stored(known, INFO.last, as_expected, Sequenced(9, 0, 0, transactional=True, started=1))
+    assert state.transactions == (Transactions({9: (5 << 10) + 1}) if as_expected else None)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_is_known_at_once_where_it_commits(known: Known, commit: bool) -> None:
+    state, marker = known.state, ending(9, 0, commit)
+    state.mode, state.last, state.transactions = Mode.OURS, INFO.last, Transactions({8: 3, 9: 4})
+    state.add(marker)
+    state.next(0, 0.0)
+    state.flying.popleft()
+    info = state.ended(marker, Ended((6, 0), INFO.last))
+    assert info is state.info
+    assert info is not None
+    assert (info.last, state.last) == ((6, 0), (6, 0))
+    assert state.transactions == (Transactions({8: 3}) if commit else None)
+
+
 @pytest.mark.parametrize("of_open", [True, False])
 def test_who_waits_for_committed_records_sleeps_while_a_transaction_is_open(known: Known, of_open: bool) -> None:
     state = known.state
-    state.mode, state.last = state.mode.OURS, INFO.last
+    state.mode, state.last = Mode.OURS, INFO.last
     state.transactions = Transactions({9: 1}) if of_open else NOTHING
     all_records = known.states.waiter()
     all_records.add(known.stream)

@@ -150,7 +150,7 @@ class Ending:
     marker: Marker
     future: Future[bool]
     sent: int = 0
-    read: Callable[[bytes], Ended | None] = field(init=False)
+    read: Callable[[bytes], Ended | None] = field(init=False, repr=False)
     wide: ClassVar[bool] = False
     producer: ClassVar[None] = None
 
