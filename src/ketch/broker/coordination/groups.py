@@ -218,8 +218,8 @@ class Groups:
 
     async def names(self) -> list[str]:
         """Every group of this broker that is stored, or that a client joins for the first time."""
-        joined = (name for name, group in self._machines.in_memory.items() if group.members or group.pending)
         stored = await self._link.ask(groups.names(self._keys))
+        joined = (name for name, group in self._machines.in_memory.items() if group.members or group.pending)
         return sorted(name for name in {*stored, *joined} if self._machines.coordinates(name))
 
     async def exists(self, group_id: str) -> bool:
