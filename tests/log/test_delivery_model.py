@@ -81,7 +81,7 @@ class Groups(RuleBasedStateMachine):
     @initialize(
         layout=st.sampled_from(["record", "batch"]),
         dense=st.booleans(),
-        window=st.sampled_from([(0, False), (4, True), (4, False), (4, False), (100, False), (100, False)]),
+        window=st.sampled_from([(0, False), (4, True), (2, False), (2, False), (4, False), (100, False)]),
         counts=st.booleans(),
     )
     def create(self, layout: str, dense: bool, window: tuple[int, bool], counts: bool) -> None:
@@ -204,7 +204,9 @@ class Groups(RuleBasedStateMachine):
         self._run(self.delivery.commit(offset, self._info, tracked, elsewhere))
         if not tracked:
             self.expected.reading = False
-        self.expected.commit(offset, elsewhere)
+        # Redis before 7 counts nothing: there a stream that was trimmed empty is taken for none, and no group is made.
+        if self.expected.position is not None or self.counts or self.stream.entries:
+            self.expected.commit(offset, elsewhere)
 
     @rule(member=MEMBERS)
     def leave(self, member: str) -> None:
@@ -242,8 +244,8 @@ class GroupsOfOthersToo(Groups):
     """Another client handles the group as well."""
 
     @precondition(lambda self: self._native is not None)
-    @rule(what=st.sampled_from(["0-0", "end", "destroy", "read"]))
-    def another_client(self, what: str) -> None:
+    @rule(data=st.data(), what=st.sampled_from(["0-0", "end", "destroy", "read"]))
+    def another_client(self, data: st.DataObject, what: str) -> None:
         """Reads stay right whatever others do with the group; what is pending is theirs to answer for."""
         self.disturbed = True
         if what == "destroy":
@@ -252,6 +254,7 @@ class GroupsOfOthersToo(Groups):
             self.stream._xreadgroup(b"GROUP", GROUP, b"theirs", b"COUNT", b"2", b"STREAMS", b"s", b">")
         else:
             self.stream.groups[GROUP].last = ZERO if what == "0-0" else self._id(self.end - 1)
+        self.read_on(data, 3, "m1")
 
 
 TestGroups = Groups.TestCase
