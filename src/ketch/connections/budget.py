@@ -81,32 +81,36 @@ class Budget:
 
 
 class Gate:
-    """Counts what work in progress holds; work that would add to it waits while it is above `limit`."""
+    """Counts what work in progress holds; work that would add to it waits while it is above `limit`.
+
+    Attributes:
+        used: what is held. Who takes often may add to it and compare the two numbers itself.
+    """
+
+    __slots__ = ("_below", "limit", "used")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
-        self._below = asyncio.Event()
-        self._below.set()
+        self.limit = limit
+        self.used = 0
+        self._below: asyncio.Event | None = None  # of those who wait
 
     @property
     def open(self) -> bool:
-        return self._below.is_set()
+        return self.used <= self.limit
 
     async def passed(self) -> None:
         """Waits until there is room. The caller takes it before it awaits anything else."""
-        while not self._below.is_set():
+        while self.used > self.limit:
+            if self._below is None:
+                self._below = asyncio.Event()
             await self._below.wait()
 
     def take(self, size: int) -> None:
-        self._change(size)
+        self.used += size
 
-    def give(self, size: int) -> None:
-        self._change(-size)
-
-    def _change(self, size: int) -> None:
-        self._used += size
-        if self._used <= self._limit:
+    def give(self, size: int, _: object = None) -> None:
+        """Args: _: lets it be called with a future that is done."""
+        self.used -= size
+        if self._below is not None and self.used <= self.limit:
             self._below.set()
-        else:
-            self._below.clear()
+            self._below = None

@@ -46,6 +46,7 @@ class Log:
         connect: makes the drivers to the Redis it is stored in.
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
+        watcher: what is known of streams, and the connection of appends.
     """
 
     def __init__(self, settings: Settings, connect: Connect) -> None:
@@ -53,7 +54,7 @@ class Log:
         self.keys = Keyspace(settings.keyspace)
         self.defaults = defaults(settings)
         self._reads = connect("read")
-        self._watcher = Watcher(connect, max_age, settings.append)
+        self.watcher = Watcher(connect, max_age, settings.append)
         self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
         self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
         self.commits = Commits(self.keys, self._reads)
@@ -62,7 +63,7 @@ class Log:
             keys=self.keys,
             session=self.session.encode(),
             reads=self._reads,
-            watcher=self._watcher,
+            watcher=self.watcher,
             ahead=ReadAhead(),
             tails=Tails(),
             newest=Newest(),
@@ -72,7 +73,7 @@ class Log:
         )
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
-        self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index
 
     def configure(self, defaults: Mapping[str, str], producer_expiration_ms: int) -> None:
         """Takes over what was changed while the broker runs: defaults of topic configs, and when producers expire."""
@@ -85,33 +86,29 @@ class Log:
         """The driver for everything that is neither an append nor a look at a stream's end."""
         return self._reads
 
-    @property
-    def watcher(self) -> Watcher:
-        return self._watcher
-
     async def start(self) -> None:
         """Connects; StorageUnavailable if Redis cannot be reached."""
-        await self._watcher.start()
+        await self.watcher.start()
         await self._reads.start()
 
     async def stop(self) -> None:
         self._archives.stop()
-        for part in (self._reads, self._watcher):
+        for part in (self._reads, self.watcher):
             await part.stop()
 
     @property
     def up(self) -> bool:
         """Whether Redis can be written to and read from now."""
-        return self._watcher.up and self._reads.up
+        return self.watcher.up and self._reads.up
 
     @property
     def behind(self) -> bool:
         """Whether `writable` would wait."""
-        return self._watcher.behind
+        return self.watcher.behind
 
     async def writable(self) -> None:
         """Waits while Redis is behind with what it was sent."""
-        await self._watcher.drained()
+        await self.watcher.drained()
 
     def known_topic(self, key: str | uuid.UUID) -> Topic | None:
         """As `topic` or `topic_by_id`, where Redis need not be asked; None where it must be."""
@@ -133,12 +130,12 @@ class Log:
 
     def partition(self, topic: Topic, index: int) -> Partition:
         """One of the topic's partitions; UnknownTopicOrPartition if it has fewer."""
-        partition = self._partitions.get((topic.id, index))
+        partition = self._partitions.get((topic.id.int, index))
         if partition is None:
             if not 0 <= index < topic.partitions:
                 raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {index}")
             partition = Partition(topic, index, self._shared)
-            self._partitions[topic.id, index] = partition
+            self._partitions[topic.id.int, index] = partition
         if partition.topic is not topic:
             partition.describe(topic)
         return partition
@@ -156,18 +153,18 @@ class Log:
 
     async def delete(self, topic: Topic) -> None:
         """Deletes the topic; what waits on its partitions fails."""
-        closed = [self._partitions.pop((topic.id, index), None) for index in range(topic.partitions)]
+        closed = [self._partitions.pop((topic.id.int, index), None) for index in range(topic.partitions)]
         for partition in closed:
             if partition is not None:
                 partition.close()
         # What was sent for its streams, to whichever nodes, has landed then, and goes with them.
-        await self._watcher.ask_each(lambda: call(None, "PING"))
+        await self.watcher.ask_each(lambda: call(None, "PING"))
         await self.topics.delete(topic)
         await self.commits.forget_topic(topic.name, topic.partitions)
         for index, partition in enumerate(closed):
-            self._watcher.changed(self.keys.stream(topic.name, index))
+            self.watcher.changed(self.keys.stream(topic.name, index))
             if partition is not None:
-                self._watcher.states.forget(partition.state)
+                self.watcher.states.forget(partition.state)
 
     async def delete_group(self, group: str, term: str) -> None:
         """Deletes what is kept of a group: membership, commits, native groups on any stream.
@@ -211,8 +208,8 @@ class Log:
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given before."""
-        return await self._watcher.ask(identity.new_producer_id(self.keys))
+        return await self.watcher.ask(identity.new_producer_id(self.keys))
 
     async def cluster_id(self) -> str:
         """The id of all brokers on this keyspace, made by the first one."""
-        return await self._watcher.ask(identity.cluster_id(self.keys, shown(uuid.uuid4())))
+        return await self.watcher.ask(identity.cluster_id(self.keys, shown(uuid.uuid4())))

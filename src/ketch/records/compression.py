@@ -63,9 +63,8 @@ def decompress(codec: int, data: BytesLike, limit: int) -> BytesLike:
     Raises :class:`UnsupportedCompression` for a codec outside 0 to 4, :class:`RecordTooLarge` beyond ``limit`` and
     :class:`CorruptRecord` for data that is damaged or cut short.
     """
-    _known(codec)
-    if codec != Codec.NONE:
-        return _snappy(data, limit) if codec == Codec.SNAPPY else _stream(codec, data, limit)
+    if codec:
+        return _snappy(data, limit) if _known(codec) is Codec.SNAPPY else _stream(codec, data, limit)
     if len(data) > limit:
         raise _too_large(codec, limit)
     return data

@@ -42,6 +42,9 @@ class Pipe(asyncio.BufferedProtocol):
     Args:
         on_push: takes the out-of-band messages of RESP3 (client tracking).
         on_lost: called once when the connection is gone; every waiting future has failed by then.
+
+    Attributes:
+        behind: whether `drained` would wait.
     """
 
     def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
@@ -60,6 +63,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._gathering = False  # something was written in this turn of the event loop
         self._writable = asyncio.Event()
         self._writable.set()
+        self.behind = False
         self._progress = 0  # replies taken so far; the watchdog sees a Redis that hangs by it
 
     # -- asyncio's side
@@ -70,9 +74,11 @@ class Pipe(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
+        self.behind = True
 
     def resume_writing(self) -> None:
         self._writable.set()
+        self.behind = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._start and self._end > len(self._buffer) // 2:
@@ -103,7 +109,7 @@ class Pipe(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._writable.set()
+        self.resume_writing()
         waiting, self._waiting = self._waiting, deque()
         for _, take in waiting:
             self._give(take, StorageUnavailable("the connection to Redis was lost"))
@@ -170,11 +176,6 @@ class Pipe(asyncio.BufferedProtocol):
                     future.exception()  # counts as seen
             raise
         return [future.result() for future in futures]
-
-    @property
-    def behind(self) -> bool:
-        """Whether `drained` would wait."""
-        return not self._writable.is_set()
 
     async def drained(self) -> None:
         """Waits while more than a few MB of commands have not been taken by Redis."""

@@ -40,14 +40,17 @@ from ketch.errors import (
     UnsupportedCompression,
 )
 from ketch.log.appending.producers import Sequenced
-from ketch.log.appending.validate import Admitted, admit, is_transactional
+from ketch.log.appending.validate import admit, is_transactional
+from ketch.log.creation import check_name
 from ketch.log.partition import Partition
+from ketch.records import BatchHeader
 from ketch.store.layouts.layout import Payload
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.tasks import lasting
 from ketch.wire.responses import Body
 
 _IDS_SINCE = 13
+_CODEC = 0x07  # of a batch's attributes
 _ZSTD = 4
 _ZSTD_SINCE = 7  # the first version whose clients know zstd (KIP-110)
 # Kafka's timeout is for the followers alone, so a client may well say 0. Here it is for Redis, which needs a moment.
@@ -70,27 +73,37 @@ class _Outcome:
 
 
 _Entered = Mapping[Partition, Consent]
+_Weighed = tuple[BatchHeader, Payload, Sequenced | None, int]
 _Outcomes = list[tuple[TopicKey, list[_Outcome]]]
 
 
 async def handle(request: Request) -> Answer | Later:
-    deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, request.body.timeout.total_seconds())
-    entered = {} if request.body.transactional_id is None else await _enter(request)
-    topics = []
-    for topic in request.body.topic_data:
-        parts, key = topic.partition_data, _key(request, topic)
-        outcomes = [await _store(request, key, part.index, part.records, deadline, entered) for part in parts]
+    body = request.body
+    deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, body.timeout.total_seconds())
+    entered = {} if body.transactional_id is None else await _enter(request)
+    now = now_ms()
+    topics: _Outcomes = []
+    waits: list[asyncio.Future[Any]] = []
+    for topic in body.topic_data:
+        key, outcomes = _key(request, topic), list[_Outcome]()
+        for part in topic.partition_data:
+            outcome = _Outcome(part.index)
+            outcomes.append(outcome)
+            now = await _store(request, key, part.records or b"", outcome, deadline, entered, now)
+            if outcome.offset is not None:
+                waits.append(outcome.offset)
+            if outcome.start is not None:
+                waits.append(outcome.start)
         if outcomes:
             topics.append((key, outcomes))
-    waits = [wait for _, outcomes in topics for each in outcomes for wait in (each.offset, each.start) if wait]
     if not waits:
         return _answer(request, topics)
     left = max(0.0, deadline - time.monotonic())
-    return Later(waits, left, partial(_answer, request, topics), answered=request.body.acks != 0)
+    return Later(waits, left, partial(_answer, request, topics), answered=body.acks != 0)
 
 
 def _key(request: Request, topic: Any) -> TopicKey:
-    return topic.name if request.version < _IDS_SINCE else topic.topic_id or ZERO_ID
+    return topic.name if request.header.api_version < _IDS_SINCE else topic.topic_id or ZERO_ID
 
 
 async def _enter(request: Request) -> _Entered:
@@ -106,28 +119,72 @@ async def _enter(request: Request) -> _Entered:
 
 
 async def _find(request: Request, key: TopicKey, index: int) -> Partition:
+    partition = _known(request, key, index)
+    if partition is None:
+        partition = request.broker.log.partition(await find_topic(request, key), index)
+    return partition
+
+
+def _known(request: Request, key: TopicKey, index: int) -> Partition | None:
+    """As `_find`, where Redis need not be asked; None where it must be."""
+    if isinstance(key, str):
+        check_name(key)
     logs = request.broker.log
-    topic = logs.known_topic(key)
-    if topic is None:
-        topic = await find_topic(request, key, legal=True)
-    return logs.partition(topic, index)
+    topic = logs.topics.known(key)
+    return None if topic is None else logs.partition(topic, index)
 
 
 async def _store(
-    request: Request, key: TopicKey, index: int, records: bytes | None, deadline: float, entered: _Entered
-) -> _Outcome:
-    """Checks one partition's batch and hands it on; does not wait until it is stored."""
-    outcome = _Outcome(index)
+    request: Request,
+    key: TopicKey,
+    records: bytes,
+    outcome: _Outcome,
+    deadline: float,
+    entered: _Entered,
+    now: int,
+) -> int:
+    """Checks one partition's batch and hands it on; does not wait until it is stored.
+
+    Args:
+        now: ms, as the request or one of its partitions before this one has asked the clock.
+
+    Returns:
+        The same, asked again where this one had to wait.
+    """
+    broker = request.broker
     try:
-        partition = await _find(request, key, index)
+        partition = _known(request, key, outcome.index)
+        if partition is None:
+            partition, now = await _find(request, key, outcome.index), now_ms()
         if request.body.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.invalid_required_acks, f"acks {request.body.acks}")
-        if request.broker.log.behind or not request.broker.inflated.open:
+        gate = broker.inflated
+        if broker.log.watcher.behind or gate.used > gate.limit:
             await _turn(request, deadline)
-        await _append(request, partition, _admit(request, partition.topic, records or b""), outcome, entered)
+            now = now_ms()
+        topic = partition.topic
+        header, batch, producer, weight = _admit(request, topic, records, now)
+        news = broker.topic_notes.news(topic, header.attributes & _CODEC, header.max_timestamp, batch, now)
+        gate.used += weight
+        try:
+            if news:
+                await broker.topic_notes.write(topic, news)
+                now = now_ms()
+            if producer is not None and producer.transactional:
+                offset = _append_in_transaction(request, partition, batch, producer, entered)
+            else:
+                offset = partition.append(batch, producer, now)
+        except BaseException:
+            gate.give(weight)
+            raise
+        offset.add_done_callback(partial(gate.give, weight))
+        outcome.offset = offset
+        outcome.partition, outcome.start = partition, partition.bounds.refresh_start()
+        outcome.append_time = batch.timestamp
+        metrics.produced(topic.name, header.count, header.length)
     except KetchError as error:
-        return _refused(request, outcome, key, error)
-    return outcome
+        _refused(request, outcome, key, error)
+    return now
 
 
 async def _turn(request: Request, deadline: float) -> None:
@@ -140,40 +197,19 @@ async def _turn(request: Request, deadline: float) -> None:
         raise StorageUnavailable(_TOO_LATE) from None
 
 
-def _admit(request: Request, topic: Topic, records: bytes) -> Admitted:
+def _admit(request: Request, topic: Topic, records: bytes, now: int) -> _Weighed:
+    """The batch, if it may be stored, and its weight."""
     most = request.broker.settings.socket_request_max_bytes
     if request.body.transactional_id is None and is_transactional(records):
         raise Refused(ErrorCode.transactional_id_authorization_failed, "There is no transactional id.")
-    admitted = admit(topic, records, now_ms(), most)
-    if admitted.header.codec == _ZSTD and request.version < _ZSTD_SINCE:
-        raise UnsupportedCompression(f"Produce v{request.version} does not know zstd.")
-    if admitted.batch.weight > most:
-        raise RecordTooLarge(f"The batch's {admitted.header.count} records would be more than {most} bytes to Redis.")
-    return admitted
-
-
-async def _append(
-    request: Request, partition: Partition, admitted: Admitted, outcome: _Outcome, entered: _Entered
-) -> None:
-    gate, weight = request.broker.inflated, admitted.batch.weight
-    gate.take(weight)
-    try:
-        header, batch, producer = admitted.header, admitted.batch, admitted.producer
-        topic, notes = partition.topic, request.broker.topic_notes
-        news = notes.news(topic, header.codec, header.max_timestamp, batch, now_ms())
-        if news:
-            await notes.write(topic, news)
-        if producer is not None and producer.transactional:
-            outcome.offset = _append_in_transaction(request, partition, batch, producer, entered)
-        else:
-            outcome.offset = partition.append(batch, producer)
-    except BaseException:
-        gate.give(weight)
-        raise
-    outcome.offset.add_done_callback(lambda _: gate.give(weight))
-    outcome.partition, outcome.start = partition, partition.bounds.refresh_start()
-    outcome.append_time = admitted.batch.timestamp
-    metrics.produced(topic.name, admitted.header.count, admitted.header.length)
+    header, batch, producer = admit(topic, records, now, most)
+    version = request.header.api_version
+    if version < _ZSTD_SINCE and header.codec == _ZSTD:
+        raise UnsupportedCompression(f"Produce v{version} does not know zstd.")
+    weight = batch.weight
+    if weight > most:
+        raise RecordTooLarge(f"The batch's {header.count} records would be more than {most} bytes to Redis.")
+    return header, batch, producer, weight
 
 
 def _append_in_transaction(
@@ -195,12 +231,11 @@ async def _append_or_enter(
     return await partition.append(batch, producer if consent is None else consent.given(producer))
 
 
-def _refused(request: Request, outcome: _Outcome, topic: TopicKey, error: KetchError) -> _Outcome:
+def _refused(request: Request, outcome: _Outcome, topic: TopicKey, error: KetchError) -> None:
     code = request.refuse(f"{shown(topic)}-{outcome.index}", error)
     outcome.error, outcome.message, outcome.offset = code, printable(str(error)), None
     if isinstance(error, BadRecords):
         outcome.bad = tuple({"batch_index": n, "batch_index_error_message": text} for n, text in error.records)
-    return outcome
 
 
 def _answer(request: Request, topics: _Outcomes) -> Answer:

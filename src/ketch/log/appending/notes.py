@@ -22,9 +22,17 @@ _SIZE_OF = 1_000  # records that the average is about
 
 
 @dataclass(slots=True)
-class _Size:
-    average: float  # bytes of a record
-    next: float = 0.0  # when it may be written again
+class _Noted:
+    """What was seen of one topic's batches.
+
+    Attributes:
+        average: bytes of a record.
+        size_due: when that may be written again, seconds of the monotonic clock; codec_due: the same of the codec.
+    """
+
+    average: float
+    size_due: float = 0.0
+    codec_due: float = 0.0
 
 
 class TopicNotes:
@@ -32,8 +40,7 @@ class TopicNotes:
 
     def __init__(self, topics: TopicCache) -> None:
         self._topics = topics
-        self._codec_noted: dict[str, float] = {}
-        self._sizes: dict[str, _Size] = {}
+        self._noted: dict[str, _Noted] = {}
 
     def news(self, topic: Topic, codec: int, latest: int, batch: Payload, now: int) -> dict[str, str | int]:
         """What is new in a batch that is about to be stored: fields for `write`, mostly none.
@@ -43,39 +50,30 @@ class TopicNotes:
             latest: the latest timestamp in it, ms.
             now: ms.
         """
-        news: dict[str, str | int] = dict(topic.notes(batch, latest, now))
-        size = self._new_size(topic, batch)
-        if size is not None:
-            news["messageBytes"] = size
-        name = CODEC_NAMES[codec]
-        if name != topic.compression_seen and topic.configs["compression.type"] == "producer" and self._due(topic):
-            news["producerCompression"] = name
+        count, size = batch.count, batch.size
+        noted = self._noted.get(topic.name)
+        if noted is None:
+            noted = self._noted[topic.name] = _Noted(topic.message_bytes or size / count)
+        noted.average += (size / count - noted.average) * min(1.0, count / _SIZE_OF)
+        name, before = CODEC_NAMES[codec], topic.message_bytes
+        average = round(noted.average)
+        news: dict[str, str | int] = {}
+        if latest - now > topic.timestamp_lead or size > topic.largest_record:
+            news |= topic.notes(batch, latest, now)
+        if abs(average - before) > before / 8 and (clock := time.monotonic()) >= noted.size_due:
+            noted.size_due = clock + _SIZE_INTERVAL
+            news["messageBytes"] = average
+        if name != topic.compression_seen and topic.configs["compression.type"] == "producer":
+            clock = time.monotonic()
+            if clock >= noted.codec_due:
+                noted.codec_due = clock + _CODEC_INTERVAL
+                news["producerCompression"] = name
         return news
 
     async def write(self, topic: Topic, news: dict[str, str | int]) -> None:
         """Notes it; raises StorageUnavailable where Redis is gone."""
         for field, value in news.items():
             await self._topics.note(topic, field, value)
-
-    def _new_size(self, topic: Topic, batch: Payload) -> int | None:
-        size = batch.size / batch.count
-        known = self._sizes.get(topic.name)
-        if known is None:
-            known = self._sizes[topic.name] = _Size(topic.message_bytes or size)
-        known.average += (size - known.average) * min(1.0, batch.count / _SIZE_OF)
-        average, now = round(known.average), time.monotonic()
-        if now < known.next or abs(average - topic.message_bytes) <= topic.message_bytes / 8:
-            return None
-        known.next = now + _SIZE_INTERVAL
-        return average
-
-    def _due(self, topic: Topic) -> bool:
-        """Whether the codec may be written again; True counts as written now."""
-        now = time.monotonic()
-        due = now - self._codec_noted.get(topic.name, -_CODEC_INTERVAL) >= _CODEC_INTERVAL
-        if due:
-            self._codec_noted[topic.name] = now
-        return due
 
 
 def fetch_codec(topic: Topic) -> int:

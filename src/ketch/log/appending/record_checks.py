@@ -1,7 +1,7 @@
 """Looks at each record of a produced batch, where its topic asks for it (Kafka's LogValidator).
 
 `batch.validation=full`: the format, the offset deltas and each timestamp. `value.validation=true`: values of valueType
-JSON. `cleanup.policy=compact`: keys. A topic that asks for none of them costs three look-ups in a dict. A new rule for
+JSON. `cleanup.policy=compact`: keys. A topic that asks for none of them costs nothing (`Topic.intake`). A new rule for
 records is a function of their columns that gives the index and the reason of each bad one.
 """
 
@@ -30,9 +30,8 @@ def check_records(topic: Topic, header: BatchHeader, batch: Payload, now: int, i
         InvalidRecord, CorruptRecord, RecordTooLarge: their format is broken.
         BadRecords: some have a timestamp, key or value that the topic does not take.
     """
-    full = topic.configs["batch.validation"] == "full"
-    values = topic.configs["value.validation"] == "true" and topic.configs["valueType"] == "JSON"
-    keys = topic.compacts
+    intake = topic.intake
+    full, values, keys = intake.full, intake.values, intake.keys
     if not (full or values or keys):
         return
     records = bytes(batch.plain(inflated_max))
@@ -49,8 +48,7 @@ def check_records(topic: Topic, header: BatchHeader, batch: Payload, now: int, i
 
 
 def _bad_timestamps(topic: Topic, column: Any, now: int) -> Iterator[tuple[int, str]]:
-    before, after = (int(topic.configs[f"message.timestamp.{side}.max.ms"]) for side in ("before", "after"))
-    low, high = now - before, now + after
+    low, high = now - topic.intake.before, now + topic.intake.after
     for index, timestamp in enumerate(memoryview(column).cast("B").cast("q")):
         if timestamp != -1 and not low <= timestamp <= high:
             yield index, f"Timestamp {timestamp} is out of range. It should be within [{low}, {high}]"

@@ -7,11 +7,13 @@ from typing import NamedTuple
 from ketch.errors import InvalidRecord, RecordTooLarge, UnsupportedCompression
 from ketch.log.appending.producers import Sequenced
 from ketch.log.appending.record_checks import check_records
-from ketch.records import HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec, read_header
+from ketch.records import CONTROL, HEADER_SIZE, TRANSACTIONAL, BatchHeader, Codec, read_header
 from ketch.store.layouts.layout import Payload
 from ketch.store.topics.topic import Topic
 
-_CODECS = frozenset(Codec)
+_CODEC = 0x07  # of the attributes
+_NEWEST_CODEC = max(Codec)
+_NOT_PLAIN = TRANSACTIONAL | CONTROL
 _ATTRIBUTES_AT = 22  # their low byte
 
 
@@ -33,48 +35,38 @@ def admit(topic: Topic, data: bytes, now: int, inflated_max: int) -> Admitted:
     Raises:
         RecordTooLarge, CorruptRecord, InvalidRecord, UnsupportedCompression, InvalidTimestamp, BadRecords.
     """
-    if len(data) > int(topic.configs["max.message.bytes"]):
+    intake = topic.intake
+    if len(data) > intake.max_bytes:
         raise RecordTooLarge(
             f"The record batch size in the append is {len(data)} bytes which exceeds the maximum configured value of "
             f"{topic.configs['max.message.bytes']} (max.message.bytes)."
         )
-    _check_one_batch(data)
+    if len(data) < HEADER_SIZE or int.from_bytes(data[8:12], signed=True) + 12 != len(data):
+        raise InvalidRecord("Produce requests must contain exactly one whole record batch per partition.")
     header = read_header(data)
-    _check_producer(header)
-    timestamp = now if topic.configs["message.timestamp.type"] == "LogAppendTime" else None
+    attributes, pid = header.attributes, header.producer_id
+    if pid >= 0 or attributes & _NOT_PLAIN or header.base_offset:
+        _check_producer(header)
+    timestamp = now if intake.log_append_time else None
     if timestamp is None:
-        topic.check_timestamps((header.base_timestamp, header.max_timestamp), now)
-    batch = topic.layout.payload(data, header, _codec(topic, header), timestamp, inflated_max)
-    check_records(topic, header, batch, now, inflated_max)
-    return Admitted(header, batch, sequenced(header))
+        earliest, latest = now - intake.before, now + intake.after
+        if not (earliest <= header.base_timestamp <= latest and earliest <= header.max_timestamp <= latest):
+            topic.check_timestamps((header.base_timestamp, header.max_timestamp), now)
+    if attributes & _CODEC > _NEWEST_CODEC:
+        raise UnsupportedCompression(f"compression codec {header.codec} is not known")
+    batch = intake.layout.payload(data, header, intake.codec, timestamp, inflated_max)
+    if intake.full or intake.values or intake.keys:
+        check_records(topic, header, batch, now, inflated_max)
+    producer = None
+    if pid >= 0:
+        transactional = attributes & TRANSACTIONAL != 0
+        producer = Sequenced(pid, header.producer_epoch, header.base_sequence, transactional)
+    return Admitted(header, batch, producer)
 
 
 def is_transactional(data: bytes) -> bool:
     """Whether what may be a batch says that it belongs to a transaction; nothing else of it is looked at."""
     return len(data) >= HEADER_SIZE and bool(data[_ATTRIBUTES_AT] & TRANSACTIONAL)
-
-
-def sequenced(header: BatchHeader) -> Sequenced | None:
-    """The idempotent producer of a batch; None where it has none."""
-    if header.producer_id < 0:
-        return None
-    return Sequenced(header.producer_id, header.producer_epoch, header.base_sequence, header.transactional)
-
-
-def _codec(topic: Topic, header: BatchHeader) -> int | None:
-    """The compression that the topic asks for; None for the producer's."""
-    wanted = topic.configs["compression.type"]
-    if header.codec not in _CODECS:
-        raise UnsupportedCompression(f"compression codec {header.codec} is not known")
-    if wanted == "producer":
-        return None
-    return Codec.NONE if wanted == "uncompressed" else Codec[wanted.upper()]
-
-
-def _check_one_batch(data: bytes) -> None:
-    whole = len(data) >= HEADER_SIZE and int.from_bytes(data[8:12], signed=True) + 12 == len(data)
-    if not whole:
-        raise InvalidRecord("Produce requests must contain exactly one whole record batch per partition.")
 
 
 def _check_producer(header: BatchHeader) -> None:

@@ -12,9 +12,9 @@ The third is for a server that has the append module (`module_version`): one com
 does (`store.append.module`). With ids chosen here it also goes on where these do not fit: it takes others, so that
 another writer costs no second try. Nothing is too wide for Lua then.
 
-Why not WATCH: a connection has one set of watched keys, which EXEC clears. Partitions would wait for each other, and each
-batch would cost a round trip. Why not Lua alone: it takes half the speed of pipelined XADDs (0.52 for batches of 1,000
-records of 100 bytes), and cannot pass on entries with more than 7,000 fields and values.
+Why not WATCH: a connection has one set of watched keys, which EXEC clears. Partitions would wait for each other, and
+each batch would cost a round trip. Why not Lua alone: it takes half the speed of pipelined XADDs (0.52 for batches of
+1,000 records of 100 bytes), and cannot pass on entries with more than 7,000 fields and values.
 
 What to do after a refusal is the caller's choice (`log.appending.appender`, `spark.appender`).
 """

@@ -65,7 +65,8 @@ class RecordSet:
     @property
     def weight(self) -> int:
         """Many small records grow most."""
-        return self.size + _COMMAND_SIZE * min(self.count, self.size // _RECORD_MIN)
+        size = len(self.records)
+        return size + _COMMAND_SIZE * min(self.count, size // _RECORD_MIN)
 
     def plain(self, inflated_max: int) -> BytesLike:
         return self.records

@@ -7,8 +7,11 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from ketch.errors import InvalidTimestamp
+from ketch.records import Codec
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.layout import Layout, Payload
 from ketch.store.layouts.table import LAYOUTS
@@ -20,6 +23,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LEAD_STEP = 1 << 16  # ms; the lead is kept in steps, about a minute each, so that it is seldom written
 _PARTITIONS_MAX = 1_000_000  # more can only be a mistake, and would take all memory
 LARGE_RECORD = 1 << 10  # bytes; only larger ones are noted in a topic's hash
+_NAMES = 1 << 12  # whose legality is remembered
 
 
 TopicKey = str | uuid.UUID  # a topic as a request has it: by name or, in newer versions, by id (KIP-516)
@@ -30,9 +34,31 @@ def shown(topic: TopicKey) -> str:
     return topic if isinstance(topic, str) else base64.urlsafe_b64encode(topic.bytes).decode().rstrip("=")
 
 
+@lru_cache(_NAMES)
 def legal_name(topic: str) -> bool:
     """Kafka's rule (`org.apache.kafka.common.internals.Topic`): 1 to 249 of a-z A-Z 0-9 . _ -, and not `.` or `..`."""
     return _LEGAL_NAME.fullmatch(topic) is not None and topic not in (".", "..")
+
+
+class Intake(NamedTuple):
+    """What a topic's configs say of batches that are produced to it, parsed.
+
+    Attributes:
+        max_bytes: of a batch (`max.message.bytes`).
+        before, after: ms that a timestamp may be off the clock (`message.timestamp.before.max.ms`, `...after...`).
+        codec: the compression that records are kept in, by Kafka's number; None for the producer's.
+        full, values, keys: which records are looked at, see `log.appending.record_checks`.
+    """
+
+    layout: Layout
+    max_bytes: int
+    before: int
+    after: int
+    log_append_time: bool
+    codec: int | None
+    full: bool
+    values: bool
+    keys: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +76,7 @@ class Topic:
     largest_record: int = LARGE_RECORD  # bytes that no record of it has passed
     written_id: str = ""  # the id as the hash has it, where that may be another form of it
     timestamp_lead: int = 0  # ms that a record's timestamp lay at most ahead of the clock when it was appended
+    _intake: Intake | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def hash_id(self) -> str:
@@ -60,6 +87,14 @@ class Topic:
     def layout(self) -> Layout:
         """How its batches lie in its streams."""
         return LAYOUTS[self.configs["storage.layout"]]
+
+    @property
+    def intake(self) -> Intake:
+        """What a batch that is produced to it is held against."""
+        if self._intake is None:
+            object.__setattr__(self, "_intake", _intake(self))  # frozen; what it says follows from the rest
+        assert self._intake is not None
+        return self._intake
 
     @property
     def log_append_time(self) -> bool:
@@ -120,6 +155,22 @@ class Topic:
         if batch.size > self.largest_record and (largest := batch.largest()) > self.largest_record:
             noted["largestRecord"] = 1 << largest.bit_length()
         return noted
+
+
+def _intake(topic: Topic) -> Intake:
+    configs, wanted = topic.configs, topic.configs["compression.type"]
+    codecs = {"producer": None, "uncompressed": Codec.NONE}
+    return Intake(
+        layout=topic.layout,
+        max_bytes=int(configs["max.message.bytes"]),
+        before=int(configs["message.timestamp.before.max.ms"]),
+        after=int(configs["message.timestamp.after.max.ms"]),
+        log_append_time=topic.log_append_time,
+        codec=codecs[wanted] if wanted in codecs else Codec[wanted.upper()],
+        full=configs["batch.validation"] == "full",
+        values=configs["value.validation"] == "true" and configs["valueType"] == "JSON",
+        keys=topic.compacts,
+    )
 
 
 def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
