@@ -41,7 +41,12 @@ def lookup(keys: Keyspace, names: Sequence[str], defaults: Mapping[str, str]) ->
     asked = [one for name in names for one in _lookup(keys, name)]
     replies = yield from calls(asked)
     found = zip(names, replies[::2], replies[1::2], strict=True)
-    return [parse_topic(name, hash_, keys, defaults) if exists else None for name, exists, hash_ in found]
+    return [parse_topic(name, _words(hash_), keys, defaults) if exists else None for name, exists, hash_ in found]
+
+
+def _words(reply: list[bytes] | dict[bytes, bytes]) -> list[bytes]:
+    """The reply of HGETALL as RESP2 has it; a connection with tracking talks RESP3."""
+    return [word for pair in reply.items() for word in pair] if isinstance(reply, dict) else reply
 
 
 def _lookup(keys: Keyspace, name: str) -> tuple[Command, Command]:
@@ -52,6 +57,12 @@ def names(keys: Keyspace) -> Question[list[str]]:
     """Every topic's name, sorted."""
     found = yield from call(keys.topics, "SMEMBERS", keys.topics)
     return sorted(name.decode() for name in found)
+
+
+def count(keys: Keyspace) -> Question[int]:
+    """How many topics there are."""
+    found: int = yield from call(keys.topics, "SCARD", keys.topics)
+    return found
 
 
 def name_of(keys: Keyspace, topic_id: uuid.UUID) -> Question[str | None]:
