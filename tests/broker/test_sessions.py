@@ -38,17 +38,39 @@ def targets(asked: dict[Any, tuple[int, int, int]]) -> list[Target]:
     return [Target(*key, *what) for key, what in asked.items()]
 
 
+class Stream:
+    """What a waiter needs of a stream's state: who waits for its next change."""
+
+    def __init__(self) -> None:
+        self.listeners: set[Waiter] = set()
+
+
+class Streams(dict[bytes, Any]):
+    """Every stream there could be."""
+
+    def __missing__(self, key: bytes) -> Stream:
+        return self.setdefault(key, Stream())
+
+    def get(self, key: bytes, default: Any = None) -> Stream:
+        return self[key]
+
+
 class Cache:
     """Sessions over streams that change when the test says so."""
 
     def __init__(self, slots: int) -> None:
-        self.waiters: dict[bytes, set[Waiter]] = {}
-        self.sessions = Sessions(slots, lambda: Waiter(self.waiters))
+        self.streams = Streams()
+        self.sessions = Sessions(slots, lambda: Waiter(self.streams, {}))
 
     def change(self, key: PartitionKey) -> None:
         """A record is appended."""
-        for waiter in self.waiters.pop(stream(key), set()):
+        told, self.streams[stream(key)].listeners = self.streams[stream(key)].listeners, set()
+        for waiter in told:
             waiter.fire(stream(key))
+
+    @property
+    def waiting(self) -> set[Waiter]:
+        return {waiter for each in self.streams.values() for waiter in each.listeners}
 
     def open(self, *keys: PartitionKey, by_id: bool = False) -> Session:
         asked = targets(dict.fromkeys(keys, (0, 1, -1)))
@@ -177,9 +199,8 @@ class Fetches(RuleBasedStateMachine):
             assert (session.id, session.epoch) == (session_id, model.epoch)
             held = {key: (t.offset, t.max_bytes, t.leader_epoch) for key, t in session.targets.items()}
             assert held == model.targets
-        waiting = {waiter for waiters in self.cache.waiters.values() for waiter in waiters}
         kept = {self.real[session_id].waiter for session_id in self.model.kept}
-        assert waiting <= kept, "a session that has gone waits for nothing"
+        assert self.cache.waiting <= kept, "a session that has gone waits for nothing"
 
 
 TestFetches = Fetches.TestCase
@@ -233,7 +254,7 @@ def test_the_session_unused_for_longest_goes() -> None:
         cache.go_on(second, 1)
     assert cache.go_on(first, 2) is first
     assert cache.go_on(third, 1) is third
-    assert not cache.waiters, "and waits for nothing more"
+    assert not cache.waiting, "and waits for nothing more"
 
 
 @pytest.mark.parametrize(("opened", "kind"), [(True, "ids"), (False, "names")])

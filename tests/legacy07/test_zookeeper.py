@@ -17,6 +17,7 @@ from kazoo.exceptions import NoNodeError
 
 from tests.legacy07.conftest import legacy_port
 from tests.support import cli, zookeeper
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.legacy07 import Legacy, fetch, message, messages, produce
 from tests.support.zookeeper import ZooKeeperServer
@@ -94,6 +95,22 @@ class TestEntries:
         ketch("topics", "alter", topic, "--config", "cleanup.policy=delete")
         eventually(lambda: counts(registry, topic) == {"1": "5"})
         ketch("topics", "delete", topic, "--yes")
+        eventually(lambda: counts(registry, topic) == {})
+
+    def test_topics_appear_and_go_without_a_heartbeat(
+        self, start_legacy: Start, registry: KazooClient, topic: str
+    ) -> None:
+        """Redis pushes what another client changes: the broker does not find out by asking again and again."""
+        hours = str(3_600_000)
+        beats = ("--broker-heartbeat-interval-ms", hours, "--broker-session-timeout-ms", hours)
+        server = start_legacy(*beats)
+        eventually(lambda: ids(registry) == ["1"])
+        with Kafka(server.port) as kafka:
+            kafka.create(topic, partitions=2)
+        eventually(lambda: counts(registry, topic) == {"1": "2"})
+        server.redis().hset(f"korvet:topic:{topic}", "partitions", 3)
+        eventually(lambda: counts(registry, topic) == {"1": "3"})
+        server.redis().srem("korvet:topics", topic)
         eventually(lambda: counts(registry, topic) == {})
 
     def test_a_refused_produce_registers_nothing(self, start_legacy: Start, registry: KazooClient, topic: str) -> None:

@@ -17,6 +17,8 @@ from ketch.legacy07.connection import Connection, Host
 from ketch.legacy07.numbers import Numbers
 from ketch.legacy07.registry import Registry
 from ketch.legacy07.service import Service
+from ketch.legacy07.topics import WatchedTopics
+from ketch.store.topics.topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class LegacyListener:
             host.log, host.topic_notes, self._settings.socket_request_max_bytes, self._settings.legacy_magic
         )
         self._service = Service(host, self._logs, self._numbers, self._wake.set)
+        self._topics = WatchedTopics(host.log)
+        self._counted: tuple[list[Topic], dict[str, int]] = [], {}  # topics, and how many partitions each has here
         self._registry: Registry | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
@@ -118,8 +122,8 @@ class LegacyListener:
         while True:
             await registry.connected()
             try:
-                topics = await self._topics() if time.monotonic() >= settled else {}
-                if await registry.publish(topics):
+                counts = await self._counts() if time.monotonic() >= settled else {}
+                if await registry.publish(counts):
                     self._numbers.registered = registry.registered
                     await self._pause(pause)
             except KetchError as error:
@@ -130,20 +134,23 @@ class LegacyListener:
                 await asyncio.sleep(pause)
 
     async def _pause(self, seconds: float) -> None:
-        """Until there is something new, or that long."""
+        """Until there is something new in ZooKeeper or among the topics, or that long."""
+        waits = [asyncio.ensure_future(each) for each in (self._wake.wait(), self._topics.changed(seconds))]
         try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
         self._wake.clear()
 
-    async def _topics(self) -> dict[str, int]:
+    async def _counts(self) -> dict[str, int]:
         """The topics with partitions on this broker, and how many; compacted ones are not for 0.7 (`bytelog`)."""
-        topics = await self._host.log.topics.all()
-        self._numbers.keep(topics)
-        counts = {topic.name: len(await self._numbers.mine(topic)) for topic in topics if not topic.compacts}
-        return {name: count for name, count in counts.items() if count}
+        topics = await self._topics.all()
+        if topics is not self._counted[0]:
+            self._numbers.keep(topics)
+            counts = {topic.name: len(await self._numbers.mine(topic)) for topic in topics if not topic.compacts}
+            self._counted = topics, {name: count for name, count in counts.items() if count}
+        return self._counted[1]
 
     # -- the end
 

@@ -1,7 +1,8 @@
 """What is known of every stream in use, until somebody changes it, and who waits for that. No I/O.
 
 It owns one dict: each key that Redis may push, a stream's and those beside it, and the `AppendState` that the key is a
-part of. A push of a key voids the state at once. It may not ask Redis: `log.watcher` does, and fills in the answers.
+part of. A push of a key voids the state at once. Of other keys it knows who waits for them (`Waiter.add_key`). It may
+not ask Redis: `log.watcher` does, and fills in the answers.
 
 Why what is cached is true, as far as it depends on this file:
 
@@ -34,10 +35,10 @@ class Waiter:
         committed: it waits for committed records: an append while a transaction is open gives it none.
     """
 
-    __slots__ = ("_states", "_streams", "_waking", "changed", "committed")
+    __slots__ = ("_others", "_states", "_streams", "_waking", "changed", "committed")
 
-    def __init__(self, states: Mapping[bytes, AppendState]) -> None:
-        self._states = states
+    def __init__(self, states: Mapping[bytes, AppendState], others: dict[bytes, set[Waiter]]) -> None:
+        self._states, self._others = states, others
         self._streams: set[bytes] = set()
         self._waking: asyncio.Future[None] | None = None  # of the last who waits
         self.changed: set[bytes] = set()  # since they were last taken
@@ -54,11 +55,18 @@ class Waiter:
             self._streams.add(stream)
             state.listeners.add(self)
 
+    def add_key(self, key: bytes) -> None:
+        """Adds a key that is no stream's; to be called before it is read over the connection that is told."""
+        self._streams.add(key)
+        self._others.setdefault(key, set()).add(self)
+
     def close(self) -> None:
         for stream in self._streams:
             state = self._states.get(stream)
             if state is not None:
                 state.listeners.discard(self)
+            elif stream in self._others:
+                self._others[stream].discard(self)
         self._streams.clear()
 
     def take(self) -> set[bytes]:
@@ -102,6 +110,7 @@ class States:
         self.max_age = max_age
         self.verified = 0.0
         self._by_key: dict[bytes, AppendState] = {}
+        self._others: dict[bytes, set[Waiter]] = {}  # who waits for keys that are no stream's
 
     def claim(self, state: AppendState) -> None:
         """Pushes of its keys are this state's from now on."""
@@ -153,12 +162,16 @@ class States:
             return
         for key in keys:
             state = self._by_key.get(key)
-            if state is None:  # one that was read for something else
-                continue
-            if key == state.keys.stream:
+            if state is None:
+                self._fire_others(key)
+            elif key == state.keys.stream:
                 state.foreign_write()
             else:
                 state.transactions_written()
+
+    def _fire_others(self, key: bytes) -> None:
+        for waiter in self._others.pop(key, ()):
+            waiter.fire(key)
 
     def changed(self, key: bytes) -> None:
         """What is known of a stream, or of its transactions, is no longer true; no other client need have written."""
@@ -173,10 +186,12 @@ class States:
         """Pushes may have been lost."""
         for state in set(self._by_key.values()):
             state.void_all()
+        for key in list(self._others):
+            self._fire_others(key)
 
     def waiter(self) -> Waiter:
         """One that waits for nothing yet."""
-        return Waiter(self._by_key)
+        return Waiter(self._by_key, self._others)
 
 
 def _keys(state: AppendState) -> tuple[bytes, bytes, bytes]:

@@ -43,14 +43,25 @@ def lookup(keys: Keyspace, names: Sequence[str], defaults: Mapping[str, str]) ->
     listed = yield from calls([keyed("SISMEMBER", keys.topics, name) for name in names])
     there = [name for name, is_listed in zip(names, listed, strict=True) if is_listed]
     hashes = yield from calls([keyed("HGETALL", keys.topic(name)) for name in there])
-    found = {name: parse_topic(name, hash_, keys, defaults) for name, hash_ in zip(there, hashes, strict=True)}
+    found = {name: parse_topic(name, _words(hash_), keys, defaults) for name, hash_ in zip(there, hashes, strict=True)}
     return [found.get(name) for name in names]
+
+
+def _words(reply: list[bytes] | dict[bytes, bytes]) -> list[bytes]:
+    """The reply of HGETALL as RESP2 has it; a connection with tracking talks RESP3."""
+    return [word for pair in reply.items() for word in pair] if isinstance(reply, dict) else reply
 
 
 def names(keys: Keyspace) -> Question[list[str]]:
     """Every topic's name, sorted."""
     found = yield from call(keys.topics, "SMEMBERS", keys.topics)
     return sorted(name.decode() for name in found)
+
+
+def count(keys: Keyspace) -> Question[int]:
+    """How many topics there are."""
+    found: int = yield from call(keys.topics, "SCARD", keys.topics)
+    return found
 
 
 def name_of(keys: Keyspace, topic_id: uuid.UUID) -> Question[str | None]:
