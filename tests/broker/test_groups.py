@@ -46,7 +46,7 @@ class Broker(SilentBroker):
 def test_a_group_that_comes_while_groups_are_listed(broker: KetchServer) -> None:
     async def work() -> None:
         one = Broker(broker.redis_url)
-        ask, joining = one.log.link.ask, list[asyncio.Task[Any]]()
+        ask, joining = one.log.driver.ask, list[asyncio.Task[Any]]()
 
         async def late(question: Question[T]) -> T:
             """A group comes after Redis was asked which there are, and before it answers."""
@@ -57,7 +57,7 @@ def test_a_group_that_comes_while_groups_are_listed(broker: KetchServer) -> None
                     await asyncio.sleep(0)
             return answer
 
-        one.log.link.ask = late  # type: ignore[method-assign]
+        one.log.driver.ask = late  # type: ignore[method-assign]
         async with one.running():
             assert await one.groups.names() == ["late"]
         for each in joining:

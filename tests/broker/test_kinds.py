@@ -16,6 +16,7 @@ from ketch.configs.settings import Settings
 from ketch.coordinator.classic.events import Commit, Heartbeat, Join, JoinResult, Leave, Sync, SyncResult
 from ketch.coordinator.classic.group import Group
 from ketch.log.log import Log
+from ketch.redis.link import links
 from ketch.redis.url import RedisAddress
 from tests.broker.test_machines import Flag, FlagKind, Lower, Raise
 
@@ -26,7 +27,7 @@ JOIN = Join(1, "", None, "c", "/h", 10.0, 60.0, "consumer", (("range", b""),), i
 def kinds() -> Kinds[Any]:
     """Classic groups, and a second kind in the same namespace."""
     settings = Settings()
-    log = Log(settings, RedisAddress.parse("redis://127.0.0.1:1"))  # which nobody asks
+    log = Log(settings, links(RedisAddress.parse("redis://127.0.0.1:1"), 1))  # which nobody asks
     return Kinds(ClassicKind(settings, NativeGroups(log, Cluster(settings, log), Assignments(), set().add)), FlagKind())
 
 

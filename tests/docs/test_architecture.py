@@ -56,7 +56,7 @@ def named_in_files() -> Iterator[tuple[str, str]]:
 def test_files_define_the_names_that_follow_them() -> None:
     pairs = list(named_in_files())
     assert [(file, name) for file, name in pairs if not any(name in defined(path) for path in paths(file))] == []
-    assert len(pairs) > 80
+    assert len(pairs) > 15
 
 
 def test_names_without_a_path_exist() -> None:

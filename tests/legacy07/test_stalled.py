@@ -16,6 +16,9 @@ from ketch.connections.budget import Budget
 from ketch.connections.room import ResponseRoom
 from ketch.legacy07 import listener
 from ketch.legacy07.listener import LegacyListener
+from ketch.log.log import Log
+from ketch.redis.link import links
+from ketch.redis.url import RedisAddress
 from tests.legacy07.conftest import legacy_port
 from tests.support.ketch import KetchServer, eventually
 from tests.support.legacy07 import Legacy, fetch, message, produce
@@ -29,7 +32,7 @@ def _host() -> Any:
     nothing = SimpleNamespace()
     return SimpleNamespace(
         settings=settings,
-        log=nothing,
+        log=Log(settings, links(RedisAddress.of(settings), 1)),  # never connected
         cluster=nothing,
         topic_notes=nothing,
         budget=Budget(1 << 20),

@@ -12,6 +12,7 @@ from ketch.configs.settings import Settings
 from ketch.errors import InvalidTopic, UnknownTopicOrPartition
 from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
+from ketch.redis.link import links
 from ketch.redis.url import RedisAddress
 from tests.support.ketch import KetchServer
 
@@ -23,7 +24,7 @@ def settings(broker: KetchServer) -> Settings:
 
 def with_log(settings: Settings, work: Callable[[Log], Awaitable[None]]) -> None:
     async def run() -> None:
-        log = Log(settings, RedisAddress.of(settings))
+        log = Log(settings, links(RedisAddress.of(settings), settings.redis_timeout_ms / 1000))
         await log.start()
         try:
             await work(log)

@@ -14,6 +14,7 @@ import pytest
 
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
+from ketch.redis.link import links
 from ketch.redis.question import Question
 from ketch.redis.url import RedisAddress
 from ketch.store.coordination import native
@@ -291,7 +292,7 @@ def test_a_commit_where_another_broker_makes_the_native_group_at_that_moment(
     offsets = reader.write(10)
 
     async def commit() -> None:
-        log = Log(Settings(), RedisAddress.parse(server.redis_url))
+        log = Log(Settings(), links(RedisAddress.parse(server.redis_url), 5))
         await log.start()
         ask = log.driver.ask
 

@@ -22,7 +22,7 @@ from ketch.configs.topic_checks import defaults
 from ketch.log.delivery import Delivery
 from ketch.log.live import LiveStream
 from ketch.log.log import Log
-from ketch.redis.link import Link
+from ketch.redis.link import Link, links
 from ketch.redis.url import RedisAddress
 from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
 from ketch.store.topics.topic import Topic
@@ -31,7 +31,7 @@ from tests.support.batches import batch, records
 from tests.support.stream_group import Group, ModelLink, Stream
 
 T = TypeVar("T")
-SHARED = Log(Settings.model_construct(), RedisAddress.parse("redis://localhost:1"))._shared  # never connected
+SHARED = Log(Settings.model_construct(), links(RedisAddress.parse("redis://localhost:1"), 1))._shared  # never connected
 DEFAULTS = defaults(Settings.model_construct())
 GROUP = b"g"
 MEMBERS = st.sampled_from(["m1", "m2"])

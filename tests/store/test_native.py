@@ -54,7 +54,7 @@ def test_making_a_group_on_many_streams() -> None:
         return resp(replies[command[2]])
 
     assert answered(native.create_each([*replies], "g"), reply) == [True, False, None]
-    assert asked == [[stream, b"g", b"0-0"] for stream in replies]
+    assert sorted(asked) == sorted([stream, b"g", b"0-0"] for stream in replies)  # in any order: a slot each
     with pytest.raises(RedisError, match="WRONGTYPE"):
         answered(native.create_each([b"s"], "g"), lambda _: resp(RedisError("WRONGTYPE another kind of value")))
 

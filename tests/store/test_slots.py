@@ -32,7 +32,7 @@ from ketch.redis.slots import slot
 from ketch.store.append import appends, markers, producers
 from ketch.store.append.module import VERSION
 from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
-from ketch.store.coordination import commits, groups, lag, native, pending_offsets, transactional_ids
+from ketch.store.coordination import commits, groups, native, pending_offsets, transactional_ids
 from ketch.store.coordination.commits import Committed
 from ketch.store.coordination.pending_offsets import Pending
 from ketch.store.keys import Keyspace
@@ -47,6 +47,7 @@ from ketch.store.stream.ranges import EntrySizes, PartitionStream
 from ketch.store.topics import archives, hashes
 from ketch.store.topics.archives import Announcement, ArchivedRange
 from ketch.store.topics.topic import Topic
+from ketch.views import lag, partitions
 from tests.support import batches
 from tests.support.modules import cluster_node
 from tests.support.questions import answered
@@ -210,7 +211,7 @@ class Sample:
             (groups.journal_end, [groups.journal_end(KEYS)]),
             (groups.changed_since, [groups.changed_since(KEYS, b"0-0")]),
             (lag.lag, [lag.lag(self.of, group, 0)]),
-            (lag.records, [lag.records(self.of)]),
+            (partitions.records, [partitions.records(self.of)]),
             (pending_offsets.pend, [pending_offsets.pend(KEYS, group, "id", (7, 0), 11, self.commits)]),
             (pending_offsets.decide, [pending_offsets.decide(KEYS, group, 7, 11, True)]),
             (pending_offsets.load_all, [pending_offsets.load_all(KEYS, group)]),
@@ -242,8 +243,8 @@ class Sample:
             (isolation.look, [isolation.look(self.isolation, self.of.numbering)]),
             (isolation.looks, [isolation.looks([self.of, self.other], KEYS)]),
             (isolation.aborted_in, [isolation.aborted_in(self.isolation, self.of.numbering, 0, 1 << 40)]),
-            (positions.extend, [positions.extend(self.positions, None, end, [(end, 5)]),
-                                positions.extend(self.positions, end, later, [(later, 5)])]),
+            (positions.extend, [positions.extend(self.positions, None, end, [(end, 5)], 1, 5),
+                                positions.extend(self.positions, end, later, [(later, 5)], 1, 5)]),
             (positions.end, [positions.end(self.positions)]),
             (positions.around, [positions.around(self.positions, 1)]),
             (positions.around_offset, [positions.around_offset(self.positions, 1)]),

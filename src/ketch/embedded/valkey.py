@@ -112,7 +112,7 @@ class EmbeddedValkey:
         self._take_data_dir()
         try:
             # Not in a thread: the broker's imports would come before Valkey's start, not beside it
-            # (cli/commands/serve.py).
+            # (cli/serving/run.py).
             self._binary, environment = server_binary(), {"GLIBC_TUNABLES": _MALLOC, **os.environ}
             self._environment = environment | allocator.preloading(self._binary, environment)
             await self._start_on_a_port()
