@@ -47,7 +47,6 @@ from ketch.store.stream.ranges import EntrySizes, PartitionStream
 from ketch.store.topics import archives, hashes
 from ketch.store.topics.archives import Announcement, ArchivedRange
 from ketch.store.topics.topic import Topic
-from ketch.views import lag, partitions
 from tests.support import batches
 from tests.support.modules import cluster_node
 from tests.support.questions import answered
@@ -164,6 +163,7 @@ class Sample:
         info = self.redis.ask(ranges.info(self.of))
         asked: list[tuple[object, list[Question[object]]]] = [
             (native.create, [native.create(self.stream, group, ZERO, 0)]),
+            (native.create_each, [native.create_each([self.stream, self.other.key], group)]),
             (native.move, [native.move(self.stream, group, ZERO, None)]),
             (native.groups, [native.groups(self.stream)]),
             (native.pending, [native.pending(self.stream)]),
@@ -210,8 +210,6 @@ class Sample:
             (groups.journal, [groups.journal(KEYS, group)]),
             (groups.journal_end, [groups.journal_end(KEYS)]),
             (groups.changed_since, [groups.changed_since(KEYS, b"0-0")]),
-            (lag.lag, [lag.lag(self.of, group, 0)]),
-            (partitions.records, [partitions.records(self.of)]),
             (pending_offsets.pend, [pending_offsets.pend(KEYS, group, "id", (7, 0), 11, self.commits)]),
             (pending_offsets.decide, [pending_offsets.decide(KEYS, group, 7, 11, True)]),
             (pending_offsets.load_all, [pending_offsets.load_all(KEYS, group)]),
@@ -270,6 +268,7 @@ class Sample:
             (hashes.create, [hashes.create(KEYS, f"{self.name}-other", 1, {})]),
             (hashes.lookup, [hashes.lookup(KEYS, [self.name, "other"], LazyDefaults())]),
             (hashes.names, [hashes.names(KEYS)]),
+            (hashes.count, [hashes.count(KEYS)]),
             (hashes.name_of, [hashes.name_of(KEYS, self.topic.id), hashes.name_of(KEYS, uuid.UUID(int=1))]),
             (hashes.alter, [hashes.alter(KEYS, self.topic, {"retention.ms": "5"})]),
             (hashes.grow, [hashes.grow(KEYS, self.topic, 3)]),
