@@ -67,6 +67,8 @@ class Waiter:
                 state.listeners.discard(self)
             elif stream in self._others:
                 self._others[stream].discard(self)
+                if not self._others[stream]:
+                    del self._others[stream]
         self._streams.clear()
 
     def take(self) -> set[bytes]:
