@@ -326,7 +326,7 @@ class Wire:
 
     def _replied(self, answer: Any) -> None:
         state = self.state
-        entry = state.flying.popleft()
+        entry = state.flying.pop(0)
         if isinstance(entry, Ending):
             info = state.ended(entry, answer)
             if answer is not None:
@@ -371,7 +371,7 @@ class Wire:
             if isinstance(each, tuple):
                 self._resume(each[1], error)
                 continue
-            entry = self.state.flying.popleft()
+            entry = self.state.flying.pop(0)
             if isinstance(entry, Ending):
                 self.state.ending_failed(entry, error)
             else:

@@ -111,7 +111,7 @@ def test_another_client_writes_while_ids_are_chosen_here() -> None:
     queued(state, second)
     assert sent(state) == []
     assert state.mode is Mode.MOVED
-    state.landed(state.flying.popleft(), first.base, True)  # type: ignore[arg-type]
+    state.landed(state.flying.pop(0), first.base, True)  # type: ignore[arg-type]
     assert prepared(state) == (False, False, True, None, True)
     state.ready(None, CLOCK)
     state.preparing = False
@@ -122,7 +122,7 @@ def test_another_client_writes_while_ids_are_chosen_here() -> None:
 def test_one_that_the_module_put_elsewhere_means_that_the_stream_has_moved() -> None:
     state, entry = ours(), append()
     fly(state, entry)
-    state.landed(state.flying.popleft(), entry.base + 9, False)  # type: ignore[arg-type]
+    state.landed(state.flying.pop(0), entry.base + 9, False)  # type: ignore[arg-type]
     assert (state.mode, entry.future.result()) == (Mode.MOVED, entry.base + 9)
 
 
@@ -132,7 +132,7 @@ def test_a_refused_batch_goes_first_when_all_that_flies_is_answered() -> None:
     queued(state, behind)
     for entry in entries:
         assert state.mode is Mode.OURS or sent(state) == []
-        state.flying.popleft()
+        state.flying.pop(0)
         state.refused(entry, wide=False)
         assert state.mode is Mode.DRAINING
     assert prepared(state) == (True, False, True, None, True)
@@ -144,7 +144,7 @@ def test_a_refused_batch_goes_first_when_all_that_flies_is_answered() -> None:
 def test_a_failed_batch_stops_what_follows_it() -> None:
     state, entry, behind = ours(), append(), append()
     fly(state, entry)
-    state.flying.popleft()
+    state.flying.pop(0)
     state.failed(entry, RedisError("no"))
     queued(state, behind)
     assert state.mode is Mode.DRAINING
@@ -207,7 +207,7 @@ def test_a_wide_batch_goes_by_foreign_writes_and_ever_farther_ahead() -> None:
             state.preparing = False
         assert sent(state) == [entry]
         leads.append((entry.base >> 10) - NOW)
-        state.flying.popleft()
+        state.flying.pop(0)
         state.last = (1, 0)
         state.refused(entry, wide=True)
     assert leads == [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000]
@@ -221,7 +221,7 @@ def test_a_wide_batch_of_dense_ids_is_only_repeated() -> None:
     state, entry = ours(7, dense=True), append(wide=True)
     fly(state, entry)
     entry.attempts = 5
-    state.flying.popleft()
+    state.flying.pop(0)
     queued(state, entry)
     assert sent(state) == [entry]
     assert entry.expected is not None
@@ -232,7 +232,7 @@ def test_nothing_follows_a_marker_whose_id_is_not_known() -> None:
     fly(state, marker)
     queued(state, behind)
     assert sent(state) == []
-    state.flying.popleft()
+    state.flying.pop(0)
     state.ended(marker, Ended((NOW + 7, 3), ZERO))
     assert marker.future.result() is True
     assert sent(state) == [behind]
@@ -243,7 +243,7 @@ def test_nothing_follows_a_marker_whose_id_is_not_known() -> None:
 def test_a_marker_that_failed(error: KetchError, mode: Mode) -> None:
     state, marker = ours(), ending(1, 0)
     fly(state, marker)
-    state.flying.popleft()
+    state.flying.pop(0)
     state.ending_failed(marker, error)
     assert (state.mode, state.ending) == (mode, None)
     with pytest.raises(type(error)):
@@ -283,7 +283,7 @@ def test_a_duplicate_gets_the_earlier_offset_once_that_is_known() -> None:
     queued(state, first, again)
     assert sent(state) == [first]
     assert not again.future.done()
-    state.flying.popleft()
+    state.flying.pop(0)
     state.landed(first, first.base, True)
     assert again.future.result() == first.base
 

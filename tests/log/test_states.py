@@ -143,7 +143,7 @@ def test_our_own_append_goes_on_with_what_is_known(known: Known) -> None:
     entry = append(count=3)
     known.state.add(entry)
     known.state.next(0, 0.0)
-    known.state.flying.popleft()
+    known.state.flying.pop(0)
     info = known.state.landed(entry, entry.base, True)
     assert info is known.state.info
     assert info == StreamInfo(4, (5, 3), (5, 0))
@@ -212,7 +212,7 @@ def test_one_that_has_gone_is_not_woken(known: Known) -> None:
     known.waiter.close()
     known.states.pushed([known.stream])
     assert known.waiter.take() == set()
-    assert known.state.listeners == set()
+    assert not known.state.listeners
 
 
 def test_waiting() -> None:

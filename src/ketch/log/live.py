@@ -61,6 +61,11 @@ class LiveStream:
         state: what is known of it, and what is on its way into it.
     """
 
+    __slots__ = (
+        "_reads", "_watcher", "at", "compaction", "incarnation", "index", "key", "layout", "numbering", "sizes",
+        "state", "topic",
+    )  # fmt: skip
+
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
         self.index = index
         self.key = shared.keys.stream(topic.name, index)
@@ -72,9 +77,6 @@ class LiveStream:
         self.describe(topic)
         self._reads, self._watcher = shared.reads, shared.watcher
         self.state = _state(shared, topic, self.key, self.at.info_command())
-        self.isolation_keys = IsolationKeys(
-            self.state.transaction_keys.transactions, self.state.transaction_keys.aborted
-        )
         self._watcher.states.claim(self.state)
 
     async def start_before_compaction(self, info: StreamInfo) -> int | None:
@@ -139,7 +141,8 @@ class LiveStream:
         known = (await self.transactions()).aborted_in(start, end)
         if known is not None:
             return known
-        return await self._watcher.ask(aborted_in(self.isolation_keys, self.numbering, start, end))
+        beside = IsolationKeys(self.state.transaction_keys.transactions, self.state.transaction_keys.aborted)
+        return await self._watcher.ask(aborted_in(beside, self.numbering, start, end))
 
     # -- its entries
 

@@ -42,6 +42,11 @@ class Partition:
         transaction_keys: what Redis keeps of its transactions.
     """
 
+    __slots__ = (
+        "_appender", "_shared", "_stream", "bounds", "group_positions", "index", "key", "reader", "state", "tier",
+        "topic", "transaction_keys",
+    )  # fmt: skip
+
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
         self.index, self.topic = index, topic
         self._stream = LiveStream(topic, index, shared)

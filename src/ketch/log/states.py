@@ -53,7 +53,10 @@ class Waiter:
             self.fire(stream)
         else:
             self._streams.add(stream)
-            state.listeners.add(self)
+            if state.listeners is None:
+                state.listeners = {self}
+            else:
+                state.listeners.add(self)
 
     def add_key(self, key: bytes) -> None:
         """Adds a key that is no stream's; to be called before it is read over the connection that is told."""
@@ -64,7 +67,8 @@ class Waiter:
         for stream in self._streams:
             state = self._states.get(stream)
             if state is not None:
-                state.listeners.discard(self)
+                if state.listeners is not None:
+                    state.listeners.discard(self)
             elif stream in self._others:
                 self._others[stream].discard(self)
                 if not self._others[stream]:

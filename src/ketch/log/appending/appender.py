@@ -163,7 +163,7 @@ class Appender:
 
     def _replied(self, reply: Reply) -> None:
         state = self._state
-        entry = state.flying.popleft()
+        entry = state.flying.pop(0)
         assert isinstance(entry, Append)
         try:
             outcome = entry.read(received(reply))
@@ -188,7 +188,7 @@ class Appender:
 
     def _end_replied(self, reply: Reply) -> None:
         state = self._state
-        ending = state.flying.popleft()
+        ending = state.flying.pop(0)
         assert isinstance(ending, Ending)
         try:
             ended = ending.read(received(reply))

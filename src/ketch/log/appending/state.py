@@ -57,7 +57,6 @@ CONTENDED           the time is up, nothing flies                  OURS         
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
@@ -223,15 +222,14 @@ class AppendState:
     transactions_asked: Future[Transactions] | None = None
     producers: dict[int, ProducerState] = field(default_factory=dict)  # by id, the latest last; what flies counts
 
-    # Batches and markers.
-    waiting: deque[Append | Ending] = field(default_factory=deque)  # not sent
-    flying: deque[Append | Ending] = field(default_factory=deque)  # sent; replies come in this order
+    # Batches and markers. These are short lists: of an idle partition an empty deque would be a third of its memory.
+    waiting: list[Append | Ending] = field(default_factory=list)  # not sent
+    flying: list[Append | Ending] = field(default_factory=list)  # sent; replies come in this order
     repeated: list[Append] = field(default_factory=list)  # refused: they go first once nothing flies
     ending: Ending | None = None  # the marker that flies: what follows it has to know its id
     preparing: bool = False  # a preparation is under way
 
-    # Who waits for news of the stream.
-    listeners: set[Listener] = field(default_factory=set)
+    listeners: set[Listener] | None = None  # who waits for news of the stream; None for nobody
 
     # -- deciding
 
@@ -259,7 +257,7 @@ class AppendState:
             producer = entry.producer
             if producer is not None and producer.id not in self.producers:
                 return self._prepare(stream=False)
-            waiting.popleft()
+            del waiting[0]
             if isinstance(entry, Ending):
                 self.ending = entry
             elif producer is None or self._admit(entry, producer, now):
@@ -288,7 +286,7 @@ class AppendState:
         mode, repeated = self.mode, self.repeated
         contended = False
         if stream:
-            self.waiting.extendleft(reversed(repeated))
+            self.waiting[:0] = repeated
             self.repeated = []
             if mode is not Mode.CONTENDED:
                 self.producers.clear()
@@ -317,7 +315,7 @@ class AppendState:
             if entry.asked:
                 entry.fail(error)
             else:  # what is missing may have gone through another broker: Redis knows
-                self.waiting.appendleft(entry)
+                self.waiting.insert(0, entry)
                 self.mode = Mode.COLD
             return False
         except KetchError as error:
@@ -450,7 +448,7 @@ class AppendState:
 
     def give_up(self, error: Exception) -> None:
         """A preparation failed, and with it all that waits for it."""
-        waiting, self.waiting, self.repeated = [*self.repeated, *self.waiting], deque(), []
+        waiting, self.waiting, self.repeated = [*self.repeated, *self.waiting], [], []
         for entry in waiting:
             entry.fail(error if isinstance(error, KetchError) else StorageUnavailable(str(error)))
         self._forget()
@@ -534,7 +532,7 @@ class AppendState:
         if not self.listeners:
             return
         kept = set() if committed else {each for each in self.listeners if each.committed}
-        told, self.listeners = self.listeners - kept, kept
+        told, self.listeners = self.listeners - kept, kept or None
         for each in told:
             each.fire(self.keys.stream)
 
