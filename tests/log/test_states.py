@@ -158,7 +158,7 @@ def stored(known: Known, last: tuple[int, int], as_expected: bool, producer: Seq
     state.producers[9] = ProducerState(0, -1)
     state.add(entry)
     state.next(0, 0.0)
-    state.flying.popleft()
+    state.flying.pop(0)
     state.landed(entry, entry.base, as_expected)
     return state
 
@@ -182,7 +182,7 @@ def test_a_marker_is_known_at_once_where_it_commits(known: Known, commit: bool) 
     state.mode, state.last, state.transactions = Mode.OURS, INFO.last, Transactions({8: 3, 9: 4})
     state.add(marker)
     state.next(0, 0.0)
-    state.flying.popleft()
+    state.flying.pop(0)
     info = state.ended(marker, Ended((6, 0), INFO.last))
     assert info is state.info
     assert info is not None
