@@ -39,7 +39,7 @@ from ketch.errors import StorageUnavailable
 from ketch.log.appending.state import AppendState
 from ketch.log.states import States, Waiter
 from ketch.redis.driver import Connect, Node, Reply, received
-from ketch.redis.question import call, command
+from ketch.redis.question import Question, call
 from ketch.redis.resp import parse
 from ketch.store.append import appends
 from ketch.store.stream.isolation import IsolationKeys, Transactions, look_command, parse_look
@@ -48,7 +48,6 @@ from ketch.store.xinfo import StreamInfo, parse_info
 T = TypeVar("T")
 
 NO_MODULE = "append is set to module, and this Redis has not loaded a version of it that is known here"
-_PING = command(None, "PING")
 
 
 class Watcher:
@@ -56,7 +55,7 @@ class Watcher:
 
     Attributes:
         states: what is known of the streams.
-        module: the version of the append module that the server behind the connection has; 0 for none.
+        module: the version of the append module that all servers behind the connection have; 0 where one has none.
         post, ask, ask_each: see `Driver`.
         closing: nobody shall wait any more.
 
@@ -64,16 +63,17 @@ class Watcher:
         connect: makes the driver.
         append: the setting of that name.
         max_age: seconds after which Redis must show that its pushes still come through. A reply to PING does, for all
-            streams at once: the pushes made before it have come in before it.
+            streams of a node at once: the pushes made before it have come in before it.
     """
 
     def __init__(self, connect: Connect, max_age: float, append: str) -> None:
         self._append = append
         self.module = 0
+        self._modules: dict[Node, int] = {}  # of each node that is connected to
         self.states = States(max_age)
         self._driver = connect("write", self._track, self.states.lost, self._pushed)
         self.post, self.ask, self.ask_each = self._driver.post, self._driver.ask, self._driver.ask_each
-        self._verifying: asyncio.Future[bytes] | None = None
+        self._verifying: asyncio.Future[list[Any]] | None = None
         self.closing = False
 
     async def start(self) -> None:
@@ -172,12 +172,12 @@ class Watcher:
         if self._verifying is None:
             sent = time.monotonic()
 
-            def answered(answer: asyncio.Future[bytes]) -> None:
+            def answered(answer: asyncio.Future[list[Any]]) -> None:
                 self._verifying = None
                 if not answer.cancelled() and answer.exception() is None:
                     self.states.verified = sent
 
-            self._verifying = self._driver.send(_PING)
+            self._verifying = asyncio.ensure_future(self.ask_each(_ping))
             self._verifying.add_done_callback(answered)
         await asyncio.shield(self._verifying)
 
@@ -203,14 +203,20 @@ class Watcher:
 
     async def _track(self, node: Node) -> None:
         await node.ask(call(None, "CLIENT", "TRACKING", "ON", "NOLOOP"))
-        self.module = 0 if self._append == "multi" else await node.ask(appends.module_version())
-        if self._append == "module" and not self.module:
+        version = 0 if self._append == "multi" else await node.ask(appends.module_version())
+        if self._append == "module" and not version:
             node.close()
             raise StorageUnavailable(NO_MODULE)
+        self._modules = {each: known for each, known in self._modules.items() if each.connected} | {node: version}
+        self.module = min(self._modules.values())
 
     def _pushed(self, message: Any) -> None:
         if message[0] == b"invalidate":
             self.states.pushed(message[1])  # null: all (FLUSHALL)
+
+
+def _ping() -> Question[Any]:
+    return call(None, "PING")
 
 
 def _fail(asked: asyncio.Future[T], error: Exception) -> None:

@@ -1,7 +1,7 @@
 """What a program may do with a way to Redis: the protocols that drivers fulfil.
 
 Whoever asks names one of these. Only the place that makes a driver names its class: `redis.link.Link` for an event
-loop, `redis.blocking.Connection` for a thread. How many connections a driver has, and to which nodes, is its own
+loop (`redis.cluster.ClusterLink` for a Redis Cluster), `redis.blocking.Connection` for a thread. How many connections a driver has, and to which nodes, is its own
 business. It gets no more than the commands and their keys, see `redis.question`.
 """
 
@@ -85,6 +85,10 @@ class OwnedDriver(Driver, Protocol):
 
 class Node(Protocol):
     """One node of Redis over a connection that is just up, for what concerns the connection itself."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection is still there."""
 
     async def ask(self, question: Question[T]) -> T:
         """As `Driver.ask`, of this node."""

@@ -7,6 +7,7 @@ It owns the reconnects, with backoff, and says when the connection is up, lost a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ class Link:
         self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
         self._pipe: Pipe | None = None
         self._lost = asyncio.Event()
+        self._found = asyncio.Event()  # there is a connection
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -62,6 +64,11 @@ class Link:
     @property
     def up(self) -> bool:
         return self._pipe is not None
+
+    @property
+    def host(self) -> str:
+        """Of the node it leads to."""
+        return self._address.host
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `redis.question`; raises whatever it raises, too."""
@@ -99,6 +106,22 @@ class Link:
         await self._connect()
         self._spawn(self._keep())
 
+    def begin(self) -> None:
+        """Keeps itself up from now on, as after `start`; it is not up yet."""
+        self._lost.set()
+        self._spawn(self._keep())
+
+    async def came_up(self, timeout: float) -> None:
+        """Waits for a connection.
+
+        Raises:
+            StorageUnavailable: there is none within `timeout` seconds.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._found.wait()
+        _ = self._live
+
     async def stop(self) -> None:
         self._on_down, pipe, self._pipe = None, self._pipe, None
         for task in self._tasks:
@@ -114,6 +137,7 @@ class Link:
             await self._on_up(pipe)
         if pipe.connected:
             self._pipe = pipe
+            self._found.set()
             self._spawn(pipe.watch(self._timeout))
 
     async def _keep(self) -> None:
@@ -136,6 +160,7 @@ class Link:
         if self._pipe is not None:
             log.warning("Redis is gone (%s connection, %s); reconnecting", self._name, self._address.describe())
             self._pipe = None
+            self._found.clear()
             if self._on_down is not None:
                 self._on_down()
         self._lost.set()
@@ -147,7 +172,7 @@ class Link:
 
 
 def links(address: RedisAddress, timeout: float) -> Connect:
-    """What makes links to one Redis server, see `Link`."""
+    """What makes the drivers of an address: a `Link`, or a `ClusterLink` for a Redis Cluster."""
 
     def connect(
         name: str,

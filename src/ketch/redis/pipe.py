@@ -34,6 +34,7 @@ _WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before 
 _KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
 _AT_ONCE = 1 << 14  # bytes of a command worth a write of its own
 _PUSH = ord(">")
+_ABORTED = b"-EXECABORT"  # says that a command of the transaction was refused, and not why
 
 
 class Pipe(asyncio.BufferedProtocol):
@@ -57,6 +58,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._end = 0  # how far the buffer is filled
         self._pending = 1  # RESP values still missing of it
         self._passing = False  # it is the replies that nobody wants, all in one, before the one that a future does
+        self._refused = b""  # the first error among those replies
         self._interrupted: tuple[int, bool] | None = None  # what was pending, and whether passing, before a push
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[BytesLike] = []
@@ -123,6 +125,8 @@ class Pipe(asyncio.BufferedProtocol):
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         """Writes a command; the future gets the bytes of its last reply.
+
+        Of a transaction that Redis has aborted it is the error of the command that Redis refused.
 
         Raises:
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
@@ -247,6 +251,8 @@ class Pipe(asyncio.BufferedProtocol):
     def _pass(self) -> None:
         """Gives up the room of replies that nobody wants, as far as they have come in."""
         self._progress += 1
+        if self._buffer.find(b"-", self._start, self._scanned) >= 0 and not self._refused:
+            self._refused = _first_error(bytes(self._buffer[self._start : self._scanned]))
         self._start = self._scanned
         if not self._pending:
             self._expect(1)
@@ -263,6 +269,8 @@ class Pipe(asyncio.BufferedProtocol):
             if self._on_push is not None:
                 self._on_push(parse(reply))
         elif self._waiting:
+            if self._refused:
+                reply, self._refused = self._refused if reply.startswith(_ABORTED) else reply, b""
             _, take = self._waiting.popleft()
             self._expect(self._waiting[0][0] if self._waiting else 1)
             self._give(take, reply)
@@ -285,6 +293,11 @@ class Pipe(asyncio.BufferedProtocol):
         self._buffer[:size] = self._buffer[self._start : self._end]
         self._scanned -= self._start
         self._start, self._end = 0, size
+
+
+def _first_error(replies: bytes) -> bytes:
+    """The first error among simple replies, with the end of its line; empty where there is none."""
+    return next((line for line in replies.splitlines(keepends=True) if line.startswith(b"-")), b"")
 
 
 def _settle(future: asyncio.Future[bytes], reply: Reply) -> None:

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ketch.errors import RedisError
-from ketch.redis.question import Question, command
-from ketch.redis.resp import checked, parse
+from ketch.redis.question import Question, call
 from ketch.redis.slots import SLOTS
 
 Place = tuple[str, int]  # a node's host and port
@@ -71,10 +70,12 @@ class Topology:
     Attributes:
         masters: each once, in the order of their first slots.
         replicas: of each master.
+        epoch: the cluster's current epoch as the node that was asked knows it. Each change of a slot's node raises it.
     """
 
     masters: tuple[Place, ...]
     replicas: dict[Place, tuple[Place, ...]]
+    epoch: int
     _by_slot: array[int]
 
     def of(self, slot: int) -> Place | None:
@@ -87,7 +88,11 @@ class Topology:
         masters = self.masters if place in self.masters else (*self.masters, place)
         by_slot = self._by_slot[:]
         by_slot[slot] = masters.index(place)
-        return Topology(masters, self.replicas, by_slot)
+        return Topology(masters, self.replicas, self.epoch, by_slot)
+
+    def indices(self) -> list[int | None]:
+        """Of each slot's node in `masters`; None where no node has the slot."""
+        return [None if index == _UNSERVED else index for index in self._by_slot]
 
     @property
     def whole(self) -> bool:
@@ -110,11 +115,17 @@ def topology(asked: str) -> Question[Topology]:
     Raises:
         RedisError: the node is none of a cluster.
     """
-    (reply,) = yield (command(None, "CLUSTER", "SLOTS"),)
-    return parse_slots(checked(parse(reply)), asked)
+    info: bytes = yield from call(None, "CLUSTER", "INFO")
+    rows: list[Any] = yield from call(None, "CLUSTER", "SLOTS")
+    return parse_slots(rows, _epoch(info), asked)
 
 
-def parse_slots(rows: Sequence[Any], asked: str) -> Topology:
+def _epoch(info: bytes) -> int:
+    lines = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
+    return int(lines.get(b"cluster_current_epoch", b"0"))
+
+
+def parse_slots(rows: Sequence[Any], epoch: int, asked: str) -> Topology:
     """The topology that CLUSTER SLOTS shows: rows of first slot, last slot, master, replicas."""
     masters: list[Place] = []
     replicas: dict[Place, tuple[Place, ...]] = {}
@@ -126,7 +137,7 @@ def parse_slots(rows: Sequence[Any], asked: str) -> Topology:
             replicas[place] = tuple(_place(each, asked) for each in others)
         index = masters.index(place)
         by_slot[first : last + 1] = array("H", [index]) * (last + 1 - first)
-    return Topology(tuple(masters), replicas, by_slot)
+    return Topology(tuple(masters), replicas, epoch, by_slot)
 
 
 def _place(node: Sequence[Any], asked: str) -> Place:

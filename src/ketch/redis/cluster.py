@@ -1,0 +1,420 @@
+"""The asyncio driver of questions for a Redis Cluster: a `Link` to every master, and each command to the one that has
+the slot of its key.
+
+It owns the links, what is known of the cluster's topology (`redis.topology`), and the commands that wait for a slot
+that moves. It may look at no more of a command than its key, see the rule of a round in `redis.question`.
+
+Theory of operation.
+
+- Where a command goes is looked up in the topology when it is sent. Commands of one slot go to one node, over one
+  connection, so they are executed in the order in which they were sent.
+- A node that has not the slot any more executes nothing and says so. The first such answer stops the slot
+  (`_Detour`): what is sent to it from then on waits. A PING is sent to the node. All that was sent to it before has its
+  answer when the PING has one: executed, or refused as well. What was refused goes first then, what waited after it,
+  one command at a time: behind an ASKING to the node that was named (ASK), or, after a pause, to the node that the
+  topology names by then (TRYAGAIN, CLUSTERDOWN, LOADING). MOVED ends this: all that is left goes to the slot's new node.
+- A command that nobody has executed within the timeout fails with StorageUnavailable. It was not executed.
+- A node that is lost fails what was sent to it with StorageUnavailable, in doubt, as `Link` does.
+- The topology is read from one node after the other, every second, and more often while something is amiss. A node that
+  was cut off knows an older one: what counts is the highest epoch. A node that has no slot any more is left: what it
+  has not answered fails.
+- When a node is lost, or slots have gone to another one, `on_down` is called: pushes may have been lost with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from ketch.errors import RedisError, StorageUnavailable
+from ketch.redis.driver import Node, Reply
+from ketch.redis.link import Link, ask_once
+from ketch.redis.question import Command, Question, command
+from ketch.redis.resp import pack
+from ketch.redis.slots import slot
+from ketch.redis.topology import Place, Redirect, Topology, check_whole, hosts, redirect, topology
+from ketch.redis.url import RedisAddress
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_REFRESH_S = 1.0  # between two looks at the topology
+_HURRY_S = 0.1  # the same, while a node is lost or a slot was found elsewhere
+_PAUSE_S = 0.05  # before a slot that is being moved, or that no node serves, is tried again
+_LOOK_S = 1.0  # a node may take to show the topology
+_ERROR = ord("-")
+_ASKING = pack("ASKING")
+_PING = command(None, "PING")
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A command on its way.
+
+    Attributes:
+        until: seconds of the monotonic clock, when it is given up; 0.0 where no node has refused it yet.
+        why: what the node said that refused it last; None where its slot's node is to be tried.
+    """
+
+    command: Command
+    take: Callable[[Reply], None]
+    until: float = 0.0
+    why: Redirect | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Detour:
+    """A slot that a node has not.
+
+    Attributes:
+        node: that node.
+        refused: commands that were not executed, in the order of the answers.
+        later: what has been sent since.
+    """
+
+    node: Link
+    refused: deque[_Sent] = field(default_factory=deque)
+    later: deque[_Sent] = field(default_factory=deque)
+
+
+class ClusterLink:
+    """One named way to a cluster, a connection to each master: an `OwnedDriver`.
+
+    Args:
+        name, on_up, on_down, on_push: see `driver.Connect`.
+        address: with the seeds, the nodes that are asked first.
+        timeout: s that connecting, each reply, and a slot that nobody serves may take.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: RedisAddress,
+        timeout: float,
+        on_up: Callable[[Node], Awaitable[None]] | None = None,
+        on_down: Callable[[], None] | None = None,
+        on_push: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._name, self._address, self._timeout = name, address, timeout
+        self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
+        self._topology: Topology | None = None
+        self._nodes: dict[Place, Link] = {}
+        self._by_slot: list[Link | None] = []  # the topology, as a send needs it
+        self._detours: dict[int, _Detour] = {}
+        self._amiss = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the callers' side
+
+    @property
+    def up(self) -> bool:
+        """Whether every slot can be asked."""
+        found = self._topology
+        return found is not None and found.whole and all(self._nodes[place].up for place in found.masters)
+
+    async def ask(self, question: Question[T]) -> T:
+        """See `Driver.ask`."""
+        try:
+            commands = next(question)
+            while True:
+                try:
+                    replies = await self._replies(commands)
+                except StorageUnavailable as error:
+                    commands = question.throw(error)
+                else:
+                    commands = question.send(replies)
+        except StopIteration as answer:
+            return cast(T, answer.value)
+        finally:
+            question.close()  # where the caller was cancelled
+
+    async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        """See `Driver.ask_each`. The nodes are the masters."""
+        return await asyncio.gather(*(node.ask(question()) for node in self._masters()))
+
+    def send(self, command: Command) -> asyncio.Future[bytes]:
+        """See `Driver.send`."""
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.post(command, partial(_give, future))
+        return future
+
+    def post(self, command: Command, take: Callable[[Reply], None]) -> None:
+        """See `Driver.post`."""
+        key = command.key
+        if key is None:
+            self._any().post(command, take)
+            return
+        self._send(_Sent(command, take))
+
+    def _send(self, sent: _Sent) -> None:
+        assert sent.command.key is not None
+        at = slot(sent.command.key)
+        if at in self._detours:
+            self._detours[at].later.append(sent)
+        else:
+            node = self._node_of(at)
+            node.post(sent.command, partial(self._answered, at, node, sent))
+
+    @property
+    def behind(self) -> bool:
+        return any(node.behind for node in self._masters() if node.up)
+
+    async def drained(self) -> None:
+        await asyncio.gather(*(node.drained() for node in self._masters() if node.up))
+
+    async def _replies(self, commands: Sequence[Command]) -> list[bytes]:
+        futures: list[asyncio.Future[bytes]] = []
+        try:
+            futures.extend(map(self.send, commands))
+            return [await future for future in futures]
+        except BaseException:
+            for future in futures:
+                if not (future.cancel() or future.cancelled()):
+                    future.exception()  # counts as seen
+            raise
+
+    # -- the nodes
+
+    def _masters(self) -> list[Link]:
+        if self._topology is None:
+            raise StorageUnavailable(f"no connection to Redis at {self._address.describe()}")
+        return [self._nodes[place] for place in self._topology.masters]
+
+    def _any(self) -> Link:
+        """Raises StorageUnavailable where no node is up."""
+        nodes = self._masters()
+        return next((node for node in nodes if node.up), nodes[0])
+
+    def _node_of(self, at: int) -> Link:
+        node = self._by_slot[at] if self._by_slot else None
+        if node is None:
+            self._amiss.set()
+            raise StorageUnavailable(f"no node of the cluster at {self._address.describe()} has slot {at}")
+        return node
+
+    def _node_at(self, place: Place) -> Link:
+        """The link to a node; one that was not known is connected to from now on."""
+        node = self._nodes.get(place)
+        if node is None:
+            node = self._nodes[place] = self._link(place)
+            node.begin()
+        return node
+
+    def _link(self, place: Place) -> Link:
+        address = self._address.at(*place)
+        return Link(self._name, address, self._timeout, self._on_up, self._lost, self._on_push)
+
+    def _lost(self) -> None:
+        """A node's connection went."""
+        self._amiss.set()
+        if self._on_down is not None:
+            self._on_down()
+
+    # -- its life
+
+    async def start(self) -> None:
+        """See `OwnedDriver.start`: every master is connected to."""
+        found = await self._first_look()
+        nodes = [self._nodes.setdefault(place, self._link(place)) for place in found.masters]
+        try:
+            for node in nodes:
+                await node.start()
+        except StorageUnavailable:
+            await self.stop()
+            raise
+        self._use(found)
+        self._spawn(self._keep())
+
+    async def stop(self) -> None:
+        self._on_down = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        nodes, self._nodes, self._topology, self._by_slot = list(self._nodes.values()), {}, None, []
+        for node in nodes:
+            await node.stop()
+        for detour in self._detours.values():
+            for each in (*detour.refused, *detour.later):
+                each.take(StorageUnavailable("the connection to Redis was lost"))
+        self._detours.clear()
+
+    async def _first_look(self) -> Topology:
+        """The topology, from the first seed that shows one.
+
+        Raises:
+            StorageUnavailable: there is none; the message says of the last seed why. The cluster is not whole.
+        """
+        error: Exception | None = None
+        for host, port in self._address.seeds:
+            try:
+                found = await ask_once(self._address.at(host, port), self._timeout, topology(host))
+                check_whole(found, self._address.describe())
+                return found
+            except (StorageUnavailable, RedisError, TimeoutError) as failed:
+                error = failed
+        raise StorageUnavailable(str(error) or f"Redis at {self._address.describe()}: no answer in time") from None
+
+    async def _keep(self) -> None:
+        """Looks at the topology for as long as the link lives."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_REFRESH_S):
+                    await self._amiss.wait()
+            if self._amiss.is_set():
+                await asyncio.sleep(_HURRY_S)
+                self._amiss.clear()
+            await self._look()
+            if not self.up:
+                self._amiss.set()
+
+    async def _look(self) -> None:
+        """Asks each node for the topology. What the one with the highest epoch says counts."""
+        asked = [self._seen_by(place, node) for place, node in self._nodes.items() if node.up]
+        found = [each for each in await asyncio.gather(*asked) if each is not None]
+        if not found:  # every node that was known is gone: the seeds may know others
+            with contextlib.suppress(StorageUnavailable):
+                found = [await self._first_look()]
+        if found:
+            self._use(max(found, key=lambda each: each.epoch))
+
+    async def _seen_by(self, place: Place, node: Link) -> Topology | None:
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                return await node.ask(topology(place[0]))
+        except (StorageUnavailable, RedisError, TimeoutError) as error:
+            log.debug("%s connection: %s does not show its cluster: %s", self._name, hosts([place]), error)
+            return None
+
+    def _use(self, found: Topology) -> None:
+        """Follows a topology that is not older than what is known."""
+        known = self._topology
+        if known is not None and (found.epoch < known.epoch or found.same(known)):
+            return
+        self._topology = found
+        links = [self._node_at(place) for place in found.masters]
+        self._by_slot = [None if index is None else links[index] for index in found.indices()]
+        for place in [place for place in self._nodes if place not in found.masters]:
+            self._spawn(self._nodes.pop(place).stop())
+        if known is not None:
+            log.info("Redis Cluster has changed (%s connection): %s", self._name, hosts(found.masters))
+            self._lost()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- slots that move
+
+    def _answered(self, at: int, node: Link, sent: _Sent, reply: Reply) -> None:
+        """A node has answered a command, or was lost."""
+        if isinstance(reply, bytes) and reply[0] == _ERROR:
+            why = redirect(reply)
+            if why is not None:
+                self._refused(at, node, sent, why)
+                return
+        sent.take(reply)
+
+    def _refused(self, at: int, node: Link, sent: _Sent, why: Redirect) -> None:
+        sent.why = why
+        if not sent.until:
+            sent.until = time.monotonic() + self._timeout
+        detour = self._detours.get(at)
+        if detour is None:
+            detour = self._detours[at] = _Detour(node)
+            self._spawn(self._follow(at, detour))
+        detour.refused.append(sent)
+
+    async def _follow(self, at: int, detour: _Detour) -> None:
+        """Sends the commands of a slot where they belong, once the node has answered all it was sent."""
+        with contextlib.suppress(StorageUnavailable):  # it is lost: all have their answers
+            await detour.node.send(_PING)
+        queue = detour.later = deque([*detour.refused, *detour.later])
+        detour.refused.clear()
+        while queue:
+            if queue[0].why is not None and queue[0].why.kind == "moved":
+                await self._moved(at, self._place(detour, queue[0].why), queue[0].until)
+                break
+            if await self._try(at, detour, queue[0]):
+                queue.popleft()
+        del self._detours[at]
+        for sent in queue:
+            self._send_on(sent)
+
+    def _send_on(self, sent: _Sent) -> None:
+        try:
+            self._send(sent)
+        except StorageUnavailable as error:
+            sent.take(error)
+
+    async def _try(self, at: int, detour: _Detour, sent: _Sent) -> bool:
+        """Whether the command has its answer now."""
+        sent.until = sent.until or time.monotonic() + self._timeout
+        if time.monotonic() > sent.until:
+            sent.take(StorageUnavailable(f"slot {at} of the cluster at {self._address.describe()} is not served"))
+            return True
+        if sent.why is not None and sent.why.kind == "again":
+            self._amiss.set()
+            await asyncio.sleep(_PAUSE_S)
+        tried: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        try:
+            if sent.why is not None and sent.why.kind == "ask":
+                node, asked = self._node_at(self._place(detour, sent.why)), _asking(sent.command)
+                await node.came_up(sent.until - time.monotonic())
+            else:
+                node, asked = self._node_of(at), sent.command
+            node.post(asked, partial(_tried, sent, tried))
+        except StorageUnavailable:  # nothing was sent
+            sent.why = Redirect("again")
+            return False
+        return await tried
+
+    def _place(self, detour: _Detour, why: Redirect) -> Place:
+        assert why.place is not None
+        host, port = why.place
+        return host or detour.node.host, port
+
+    async def _moved(self, at: int, place: Place, until: float) -> None:
+        """The slot is that node's from now on."""
+        if self._topology is not None and self._topology.of(at) != place:
+            self._use(self._topology.moved(at, place))
+            self._amiss.set()  # others may have moved with it
+        with contextlib.suppress(StorageUnavailable):  # who sends to it will hear of that
+            await self._node_at(place).came_up(until - time.monotonic())
+
+
+def _tried(sent: _Sent, tried: asyncio.Future[bool], reply: Reply) -> None:
+    """A node has answered a command that was sent to it alone."""
+    sent.why = redirect(reply) if isinstance(reply, bytes) else None
+    if sent.why is None:
+        take, sent.take = sent.take, _answered_already
+        take(reply)
+    if not tried.done():
+        tried.set_result(sent.why is None)
+
+
+def _answered_already(reply: Reply) -> None:
+    """Takes what is given at the end to all that waits."""
+
+
+def _asking(refused: Command) -> Command:
+    """The command for a node that does not have its slot yet."""
+    return Command(refused.key, (_ASKING, *refused.pieces), refused.replies + 1)
+
+
+def _give(future: asyncio.Future[bytes], reply: Reply) -> None:
+    if future.done():
+        return
+    if isinstance(reply, StorageUnavailable):
+        future.set_exception(reply)
+        future.exception()  # some nobody waits for any more; that is no error of its own
+    else:
+        future.set_result(reply)
