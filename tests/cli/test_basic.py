@@ -193,7 +193,8 @@ def test_doctor_says_what_to_do(tmp_path):
 
 
 def test_doctor_refuses_a_bad_url():
-    assert refusal(2, "doctor", "--redis", "http://h") == "A Redis URL begins with redis://, rediss:// or unix://."
+    known = "redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+    assert refusal(2, "doctor", "--redis", "http://h") == f"A Redis URL begins with {known}."
 
 
 # -- serve: what it refuses

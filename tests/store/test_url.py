@@ -14,6 +14,9 @@ from ketch.errors import ConfigError
 from ketch.redis.url import RedisAddress
 
 
+BEGINNINGS = "A Redis URL begins with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://."
+
+
 @pytest.mark.parametrize(
     ("url", "address", "description"),
     [
@@ -50,9 +53,9 @@ def test_of_settings():
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("", "A Redis URL begins with redis://, rediss:// or unix://."),
-        ("localhost:6379", "A Redis URL begins with redis://, rediss:// or unix://."),
-        ("http://h", "A Redis URL begins with redis://, rediss:// or unix://."),
+        ("", BEGINNINGS),
+        ("localhost:6379", BEGINNINGS),
+        ("http://h", BEGINNINGS),
         ("redis://h:x", "The Redis URL is not valid: Port could not be cast to integer value as 'x'."),
         ("redis://h:70000", "The Redis URL is not valid: Port out of range 0-65535."),
         ("redis://[h", "The Redis URL is not valid: Invalid IPv6 URL."),

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from ketch.errors import RedisError
 from ketch.redis.question import Question, call
 from ketch.redis.slots import SLOTS
+from ketch.redis.url import spelled
 
 Place = tuple[str, int]  # a node's host and port
 
@@ -154,4 +155,4 @@ def check_whole(found: Topology, where: str) -> None:
 
 def hosts(places: Iterable[Place]) -> str:
     """Nodes as people read them: "a:7000, b:7000"."""
-    return ", ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in places)
+    return ", ".join(spelled(*place) for place in places)
