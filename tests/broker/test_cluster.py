@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ketch.broker.coordination.cluster import Cluster
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from ketch.store.cluster.brokers import Announced, Node
 

@@ -16,7 +16,7 @@ from ketch.configs.settings import Settings
 from ketch.coordinator.classic.events import Commit, Heartbeat, Join, JoinResult, Leave, Sync, SyncResult
 from ketch.coordinator.classic.group import Group
 from ketch.log.log import Log
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from tests.broker.test_machines import Flag, FlagKind, Lower, Raise
 

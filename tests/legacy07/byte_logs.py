@@ -22,7 +22,7 @@ from ketch.log.appending.notes import TopicNotes
 from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
 from ketch.records import DecodedBatch, columns_to_records
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.server import Server
 from tests.support.redis_servers import RedisServer
 

@@ -17,7 +17,7 @@ from ketch.connections.room import ResponseRoom
 from ketch.legacy07 import listener
 from ketch.legacy07.listener import LegacyListener
 from ketch.log.log import Log
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from tests.legacy07.conftest import legacy_port
 from tests.support.ketch import KetchServer, eventually

@@ -12,7 +12,7 @@ from ketch.configs.settings import Settings
 from ketch.errors import InvalidTopic, UnknownTopicOrPartition
 from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from tests.support.ketch import KetchServer
 

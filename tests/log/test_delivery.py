@@ -14,7 +14,7 @@ import pytest
 
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.question import Question
 from ketch.redis.url import RedisAddress
 from ketch.store.coordination import native

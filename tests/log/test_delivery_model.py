@@ -22,7 +22,8 @@ from ketch.configs.topic_checks import defaults
 from ketch.log.delivery import Delivery
 from ketch.log.live import LiveStream
 from ketch.log.log import Log
-from ketch.redis.link import Link, links
+from ketch.redis.link import Link
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
 from ketch.store.topics.topic import Topic

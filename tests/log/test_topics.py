@@ -16,7 +16,8 @@ from ketch.configs.settings import Settings
 from ketch.configs.topic_checks import defaults
 from ketch.log.log import Log
 from ketch.log.topic_cache import TopicCache
-from ketch.redis.link import Link, links
+from ketch.redis.link import Link
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from ketch.store.keys import Keyspace
 from tests.support.batches import batch, records

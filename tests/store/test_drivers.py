@@ -15,7 +15,8 @@ import pytest
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.blocking import Connection
 from ketch.redis.driver import OwnedDriver, Reply
-from ketch.redis.link import Link, links
+from ketch.redis.link import Link
+from ketch.redis.links import links
 from ketch.redis.question import Command, Question, call, calls, command
 from ketch.redis.resp import pack
 from ketch.redis.server import Server

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from ketch.broker.coordination.cluster import Cluster
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually

@@ -14,7 +14,7 @@ from typing import Any
 from ketch.broker import server
 from ketch.cli.main import main
 from ketch.redis.driver import Connect, OwnedDriver
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from tests.support.shuffled import Shuffled, seeded
 

@@ -28,7 +28,7 @@ from ketch.connections.room import ResponseRoom
 from ketch.errors import KetchError, reason
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
-from ketch.redis.link import links
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 
 log = logging.getLogger(__name__)

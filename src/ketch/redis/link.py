@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ketch.errors import StorageUnavailable
-from ketch.redis.driver import Connect, Node, Reply
+from ketch.redis.driver import Node, Reply
 from ketch.redis.pipe import Pipe, open_pipe
 from ketch.redis.question import Command, Question
 from ketch.redis.url import RedisAddress
@@ -169,20 +169,6 @@ class Link:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def links(address: RedisAddress, timeout: float) -> Connect:
-    """What makes the drivers of an address: a `Link`, or a `ClusterLink` for a Redis Cluster."""
-
-    def connect(
-        name: str,
-        on_up: Callable[[Node], Awaitable[None]] | None = None,
-        on_down: Callable[[], None] | None = None,
-        on_push: Callable[[Any], None] | None = None,
-    ) -> Link:
-        return Link(name, address, timeout, on_up, on_down, on_push)
-
-    return connect
 
 
 async def ask_once(address: RedisAddress, timeout: float, question: Question[T]) -> T:
