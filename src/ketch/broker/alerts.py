@@ -44,7 +44,7 @@ class WritesAlert:
     async def _write(self, error: WritesRefused) -> None:
         """EXEC does not say why it refused: the memory of Redis does."""
         try:
-            room = await self._log.room()
+            room = max(await self._log.rooms(), key=lambda each: each.full)
             full = f"it uses {room.used} bytes, and maxmemory is {room.limit}"
             memory = full if room.limit else "its own log says why"
         except KetchError:

@@ -190,9 +190,9 @@ class Log:
             found |= zip(some, taken, strict=True)
         return found
 
-    async def room(self) -> Room:
-        """The memory of the Redis."""
-        return await self._reads.ask(ranges.room())
+    async def rooms(self) -> list[Room]:
+        """The memory of each node of Redis."""
+        return await self._reads.ask_each(ranges.room)
 
     async def archived_bytes(self, topic: Topic) -> dict[int, int] | None:
         """Bytes of the data files of each archived partition; None where the topic has no archive.

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.errors import KetchError
+from ketch.store.stream.ranges import together
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
@@ -46,7 +47,7 @@ async def _asked(request: Request) -> list[tuple[Topic, list[int]]]:
 async def _redis(request: Request, asked: list[tuple[Topic, list[int]]]) -> Body:
     log = request.broker.log
     sizes = await log.memory([(topic, index) for topic, indexes in asked for index in indexes])
-    room = await log.room()
+    room = together(await log.rooms())
     total = room.limit or room.machine
     topics = [(topic.name, {index: sizes[topic.name, index] for index in indexes}) for topic, indexes in asked]
     return _directory(request.broker.redis.describe(), topics) | {

@@ -135,7 +135,7 @@ def sizes(keys: Sequence[bytes]) -> Question[list[int]]:
 
 
 class Room(NamedTuple):
-    """The memory of a Redis, in bytes; 0 for what it does not say.
+    """The memory of a Redis server, in bytes; 0 for what it does not say.
 
     Attributes:
         limit: `maxmemory`; 0 where there is none.
@@ -147,9 +147,20 @@ class Room(NamedTuple):
     machine: int
     used: int
 
+    @property
+    def full(self) -> float:
+        """The part of the limit that is used; 0 without one."""
+        return self.used / self.limit if self.limit else 0.0
+
+
+def together(rooms: Sequence[Room]) -> Room:
+    """The memory of several nodes. It has a limit where each of them has one."""
+    limit = sum(each.limit for each in rooms) if all(each.limit for each in rooms) else 0
+    return Room(limit, sum(each.machine for each in rooms), sum(each.used for each in rooms))
+
 
 def room() -> Question[Room]:
-    """The memory of the Redis."""
+    """The memory of one node."""
     text: bytes = yield from call(None, "INFO", "memory")
     fields = dict(line.split(b":", 1) for line in text.split(b"\r\n") if b":" in line)
     names = (b"maxmemory", b"total_system_memory", b"used_memory")
