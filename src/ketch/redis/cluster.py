@@ -12,7 +12,9 @@ Theory of operation.
   (`_Detour`): what is sent to it from then on waits. A PING is sent to the node. All that was sent to it before has its
   answer when the PING has one: executed, or refused as well. What was refused goes first then, what waited after it,
   one command at a time: behind an ASKING to the node that was named (ASK), or, after a pause, to the node that the
-  topology names by then (TRYAGAIN, CLUSTERDOWN, LOADING). MOVED ends this: all that is left goes to the slot's new node.
+  topology names by then (TRYAGAIN). MOVED ends this: all that is left goes to the slot's new node.
+- Answers are handed on in the order of the commands of a slot, so one that comes after a refused command waits for it.
+  A push may have overtaken it then, so `on_down` is called behind it.
 - A command that nobody has executed within the timeout fails with StorageUnavailable. It was not executed.
 - A node that is lost fails what was sent to it with StorageUnavailable, in doubt, as `Link` does.
 - The topology is read from one node after the other, every second, and more often while something is amiss. A node that
@@ -39,7 +41,7 @@ from ketch.redis.link import Link, ask_once
 from ketch.redis.question import Command, Question, command
 from ketch.redis.resp import pack
 from ketch.redis.slots import slot
-from ketch.redis.topology import Place, Redirect, Topology, check_whole, hosts, redirect, topology
+from ketch.redis.topology import Place, Redirect, Topology, amiss, check_whole, hosts, redirect, topology
 from ketch.redis.url import RedisAddress
 
 T = TypeVar("T")
@@ -62,12 +64,14 @@ class _Sent:
     Attributes:
         until: seconds of the monotonic clock, when it is given up; 0.0 where no node has refused it yet.
         why: what the node said that refused it last; None where its slot's node is to be tried.
+        reply: it has its answer, which waits for those of commands before it.
     """
 
     command: Command
     take: Callable[[Reply], None]
     until: float = 0.0
     why: Redirect | None = None
+    reply: Reply | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -76,12 +80,12 @@ class _Detour:
 
     Attributes:
         node: that node.
-        refused: commands that were not executed, in the order of the answers.
+        answered: the first command that it refused, and all that it answered after that.
         later: what has been sent since.
     """
 
     node: Link
-    refused: deque[_Sent] = field(default_factory=deque)
+    answered: deque[_Sent] = field(default_factory=deque)
     later: deque[_Sent] = field(default_factory=deque)
 
 
@@ -242,7 +246,7 @@ class ClusterLink:
         for node in nodes:
             await node.stop()
         for detour in self._detours.values():
-            for each in (*detour.refused, *detour.later):
+            for each in (*detour.answered, *detour.later):
                 each.take(StorageUnavailable("the connection to Redis was lost"))
         self._detours.clear()
 
@@ -317,39 +321,50 @@ class ClusterLink:
     def _answered(self, at: int, node: Link, sent: _Sent, reply: Reply) -> None:
         """A node has answered a command, or was lost."""
         if isinstance(reply, bytes) and reply[0] == _ERROR:
-            why = redirect(reply)
-            if why is not None:
-                self._refused(at, node, sent, why)
+            sent.why = redirect(reply)
+            if sent.why is not None:
+                self._detour(at, node).answered.append(sent)
                 return
-        sent.take(reply)
+            if amiss(reply):
+                self._amiss.set()
+        detour = self._detours.get(at)
+        if detour is None:
+            sent.take(reply)
+        else:
+            sent.reply = reply
+            detour.answered.append(sent)
 
-    def _refused(self, at: int, node: Link, sent: _Sent, why: Redirect) -> None:
-        sent.why = why
-        if not sent.until:
-            sent.until = time.monotonic() + self._timeout
+    def _detour(self, at: int, node: Link) -> _Detour:
         detour = self._detours.get(at)
         if detour is None:
             detour = self._detours[at] = _Detour(node)
             self._spawn(self._follow(at, detour))
-        detour.refused.append(sent)
+        return detour
 
     async def _follow(self, at: int, detour: _Detour) -> None:
         """Sends the commands of a slot where they belong, once the node has answered all it was sent."""
         with contextlib.suppress(StorageUnavailable):  # it is lost: all have their answers
             await detour.node.send(_PING)
-        queue = detour.later = deque([*detour.refused, *detour.later])
-        detour.refused.clear()
+        queue = detour.later = deque([*detour.answered, *detour.later])
+        overtaken = any(sent.reply is not None for sent in detour.answered)
+        detour.answered.clear()
         while queue:
-            if queue[0].why is not None and queue[0].why.kind == "moved":
-                await self._moved(at, self._place(detour, queue[0].why), queue[0].until)
+            sent = queue[0]
+            if sent.why is not None and sent.why.kind == "moved":
+                await self._moved(at, self._place(detour, sent.why))
                 break
-            if await self._try(at, detour, queue[0]):
+            if await self._try(at, detour, sent):
                 queue.popleft()
         del self._detours[at]
         for sent in queue:
             self._send_on(sent)
+        if overtaken:
+            self._lost()
 
     def _send_on(self, sent: _Sent) -> None:
+        if sent.reply is not None:
+            sent.take(sent.reply)
+            return
         try:
             self._send(sent)
         except StorageUnavailable as error:
@@ -357,6 +372,9 @@ class ClusterLink:
 
     async def _try(self, at: int, detour: _Detour, sent: _Sent) -> bool:
         """Whether the command has its answer now."""
+        if sent.reply is not None:
+            sent.take(sent.reply)
+            return True
         sent.until = sent.until or time.monotonic() + self._timeout
         if time.monotonic() > sent.until:
             sent.take(StorageUnavailable(f"slot {at} of the cluster at {self._address.describe()} is not served"))
@@ -382,13 +400,13 @@ class ClusterLink:
         host, port = why.place
         return host or detour.node.host, port
 
-    async def _moved(self, at: int, place: Place, until: float) -> None:
+    async def _moved(self, at: int, place: Place) -> None:
         """The slot is that node's from now on."""
         if self._topology is not None and self._topology.of(at) != place:
             self._use(self._topology.moved(at, place))
             self._amiss.set()  # others may have moved with it
         with contextlib.suppress(StorageUnavailable):  # who sends to it will hear of that
-            await self._node_at(place).came_up(until - time.monotonic())
+            await self._node_at(place).came_up(self._timeout)
 
 
 def _tried(sent: _Sent, tried: asyncio.Future[bool], reply: Reply) -> None:

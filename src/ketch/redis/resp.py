@@ -12,7 +12,7 @@ import hiredis
 from ketch.errors import RedisError, StorageUnavailable, WritesRefused
 
 # Errors by which Redis says that it cannot serve now: loading, read-only, out of memory, busy with a script, ...
-_UNAVAILABLE = ("LOADING", "BUSY", "MASTERDOWN", "NOAUTH")
+_UNAVAILABLE = ("LOADING", "BUSY", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN", "TRYAGAIN")
 # Those by which it says that it takes no writes. EXECABORT is a transaction's of which it refused a command.
 _REFUSED = ("OOM", "EXECABORT", "MISCONF", "NOREPLICAS", "READONLY")
 

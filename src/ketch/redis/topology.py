@@ -7,9 +7,10 @@ specification, "MOVED Redirection", "ASK Redirection"):
 - `ASK slot host:port`: the slot is being moved there, and this key has moved or does not exist. That node takes the
   command behind an ASKING.
 - `TRYAGAIN`: the slot is being moved, and of the command's keys some have moved.
-- `CLUSTERDOWN`, `MASTERDOWN`, `LOADING`: no node can serve the slot now.
-- `READONLY`: the node is a replica. In a cluster MOVED comes first; behind Sentinel it was the master before.
-- `EXECABORT`: a command between MULTI and EXEC has had one of these errors, and none of them was executed.
+
+Any other error is the caller's, also those that say that no node can serve the slot now (`CLUSTERDOWN`, `LOADING`): of
+commands that were sent together, one may get it and the next one be executed. From MULTI to EXEC the first error that a
+command gets stands for all: none was executed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ class Redirect(NamedTuple):
 
 
 _AGAIN = Redirect("again")
-_PASSING = (b"-TRYAGAIN", b"-CLUSTERDOWN", b"-MASTERDOWN", b"-LOADING", b"-READONLY", b"-EXECABORT")
 
 
 def redirect(reply: bytes) -> Redirect | None:
@@ -55,7 +55,12 @@ def redirect(reply: bytes) -> Redirect | None:
         return _to("moved", reply)
     if reply.startswith(b"-ASK "):
         return _to("ask", reply)
-    return _AGAIN if reply.startswith(_PASSING) else None
+    return _AGAIN if reply.startswith(b"-TRYAGAIN") else None
+
+
+def amiss(reply: bytes) -> bool:
+    """Whether an error says that the cluster has lost a node."""
+    return reply.startswith((b"-CLUSTERDOWN", b"-MASTERDOWN", b"-LOADING"))
 
 
 def _to(kind: Literal["moved", "ask"], reply: bytes) -> Redirect:
