@@ -50,9 +50,15 @@ APPEND = ("module", "multi")
 ORDERED = "ordered"
 
 
+# What brokers keep their log in. With `--redis-kind single,cluster` every test that has a broker runs over one with an
+# embedded server, and over one on a Redis Cluster of three masters.
+REDIS_KINDS = ("single", "cluster")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")
     parser.addoption("--minutes", type=float, help="run only those long tests that fit into so many minutes")
+    parser.addoption("--redis-kind", help=f"comma-separated, of {', '.join(REDIS_KINDS)}; default: {REDIS_KINDS[0]}")
     parser.addoption("--rounds", help=f"comma-separated, of {ORDERED} and seeds; default: {ORDERED}")
     parser.addoption("--storage", help=f"comma-separated, of {', '.join(STORAGE)}; default: what each test says")
 
@@ -74,6 +80,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "rounds" in metafunc.fixturenames and rounds:
         ids = [each if each == ORDERED else f"shuffled-{each}" for each in rounds.split(",")]
         metafunc.parametrize("rounds", rounds.split(","), ids=ids, indirect=True, scope="session")
+    kinds = metafunc.config.getoption("--redis-kind")
+    if "redis_kind" in metafunc.fixturenames and kinds:
+        metafunc.parametrize("redis_kind", kinds.split(","), indirect=True, scope="session")
 
 
 SPARK_SESSION = (
@@ -172,6 +181,13 @@ def rounds(request: pytest.FixtureRequest) -> str:
     return order
 
 
+@pytest.fixture(scope="session")
+def redis_kind(request: pytest.FixtureRequest) -> str:
+    """Of REDIS_KINDS: what the brokers of this test keep their log in."""
+    kind: str = getattr(request, "param", REDIS_KINDS[0])
+    return kind
+
+
 def _program(rounds: str) -> tuple[str, ...]:
     return ("ketch",) if rounds == ORDERED else ("tests.support.shuffled_ketch", rounds)
 
@@ -182,6 +198,7 @@ def _brokers() -> Iterator[dict[tuple[str, ...], KetchServer]]:
     yield servers
     for server in servers.values():
         assert server.stop() == 0, server.log
+        server.close()
 
 
 @pytest.fixture(scope="session")
@@ -190,19 +207,21 @@ def broker(
     storage: str,
     append: str,
     rounds: str,
+    redis_kind: str,
     _brokers: dict[tuple[str, ...], KetchServer],
 ) -> KetchServer:
     """A running Ketch with default settings. Tests use topics of their own on it and leave it as it is."""
-    kind = (storage, append, rounds)
+    kind = (storage, append, rounds, redis_kind)
     if kind not in _brokers:
-        options = (*STORAGE[storage], "--append", append)
-        made = KetchServer(tmp_path_factory.mktemp("broker"), *options, program=_program(rounds))
+        options, clustered = (*STORAGE[storage], "--append", append), redis_kind == "cluster"
+        directory = tmp_path_factory.mktemp("broker")
+        made = KetchServer(directory, *options, program=_program(rounds), clustered=clustered)
         _brokers[kind] = made.start()
     return _brokers[kind]
 
 
 @pytest.fixture
-def start_ketch(tmp_path: Path, storage: str, append: str, rounds: str) -> Iterator[Callable[..., KetchServer]]:
+def start_ketch(tmp_path: Path, storage: str, append: str, rounds: str, redis_kind: str) -> Iterator[Callable[..., KetchServer]]:
     """Starts further brokers: `start_ketch(*arguments, name="a")`; all are stopped behind the test."""
     servers: list[KetchServer] = []
 
@@ -211,13 +230,15 @@ def start_ketch(tmp_path: Path, storage: str, append: str, rounds: str) -> Itera
         way = () if "--redis" in arguments else ("--append", append)
         arguments = (*STORAGE[storage], *way, *arguments)
         directory = tmp_path / (name or f"ketch{len(servers)}")
-        server = KetchServer(directory, *arguments, env=env, program=_program(rounds))
+        clustered = redis_kind == "cluster" and not {"--redis", "--data-dir"} & set(arguments)
+        server = KetchServer(directory, *arguments, env=env, program=_program(rounds), clustered=clustered)
         servers.append(server)
         return server.start()
 
     yield start
     for server in servers:
         server.stop()
+        server.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import redis
 
@@ -39,6 +39,7 @@ class KetchServer:
         directory: where its data and its log are.
         arguments: of `ketch serve`, beside those this class gives.
         program: the Python module that is `ketch`, and its first arguments.
+        clustered: its log is in a Redis Cluster of three masters of its own, not in an embedded server.
     """
 
     def __init__(
@@ -47,8 +48,12 @@ class KetchServer:
         *arguments: str,
         env: dict[str, str] | None = None,
         program: Sequence[str] = ("ketch",),
+        clustered: bool = False,
     ) -> None:
         self.directory = directory
+        from tests.support.clusters import RedisCluster  # which uses `eventually`
+
+        self.cluster = RedisCluster(directory / "cluster", masters=3, module=True) if clustered else None
         self.arguments = arguments
         self._program = program
         self.env = {**os.environ, **(env or {})}
@@ -70,7 +75,9 @@ class KetchServer:
         """Starts it and waits for the ready line. A port that was chosen once is kept."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", *self._program, "serve", "--port", str(self.port), *self.arguments]
-        if "--redis" not in self.arguments:
+        if self.cluster is not None:
+            command += ["--redis", self.cluster.url]
+        elif "--redis" not in self.arguments:
             command += ["--data-dir", str(self.directory / "data"), "--redis-port", str(self.redis_port)]
         with self.log_path.open("ab") as output:
             begin = output.tell()
@@ -91,12 +98,19 @@ class KetchServer:
 
     @property
     def redis_url(self) -> str:
-        """Of the server it keeps its log in."""
-        return f"redis://127.0.0.1:{self.redis_port}"
+        """Of the server or the cluster it keeps its log in."""
+        return f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
 
     def redis(self) -> redis.Redis:
-        """A client of that server."""
+        """A client of that server, or of the cluster, which has the same methods."""
+        if self.cluster is not None:
+            return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.ports[0]))
         return redis.Redis(port=self.redis_port)
+
+    def close(self) -> None:
+        """Ends what it kept its log in, where that was a cluster of its own."""
+        if self.cluster is not None:
+            self.cluster.stop()
 
     def kill(self) -> None:
         """kill -9 of the broker."""
