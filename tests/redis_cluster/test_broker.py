@@ -1,0 +1,82 @@
+"""A broker on a Redis Cluster of three masters: what clients see while slots and masters move."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from ketch.redis.slots import slot
+from tests.chaos.test_crash import PARTITIONS, FullSpeed, check, crash_repeatedly
+from tests.support.clusters import RedisCluster
+from tests.support.ketch import KetchServer
+
+Start = Callable[..., KetchServer]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a broker with a cluster of its own."""
+    started: list[KetchServer] = []
+
+    def begin(*arguments: str) -> KetchServer:
+        server = KetchServer(tmp_path / "ketch", "--default-partitions", str(PARTITIONS), *arguments, clustered=True)
+        started.append(server)
+        return server.start()
+
+    yield begin
+    for server in started:
+        server.stop()
+        server.close()
+
+
+def cluster_of(server: KetchServer) -> RedisCluster:
+    assert server.cluster is not None
+    return server.cluster
+
+
+def moves(server: KetchServer, topic: str) -> Iterator[Callable[[], None]]:
+    """Migrations of the partitions' slots, each to the next node."""
+    cluster = cluster_of(server)
+    for partition in itertools.cycle(range(PARTITIONS)):
+        moved = slot(f"korvet:stream:{topic}:{partition}".encode())
+        yield lambda moved=moved: cluster.migrate(moved, (cluster.owner(moved) + 1) % 3)  # type: ignore[misc]
+
+
+def read_all(server: KetchServer, topic: str, writer: FullSpeed) -> list[list[int]]:
+    """The numbers of each partition, as a consumer gets them."""
+    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "all", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: list[list[int]] = [[] for _ in range(PARTITIONS)]
+    while sum(map(len, found)) < sum(writer.sent):
+        for message in consumer.consume(1000, 1.0):
+            assert message.error() is None
+            partition, value = message.partition(), message.value()
+            assert partition is not None
+            assert value is not None
+            found[partition].append(int(value))
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("append", ["module", "multi"])
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_slots_move_under_a_producer(start: Start, topic: str, layout: str, append: str) -> None:
+    server = start("--default-storage-layout", layout, "--append", append)
+    steps = moves(server, topic)
+    writer = crash_repeatedly(server, topic, lambda: next(steps)())
+    check(server, writer)
+    assert read_all(server, topic, writer) == [list(range(sent)) for sent in writer.sent]
+
+
+def test_it_starts_again_on_what_is_there(start: Start, topic: str) -> None:
+    server = start()
+
+    def crash() -> None:
+        server.kill()
+        server.start()
+
+    check(server, crash_repeatedly(server, topic, crash))
