@@ -30,12 +30,14 @@ def binaries() -> dict[str, str]:
 
 
 class RedisServer:
-    """One server on a free loopback port, its append-only file in `directory`."""
+    """One server on a loopback port, a free one if it is 0, its append-only file in `directory`."""
 
-    def __init__(self, binary: str, directory: Path, *options: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, binary: str, directory: Path, *options: str, env: dict[str, str] | None = None, port: int = 0
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        with socket.create_server(("127.0.0.1", 0)) as probe:
+        with socket.create_server(("127.0.0.1", port)) as probe:
             self.port: int = probe.getsockname()[1]
         self._command = [
             binary, "--port", str(self.port), "--save", "", "--appendonly", "yes", "--dir", str(directory), *options,
