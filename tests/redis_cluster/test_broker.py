@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,12 @@ def moves(server: KetchServer, topic: str) -> Iterator[Callable[[], None]]:
     cluster = cluster_of(server)
     for partition in itertools.cycle(range(PARTITIONS)):
         moved = slot(f"korvet:stream:{topic}:{partition}".encode())
-        yield lambda moved=moved: cluster.migrate(moved, (cluster.owner(moved) + 1) % 3)  # type: ignore[misc]
+        yield partial(_migrate, cluster, moved)
+
+
+def _migrate(cluster: RedisCluster, moved: int) -> None:
+    place = cluster.nodes.index(cluster.owner(moved))
+    cluster.migrate(moved, cluster.nodes[(place + 1) % len(cluster.nodes)])
 
 
 def read_all(server: KetchServer, topic: str, writer: FullSpeed) -> list[list[int]]:

@@ -61,19 +61,25 @@ async def eventually(probe: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def stored_twice(link: ClusterLink, key: bytes) -> None:
+    """Sets a key to 1, on its node's replica, too."""
+    written = Command(key, (pack("SET", key, "1"), pack("WAIT", 1, 10_000)), 2)
+    assert parse(await link.send(written)) == 1
+
+
 class Pushes:
     """Appends numbers to a list, many at a time, and takes the answers as they come."""
 
     def __init__(self, link: ClusterLink, key: bytes, transactions: bool = False) -> None:
-        self._link, self._key, self._transactions = link, key, transactions
+        self._link, self.key, self._transactions = link, key, transactions
         self.sent = 0
         self.answers: list[int] = []
         self.errors: list[Exception] = []
 
     def push(self) -> None:
-        words = pack("RPUSH", self._key, self.sent)
-        one = Command(self._key, words)
-        several = Command(self._key, (pack("MULTI"), words, pack("EXEC")), 3)
+        words = pack("RPUSH", self.key, self.sent)
+        one = Command(self.key, words)
+        several = Command(self.key, (pack("MULTI"), words, pack("EXEC")), 3)
         self._link.post(several if self._transactions else one, self._take)
         self.sent += 1
 
@@ -103,7 +109,7 @@ class Pushes:
         """All were executed once, in the order in which they were sent."""
         assert self.errors == []
         assert self.answers == list(range(1, self.sent + 1))
-        stored = await self._link.ask(call(self._key, "LRANGE", self._key, 0, -1))
+        stored = await self._link.ask(call(self.key, "LRANGE", self.key, 0, -1))
         assert stored == [b"%d" % n for n in range(self.sent)]
 
 
@@ -126,9 +132,9 @@ def test_order_survives_migrations(cluster: RedisCluster, transactions: bool) ->
 
     async def work(link: ClusterLink) -> None:
         pushes = Pushes(link, new_key(), transactions)
-        moved = slot(pushes._key)
+        moved = slot(pushes.key)
         home = cluster.owner(moved)
-        away = next(node for node in range(3) if node != home)
+        away = next(node for node in cluster.nodes if node is not home)
 
         def migrate() -> None:
             for _ in range(3):
@@ -148,16 +154,19 @@ def test_keys_that_are_not_there_yet_while_their_slot_moves(cluster: RedisCluste
         tag = new_key()
         moved = slot(tag)
         home = cluster.owner(moved)
-        away = next(node for node in range(3) if node != home)
+        away = next(node for node in cluster.nodes if node is not home)
         there, new = b"{%b}there" % tag, b"{%b}new" % tag
         await link.ask(call(there, "SET", there, "1"))
-        with cluster.migrating(moved, away):
-            assert await link.ask(call(there, "GET", there)) == b"1"
-            await link.ask(call(new, "SET", new, "2"))
-            script = "return redis.call('GET', KEYS[1]) .. redis.call('GET', KEYS[2])"
-            both = asyncio.create_task(link.ask(call(there, "EVAL", script, 2, there, new)))
-            other = new_key()
-            await link.ask(call(other, "SET", other, "slots that do not move go on"))
+        await asyncio.to_thread(cluster.begin_migration, moved, away)
+        assert await link.ask(call(there, "GET", there)) == b"1"
+        await link.ask(call(new, "SET", new, "2"))
+        script = "return redis.call('GET', KEYS[1]) .. redis.call('GET', KEYS[2])"
+        both = asyncio.create_task(link.ask(call(there, "EVAL", script, 2, there, new)))
+        other = new_key()
+        await link.ask(call(other, "SET", other, "slots that do not move go on"))
+        assert not both.done()
+        await asyncio.to_thread(cluster.move_keys, moved, away)
+        await asyncio.to_thread(cluster.end_migration, moved, away)
         assert await both == b"12"
         cluster.migrate(moved, home)
 
@@ -186,8 +195,7 @@ def test_a_master_dies(replicated: RedisCluster) -> None:
 
     async def work(link: ClusterLink) -> None:
         key = new_key()
-        await link.ask(call(key, "SET", key, "1"))
-        await asyncio.to_thread(replicated.await_replicas)
+        await stored_twice(link, key)
         await asyncio.to_thread(replicated.kill, replicated.owner(slot(key)))
         await eventually(lambda: bool(downs))
         while True:
@@ -206,8 +214,7 @@ def test_a_master_hangs(replicated: RedisCluster) -> None:
 
     async def work(link: ClusterLink) -> None:
         key = new_key()
-        await link.ask(call(key, "SET", key, "1"))
-        await asyncio.to_thread(replicated.await_replicas)
+        await stored_twice(link, key)
         hung = replicated.owner(slot(key))
         replicated.pause(hung)
         try:
@@ -221,8 +228,7 @@ def test_a_master_hangs(replicated: RedisCluster) -> None:
                     await asyncio.sleep(0.05)
         finally:
             replicated.resume(hung)
-        # It comes back as a replica, and is not written to.
-        await asyncio.sleep(0)
+        # It comes back, and is not asked any more.
         assert await link.ask(call(key, "GET", key)) == b"3"
 
     over(replicated, work)
@@ -233,10 +239,8 @@ def test_a_failover_by_hand(replicated: RedisCluster) -> None:
 
     async def work(link: ClusterLink) -> None:
         pushes = Pushes(link, new_key())
-        await asyncio.to_thread(replicated.await_replicas)
-        await pushes.until(
-            asyncio.create_task(asyncio.to_thread(replicated.failover, replicated.owner(slot(pushes._key))))
-        )
+        heir = replicated.replica_of(replicated.owner(slot(pushes.key)))
+        await pushes.until(asyncio.create_task(asyncio.to_thread(replicated.failover, heir)))
         await pushes.check()
 
     over(replicated, work)

@@ -104,7 +104,7 @@ class KetchServer:
     def redis(self) -> redis.Redis:
         """A client of that server, or of the cluster, which has the same methods."""
         if self.cluster is not None:
-            return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.ports[0]))
+            return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.nodes[0].port))
         return redis.Redis(port=self.redis_port)
 
     def close(self) -> None:
