@@ -114,6 +114,14 @@ class InvalidTransactionState(KetchError):
     """Kafka's INVALID_TXN_STATE (48)."""
 
 
+class NotEnoughReplicas(KetchError):
+    """Fewer nodes than `min.insync.replicas` could have the records; nothing was stored."""
+
+
+class NotEnoughReplicasAfterAppend(KetchError):
+    """The records were stored, and fewer nodes than `min.insync.replicas` had them in time."""
+
+
 class NotInTransaction(KetchError):
     """A transactional batch for a partition on which its producer has no transaction open: its coordinator is asked."""
 

@@ -27,6 +27,8 @@ _CODES: dict[type[KetchError], ErrorCode] = {
     errors.TopicExists: ErrorCode.topic_already_exists,
     errors.InvalidConfig: ErrorCode.invalid_config,
     errors.InvalidTransactionState: ErrorCode.invalid_txn_state,
+    errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
+    errors.NotEnoughReplicasAfterAppend: ErrorCode.not_enough_replicas_after_append,
     errors.NotInTransaction: ErrorCode.not_enough_replicas,  # retriable to every client, see handlers.produce
 }
 

@@ -15,6 +15,7 @@ from ketch.configs.topic_checks import defaults
 from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import reads as log_reads
 from ketch.log.commits import Commits
+from ketch.log.copies import Copies
 from ketch.log.live import Shared
 from ketch.log.partition import Partition
 from ketch.log.reads import PartitionRead
@@ -46,6 +47,7 @@ class Log:
         connect: makes the drivers to the Redis it is stored in.
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
+        copies: whether replicas have what was appended.
         watcher: what is known of streams, and the connection of appends.
     """
 
@@ -71,6 +73,7 @@ class Log:
             pending_max=settings.group_pending_max,
             exists=self._exists,
         )
+        self.copies = Copies(connect, self.keys)
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index
@@ -93,7 +96,7 @@ class Log:
 
     async def stop(self) -> None:
         self._archives.stop()
-        for part in (self._reads, self.watcher):
+        for part in (self.copies, self._reads, self.watcher):
             await part.stop()
 
     @property

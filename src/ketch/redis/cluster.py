@@ -30,7 +30,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -143,6 +143,10 @@ class ClusterLink:
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """See `Driver.ask_each`. The nodes are the masters."""
         return await asyncio.gather(*(node.ask(question()) for node in self._masters()))
+
+    def node(self, key: bytes) -> Hashable:
+        """See `Driver.node`."""
+        return self._node_of(slot(key))
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         """See `Driver.send`."""

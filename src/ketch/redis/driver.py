@@ -8,7 +8,7 @@ business. It gets no more than the commands and their keys, see `redis.question`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
 from ketch.errors import StorageUnavailable
@@ -42,6 +42,13 @@ class Driver(Protocol):
 
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """The answers of every node to a question about the node itself, whose commands have no key."""
+
+    def node(self, key: bytes) -> Hashable:
+        """What is the same for keys that lie on the same node now.
+
+        Raises:
+            StorageUnavailable: no node has the key's slot.
+        """
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         """Sends a command; the future gets its last reply's bytes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
 from ketch.errors import StorageUnavailable
@@ -77,6 +77,10 @@ class Link:
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """The answers of every node, here of the one that there is, to a question about the node itself."""
         return [await self.ask(question())]
+
+    def node(self, key: bytes) -> Hashable:
+        """See `Driver.node`: there is one."""
+        return self
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         """Sends a command; the future gets its last reply's bytes.

@@ -113,6 +113,10 @@ class Keyspace:
         """String: a broker session whose pipelined appends were refused and must stay so until it has seen it."""
         return self._beside(b"fence", stream) + b":" + session
 
+    def copies(self, stream: bytes) -> bytes:
+        """String, for a minute: written so that WAIT vouches for what was appended before; in the stream's slot."""
+        return self._beside(b"copies", stream)
+
     def positions(self, stream: bytes) -> bytes:
         """Stream: the byte positions of Kafka 0.7's clients, in the log stream's slot; see `store.stream.positions`."""
         return self._beside(b"legacy07", stream)

@@ -47,6 +47,7 @@ class Intake(NamedTuple):
         max_bytes: of a batch (`max.message.bytes`).
         before, after: ms that a timestamp may be off the clock (`message.timestamp.before.max.ms`, `...after...`).
         codec: the compression that records are kept in, by Kafka's number; None for the producer's.
+        copies: nodes that must have it before acks=all is answered (`min.insync.replicas`).
         full, values, keys: which records are looked at, see `log.appending.record_checks`.
     """
 
@@ -56,6 +57,7 @@ class Intake(NamedTuple):
     after: int
     log_append_time: bool
     codec: int | None
+    copies: int
     full: bool
     values: bool
     keys: bool
@@ -167,6 +169,7 @@ def _intake(topic: Topic) -> Intake:
         after=int(configs["message.timestamp.after.max.ms"]),
         log_append_time=topic.log_append_time,
         codec=codecs[wanted] if wanted in codecs else Codec[wanted.upper()],
+        copies=int(configs["min.insync.replicas"]),
         full=configs["batch.validation"] == "full",
         values=configs["value.validation"] == "true" and configs["valueType"] == "JSON",
         keys=topic.compacts,
