@@ -3,6 +3,9 @@
 It owns a connection of its own, made when the first topic wants copies, since WAIT holds up what comes behind it. All
 appends to streams of one node that wait at the same time are vouched for by one WAIT: an append that has its answer is
 older than the WAIT's write, see `store.append.copies`. It knows nothing of batches and may not touch what is stored.
+
+A WAIT counts for an append where the same master has answered both. So the replication id is asked for before the
+append (`require`) and with the WAIT, and both connections must lead to the same node when the append has its answer.
 """
 
 from __future__ import annotations
@@ -13,20 +16,27 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from ketch.errors import KetchError, NotEnoughReplicas, NotEnoughReplicasAfterAppend, StorageUnavailable
-from ketch.redis.driver import Connect, OwnedDriver
-from ketch.redis.resp import checked, parse
+from ketch.redis.driver import Connect, Driver, OwnedDriver
 from ketch.store.append import copies
+from ketch.store.append.copies import Replication
 from ketch.store.keys import Keyspace
 from ketch.tasks import lasting
 
 _SLICE_MS = 200  # one WAIT; what is added meanwhile waits for the next one
 _KNOWN_S = 1.0  # how long a number of replicas is believed
+_MOVED = "another node has become the master meanwhile, and may lack the records"
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An append that waits. `until`: seconds of the monotonic clock."""
+    """An append that waits.
 
+    Attributes:
+        master: the replication id that its node must have.
+        until: seconds of the monotonic clock.
+    """
+
+    master: bytes
     until: float
     done: asyncio.Future[None]
 
@@ -36,16 +46,17 @@ class Copies:
 
     Args:
         connect: makes the driver.
+        appends: the driver of the appends.
     """
 
-    def __init__(self, connect: Connect, keys: Keyspace) -> None:
-        self._connect, self._keys = connect, keys
+    def __init__(self, connect: Connect, keys: Keyspace, appends: Driver) -> None:
+        self._connect, self._keys, self._appends = connect, keys, appends
         self._driver: asyncio.Task[OwnedDriver] | None = None
         self._waiting: dict[tuple[Hashable, int], list[_Waiting]] = {}  # by node and number of copies
-        self._known: dict[Hashable, tuple[float, int]] = {}  # by node: when it was asked, and its replicas
+        self._known: dict[Hashable, tuple[float, Replication]] = {}  # by node, and when it was asked
 
-    async def require(self, stream: bytes, wanted: int) -> None:
-        """Returns where the stream's node has replicas enough for so many copies, its own counted.
+    async def require(self, stream: bytes, wanted: int) -> bytes:
+        """The replication id of the stream's node, where it has replicas enough for so many copies, its own counted.
 
         Raises:
             NotEnoughReplicas: fewer replicas follow it.
@@ -53,17 +64,22 @@ class Copies:
         """
         driver = await self._driven()
         node, now = driver.node(stream), time.monotonic()
-        since, found = self._known.get(node, (-_KNOWN_S, 0))
-        if now - since >= _KNOWN_S or found < wanted - 1:
-            found = await driver.ask(copies.replicas(stream))
+        since, found = self._known.get(node, (-_KNOWN_S, None))
+        if found is None or now - since >= _KNOWN_S or found.replicas < wanted - 1:
+            found = await driver.ask(copies.replication(stream))
             self._known[node] = now, found
-        if found < wanted - 1:
-            raise NotEnoughReplicas(f"{found + 1} of the {wanted} copies that min.insync.replicas wants can be made")
+        if found.replicas < wanted - 1:
+            made = found.replicas + 1
+            raise NotEnoughReplicas(f"{made} of the {wanted} copies that min.insync.replicas wants can be made")
+        return found.id
 
-    async def made(self, stream: bytes, offset: asyncio.Future[int], wanted: int, until: float) -> int:
+    async def made(
+        self, stream: bytes, offset: asyncio.Future[int], wanted: int, master: bytes, until: float
+    ) -> int:
         """The offset of an append, once so many nodes have it, the stream's own counted.
 
         Args:
+            master: what `require` said before the append.
             until: seconds of the monotonic clock.
 
         Raises:
@@ -71,9 +87,11 @@ class Copies:
             StorageUnavailable: Redis is gone, and whatever the append raises.
         """
         base = await offset
-        driver = await self._driven()
-        each = _Waiting(until, asyncio.get_running_loop().create_future())
-        place = driver.node(stream), wanted
+        node, driver = self._appends.node(stream), await self._driven()
+        if driver.node(stream) != node:
+            raise NotEnoughReplicasAfterAppend(_MOVED)
+        each = _Waiting(master, until, asyncio.get_running_loop().create_future())
+        place = node, wanted
         if place in self._waiting:
             self._waiting[place].append(each)
         else:
@@ -107,16 +125,18 @@ class Copies:
             try:
                 least = min(each.until for each in asked) - time.monotonic()
                 slice_ms = max(1, min(_SLICE_MS, int(least * 1000)))
-                found = checked(parse(await driver.send(copies.wait(self._keys, stream, replicas, slice_ms))))
+                found = await driver.ask(copies.made(self._keys, stream, replicas, slice_ms))
             except KetchError as error:
                 _fail(asked, StorageUnavailable(f"whether replicas have the records is not known: {error}"))
                 continue
-            if found >= replicas:
+            _fail([each for each in asked if each.master != found.id], NotEnoughReplicasAfterAppend(_MOVED))
+            asked = [each for each in asked if each.master == found.id]
+            if found.replicas >= replicas:
                 _succeed(asked)
             else:
-                now = time.monotonic()
+                now, made = time.monotonic(), found.replicas + 1
                 late = [each for each in asked if each.until <= now]
-                _fail(late, NotEnoughReplicasAfterAppend(f"{found + 1} of {place[1]} copies were made in time"))
+                _fail(late, NotEnoughReplicasAfterAppend(f"{made} of {place[1]} copies were made in time"))
                 self._waiting[place] += [each for each in asked if each.until > now]
         del self._waiting[place]
 

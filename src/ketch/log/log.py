@@ -73,7 +73,7 @@ class Log:
             pending_max=settings.group_pending_max,
             exists=self._exists,
         )
-        self.copies = Copies(connect, self.keys)
+        self.copies = Copies(connect, self.keys, self.watcher.driver)
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index

@@ -57,6 +57,7 @@ class Watcher:
         states: what is known of the streams.
         module: the version of the append module that all servers behind the connection have; 0 where one has none.
         post, ask, ask_each: see `Driver`.
+        driver: the connection itself.
         closing: nobody shall wait any more.
 
     Args:
@@ -71,30 +72,30 @@ class Watcher:
         self.module = 0
         self._modules: dict[Node, int] = {}  # of each node that is connected to
         self.states = States(max_age)
-        self._driver = connect("write", self._track, self.states.lost, self._pushed)
-        self.post, self.ask, self.ask_each = self._driver.post, self._driver.ask, self._driver.ask_each
+        self.driver = connect("write", self._track, self.states.lost, self._pushed)
+        self.post, self.ask, self.ask_each = self.driver.post, self.driver.ask, self.driver.ask_each
         self._verifying: asyncio.Future[list[Any]] | None = None
         self.closing = False
 
     async def start(self) -> None:
-        await self._driver.start()
+        await self.driver.start()
 
     async def stop(self) -> None:
-        await self._driver.stop()
+        await self.driver.stop()
 
     @property
     def up(self) -> bool:
         """Whether there is a connection now."""
-        return self._driver.up
+        return self.driver.up
 
     @property
     def behind(self) -> bool:
         """Whether `drained` would wait; raises StorageUnavailable where there is no connection."""
-        return self._driver.behind
+        return self.driver.behind
 
     async def drained(self) -> None:
         """See `Driver.drained`; raises as `behind`."""
-        await self._driver.drained()
+        await self.driver.drained()
 
     # -- what Redis says of a stream
 
@@ -130,7 +131,7 @@ class Watcher:
 
     async def fresh_info(self, state: AppendState) -> StreamInfo:
         """As `info`, but asked of Redis now: a push comes over this connection, so a reply on another may outrun it."""
-        return parse_info(parse(await self._driver.send(state.info_command)))
+        return parse_info(parse(await self.driver.send(state.info_command)))
 
     def _ask_info(self, state: AppendState) -> asyncio.Future[StreamInfo]:
         """The answer to come; one question for all who ask at the same time."""

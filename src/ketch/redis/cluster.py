@@ -146,7 +146,7 @@ class ClusterLink:
 
     def node(self, key: bytes) -> Hashable:
         """See `Driver.node`."""
-        return self._node_of(slot(key))
+        return self._node_of(slot(key)).place
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         """See `Driver.send`."""
@@ -402,7 +402,7 @@ class ClusterLink:
     def _place(self, detour: _Detour, why: Redirect) -> Place:
         assert why.place is not None
         host, port = why.place
-        return host or detour.node.host, port
+        return host or detour.node.place[0], port
 
     async def _moved(self, at: int, place: Place) -> None:
         """The slot is that node's from now on."""

@@ -44,7 +44,7 @@ class Driver(Protocol):
         """The answers of every node to a question about the node itself, whose commands have no key."""
 
     def node(self, key: bytes) -> Hashable:
-        """What is the same for keys that lie on the same node now.
+        """The node that commands with this key go to now, as a thing to compare: nodes of two drivers, too.
 
         Raises:
             StorageUnavailable: no node has the key's slot.

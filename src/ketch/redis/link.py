@@ -66,9 +66,9 @@ class Link:
         return self._pipe is not None
 
     @property
-    def host(self) -> str:
-        """Of the node it leads to."""
-        return self._address.host
+    def place(self) -> tuple[str, int]:
+        """Host and port of the node it leads to; its path and 0 for a unix socket."""
+        return self._address.path or self._address.host, self._address.port
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `redis.question`; raises whatever it raises, too."""
@@ -80,7 +80,7 @@ class Link:
 
     def node(self, key: bytes) -> Hashable:
         """See `Driver.node`: there is one."""
-        return self
+        return self.place
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         """Sends a command; the future gets its last reply's bytes.

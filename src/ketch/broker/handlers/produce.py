@@ -3,9 +3,9 @@
 Topics come by id from version 13 on (KIP-516).
 
 Every partition is checked, stored and answered on its own. The answer waits for Redis, but the connection's next
-request does not wait for the answer. acks 1 and -1 are the same but for copies: a record is acknowledged once Redis has it in the
-stream and in its append-only file; `fsync` says when that is synced. acks 0 gets no answer, and the responses of later
-requests do not wait for Redis; an error then closes the connection, as Kafka does.
+request does not wait for the answer. acks 1 and -1 are the same but for copies: a record is acknowledged once Redis has
+it in the stream and in its append-only file; `fsync` says when that is synced. acks 0 gets no answer, and the responses
+of later requests do not wait for Redis; an error then closes the connection, as Kafka does.
 
 Where min.insync.replicas is more than 1, acks -1 waits for replicas of Redis, too (`log.copies`): NOT_ENOUGH_REPLICAS
 (19) where too few are connected, NOT_ENOUGH_REPLICAS_AFTER_APPEND (20) where they have the batch not in time. Readers
@@ -155,7 +155,7 @@ async def _store(
     Returns:
         The same, asked again where this one had to wait.
     """
-    broker = request.broker
+    broker, master = request.broker, b""
     try:
         partition = _known(request, key, outcome.index)
         if partition is None:
@@ -169,7 +169,7 @@ async def _store(
         topic = partition.topic
         copies = topic.intake.copies if request.body.acks == -1 else 1
         if copies > 1:
-            await broker.log.copies.require(partition.key, copies)
+            master = await broker.log.copies.require(partition.key, copies)
             now = now_ms()
         header, batch, producer, weight = _admit(request, topic, records, now)
         news = broker.topic_notes.news(topic, header.attributes & _CODEC, header.max_timestamp, batch, now)
@@ -187,7 +187,7 @@ async def _store(
             raise
         offset.add_done_callback(partial(gate.give, weight))
         if copies > 1:
-            offset = lasting(broker.log.copies.made(partition.key, offset, copies, deadline))
+            offset = lasting(broker.log.copies.made(partition.key, offset, copies, master, deadline))
         outcome.offset = offset
         outcome.partition, outcome.start = partition, partition.bounds.refresh_start()
         outcome.append_time = batch.timestamp
