@@ -191,7 +191,7 @@ class Sample:
             (configs.read, [configs.read(KEYS)]),
             (identity.cluster_id, [identity.cluster_id(KEYS, "id")]),
             (identity.new_producer_id, [identity.new_producer_id(KEYS)]),
-            (legacy.settle, [legacy.settle(KEYS, self.name, {0: 1, 1: 2})]),
+            (legacy.assign_brokers, [legacy.assign_brokers(KEYS, self.name, {0: 1, 1: 2})]),
             (groups.save, [groups.save(KEYS, group, HOLDER, {"state": "Empty"})]),
             (groups.hold, [groups.hold(KEYS, group, HOLDER), groups.hold(KEYS, f"{group}x", HOLDER)]),
             (groups.names, [groups.names(KEYS)]),

@@ -128,7 +128,7 @@ class Pipe(asyncio.BufferedProtocol):
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
         """
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.post(command, partial(_settle, future))
+        self.post(command, partial(_resolve, future))
         return future
 
     def post(self, command: Command, take: Callable[[Reply], None]) -> None:
@@ -166,7 +166,7 @@ class Pipe(asyncio.BufferedProtocol):
         create = asyncio.get_running_loop().create_future
         futures: list[asyncio.Future[bytes]] = [create() for _ in commands]
         for command, future in zip(commands, futures, strict=True):
-            self._await_reply(command.replies, partial(_settle, future))
+            self._await_reply(command.replies, partial(_resolve, future))
         self._write(b"".join(piece for command in commands for piece in command.pieces))
         try:
             await futures[-1]  # replies come in order
@@ -287,7 +287,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._start, self._end = 0, size
 
 
-def _settle(future: asyncio.Future[bytes], reply: Reply) -> None:
+def _resolve(future: asyncio.Future[bytes], reply: Reply) -> None:
     if future.done():
         return
     if isinstance(reply, StorageUnavailable):
