@@ -29,7 +29,7 @@ PENDING_MAX = 50
 
 @pytest.fixture(scope="module", params=["valkey", "redis-server", "redis-6.2"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
-    directory: Path = tmp_path_factory.mktemp("delivery")
+    directory: Path = tmp_path_factory.mktemp("native-position")
     arguments, other = ["--group-pending-max", str(PENDING_MAX)], None
     if request.param != "valkey":
         binary = binaries().get(request.param) or pytest.skip(f"{request.param} is not installed")
