@@ -16,8 +16,6 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ketch.store
 from ketch.configs.topic_checks import LazyDefaults
@@ -75,19 +73,6 @@ def redis(request: pytest.FixtureRequest, node: RedisServer) -> Iterator[Blockin
 
 
 # -- slots
-
-
-KEY_PARTS = st.lists(st.sampled_from([b"{", b"}", b"a", b"korvet:", b"\xff", b"{}", b""]) | st.binary(max_size=4))
-
-
-def test_slots_are_those_of_redis(node: RedisServer) -> None:
-    client = node.client()
-
-    @given(KEY_PARTS.map(b"".join))
-    def check(key: bytes) -> None:
-        assert slot(key) == client.execute_command("CLUSTER", "KEYSLOT", key)
-
-    check()
 
 
 def test_keys_beside_a_stream_lie_in_its_slot() -> None:
