@@ -415,6 +415,19 @@ def test_a_trimmed_stream(reader: Reader) -> None:
     assert reader.read(offsets[-1] + 1) == []
 
 
+def test_a_commit_where_the_stream_was_trimmed_empty(server: KetchServer, reader: Reader) -> None:
+    offsets = reader.write(10)
+    with Reader(server, reader.topic, f"other-{reader.topic}") as other:
+        other.dense = reader.dense
+        eventually(lambda: other.untouched(10))
+        reader.redis.xtrim(reader.stream, maxlen=0, approximate=False)
+        eventually(lambda: reader.fetch(reader.topic, offsets[5]).error_code == 1)  # once Redis has told the broker
+        reader.redis.xgroup_destroy(reader.stream, other.group)
+        other.commit(reader.topic, offsets[-1] + 1)
+        eventually(lambda: (other.pending, other.delivered()) == (0, offsets[-1]))
+        assert other.lags(0)
+
+
 def test_entries_deleted_in_the_middle(reader: Reader) -> None:
     offsets = reader.write(10)
     reader.read(offsets[0], max_bytes=1)

@@ -29,8 +29,7 @@ class GroupPositions:
     async def has_stream(self, waiter: Waiter) -> bool:
         """Whether there is a stream that native groups could be made on; the waiter is woken when that changes."""
         waiter.add(self._stream.key)
-        info = await self._stream.info()
-        return bool(info.added or info.length)
+        return (await self._stream.info()).exists
 
     async def committed(self, group: str, offset: int, tracked: bool, elsewhere: bool) -> None:
         """A group has committed `offset`: the native group acknowledges what lies below.

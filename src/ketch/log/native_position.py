@@ -218,7 +218,7 @@ class NativePosition:
                 return
             known = await self._native()
             if known is None:
-                if info.added or info.length:  # else there may be no stream, and none shall be made
+                if info.exists:  # else none shall be made
                     await self._create(offset, info)
             elif self._strays(known, offset, self._reading or elsewhere):
                 await self._set_position(offset, info, known)
