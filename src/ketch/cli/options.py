@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command as Typer is to see it. Its parameters that are dataclasses have their fields' defaults."""
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
     def run(**given: Any) -> None:
         for name, group in groups.items():
