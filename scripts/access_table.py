@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+from page_table import write_or_check
 
 from ketch.broker.dispatch import TABLE
 from ketch.broker.resources import OneOf, Rule, Touch
@@ -34,16 +35,5 @@ def _touch(touch: Touch) -> str:
     return f"{touch.operation.name} {touch.resource.name}{note}"
 
 
-def main() -> None:
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    written = f"{before}{BEGIN}\n{table()}\n{END}{after}"
-    if "--check" not in sys.argv:
-        PAGE.write_text(written)
-    elif written != page:
-        sys.exit(f"{PAGE.name} differs from the table in the source: run scripts/access_table.py")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(PAGE, BEGIN, END, table())

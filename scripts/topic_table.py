@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+from page_table import write_or_check
 
 from ketch.configs.key import LONG_MAX, ConfigKey
 from ketch.configs.topic_table import CONFIGS
@@ -34,16 +35,5 @@ def _default(config: ConfigKey) -> str:
     return "2^63 - 1" if config.constant == str(LONG_MAX) else f"`{config.constant}`" if config.constant else "empty"
 
 
-def main() -> None:
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    written = f"{before}{BEGIN}\n{table()}\n{END}{after}"
-    if "--check" not in sys.argv:
-        PAGE.write_text(written)
-    elif written != page:
-        sys.exit(f"{PAGE.name} differs from the table in the source: run scripts/topic_table.py")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(PAGE, BEGIN, END, table())

@@ -130,7 +130,7 @@ class Job:
         """What `ketch archive run --once` does once its session is there."""
         from ketch.archive.options import Job as ArchiveJob
         from ketch.archive.options import Plan
-        from ketch.archive.session import start
+        from ketch.archive.spark_session import start
         from ketch.redis.blocking import Server
 
         where = self.options["archive"]

@@ -23,7 +23,7 @@ from ketch.archive import plan as planning
 from ketch.archive.batch import commit, write
 from ketch.archive.options import Job, Plan
 from ketch.archive.plan import ArchivePlanner
-from ketch.archive.session import sentence, start
+from ketch.archive.spark_session import sentence, start
 from ketch.archive.status import status
 from ketch.archive.tables import announce
 from ketch.archive.tidy import tidy

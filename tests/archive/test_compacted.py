@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ketch.cli.commands.archive import app
 from tests.archive.test_archive import Archive
-from tests.log.test_compaction import FAST, Model, alter, create, producer, read, replayed, settled, write
+from tests.log.test_compaction import FAST, Model, alter, await_compacted, create, producer, read, replayed, write
 from tests.support.ketch import KetchServer
 
 KINDS = [("record", "time"), ("batch", "dense")]
@@ -53,7 +53,7 @@ def test_the_archive_is_a_full_history(
         assert len(new) == 300  # nothing is compacted before it is archived
         history += new
         assert f"{topic}: {len(history)} records archived, 0 waiting" in command(archive, "run", "--once")
-        settled(server, stream, history[-1][0])
+        await_compacted(server, stream, history[-1][0])
         left = read(server, topic)
         assert replayed(left) == model
         assert len(left) <= 61
@@ -76,7 +76,7 @@ def test_a_deleted_key_stays_deleted(start_ketch: Callable[..., KetchServer], to
     assert to.flush(10) == 0
     for n in range(3):
         archive.step()
-        settled(server, stream, len(history) - 1 + n)  # so the tombstone's time is over
+        await_compacted(server, stream, len(history) - 1 + n)  # so the tombstone's time is over
         to.produce(topic, b"%d" % n, b"last")
         assert to.flush(10) == 0
     server.redis().xtrim(stream, minid="0-151")  # as retention trims whole nodes
@@ -106,7 +106,7 @@ def test_reads_across_archive_and_compacted_stream(
             archive.step()
             through = history[-1][0]
         if through and rng.random() < 0.8:
-            settled(server, stream, through)
+            await_compacted(server, stream, through)
         if rng.random() < 0.5:
             alter(admin, topic, "local.retention.bytes", str(rng.choice([-2, rng.randrange(1, 40_000)])))
         found = read(server, topic, **SMALL)

@@ -17,7 +17,7 @@ from kazoo.exceptions import NoNodeError
 
 from tests.legacy07.conftest import legacy_port
 from tests.support import cli, zookeeper
-from tests.support.kafka import Kafka
+from tests.support.kafka import CREATE_TOPICS, Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.legacy07 import Legacy, fetch, message, messages, produce
 from tests.support.zookeeper import ZooKeeperServer
@@ -112,6 +112,19 @@ class TestEntries:
         eventually(lambda: counts(registry, topic) == {"1": "3"})
         server.redis().srem("korvet:topics", topic)
         eventually(lambda: counts(registry, topic) == {})
+
+    def test_more_topics_than_are_registered_at_one_time(
+        self, start_legacy: Start, registry: KazooClient, topic: str
+    ) -> None:
+        server, names = start_legacy(), [f"{topic}-{n}" for n in range(250)]
+        with Kafka(server.port) as kafka:
+            made = [{"name": name, "num_partitions": 2, "replication_factor": -1} for name in names]
+            answer = kafka.ask(CREATE_TOPICS, 7, topics=made, timeout=60_000)
+            assert {each.error_code for each in answer.topics} == {0}
+            eventually(lambda: all(counts(registry, name) == {"1": "2"} for name in names))
+            assert {node(registry, f"/brokers/topics/{name}") for name in names} == {"1"}
+            server.redis().srem("korvet:topics", *names)
+            eventually(lambda: not any(counts(registry, name) for name in names))
 
     def test_a_refused_produce_registers_nothing(self, start_legacy: Start, registry: KazooClient, topic: str) -> None:
         server = start_legacy("--default-partitions", "3")

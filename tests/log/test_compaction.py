@@ -104,7 +104,7 @@ def state(server: KetchServer, stream: str) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in found.items()}
 
 
-def settled(server: KetchServer, stream: str, end: int, timeout: float = 20.0) -> dict[str, str]:
+def await_compacted(server: KetchServer, stream: str, end: int, timeout: float = 20.0) -> dict[str, str]:
     """Waits until all below `end` was compacted and nobody compacts."""
 
     def done() -> dict[str, str] | None:
@@ -128,7 +128,7 @@ def test_against_a_dict(server: KetchServer, topic: str, layout: str, ids: str) 
         assert replayed(read(server, topic)) == model
     write(to, topic, model, rng, 1, 1_000)
     last = read(server, topic)[-1].offset()
-    settled(server, stream, last)
+    await_compacted(server, stream, last)
     messages = read(server, topic)
     assert replayed(messages) == model
     assert messages[-1].offset() == last  # the newest record stays, tombstone or not
@@ -146,7 +146,7 @@ def test_offsets_and_bounds_stay(server: KetchServer, topic: str, layout: str) -
     for n in range(50):
         to.produce(topic, b"%d" % n, b"a" if n < 45 else b"b", headers={"n": str(n)}, timestamp=1_700_000_000_000 + n)
     assert to.flush(10) == 0
-    settled(server, stream, 49)
+    await_compacted(server, stream, 49)
     assert [(m.offset(), m.value(), m.timestamp()[1]) for m in read(server, topic)] == [
         (offset, b"%d" % offset, 1_700_000_000_000 + offset) for offset in (44, 48, 49)
     ]
@@ -172,7 +172,7 @@ def test_a_log_that_was_trimmed_keeps_its_start(server: KetchServer, topic: str)
     eventually(lambda: read(server, topic)[0].offset() == 100)
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     alter(admin, topic, "min.compaction.lag.ms", "0")
-    settled(server, stream, 299)
+    await_compacted(server, stream, 299)
     assert [m.offset() for m in read(server, topic, 100)] == [298, 299]
     with pytest.raises((KafkaException, AssertionError)):
         read(server, topic, 99)
@@ -226,7 +226,7 @@ def test_tombstones_go_when_their_time_is_over(server: KetchServer, topic: str, 
 
     put(b"a", b"1")
     put(b"a", None)
-    settled(server, stream, put(b"b", b"1"))
+    await_compacted(server, stream, put(b"b", b"1"))
     assert [(m.key(), m.value()) for m in read(server, topic)] == [(b"a", None), (b"b", b"1")]
     alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "delete.retention.ms", "1")
 
@@ -246,7 +246,7 @@ def test_young_records_are_left_alone(server: KetchServer, topic: str, layout: s
         for n in range(100):
             to.produce(name, b"%d" % n, b"k")
         assert to.flush(10) == 0
-    settled(server, other, read(server, f"{topic}-z")[-1].offset())
+    await_compacted(server, other, read(server, f"{topic}-z")[-1].offset())
     assert len(read(server, topic)) == 100
     assert int(state(server, stream).get("cleaned", 0)) == 0
 
@@ -262,21 +262,21 @@ def test_a_dirty_ratio_that_is_not_reached(server: KetchServer, topic: str) -> N
         assert to.flush(10) == 0
 
     put(100)
-    settled(server, stream, read(server, topic)[-1].offset())
+    await_compacted(server, stream, read(server, topic)[-1].offset())
     put(40)
     runs = server.log.count(f"{topic}-0: compacted")
     other = create(server, f"{topic}-z")
     to.produce(f"{topic}-z", b"1", b"k")
     to.produce(f"{topic}-z", b"2", b"k")
     assert to.flush(10) == 0
-    settled(server, other, read(server, f"{topic}-z")[-1].offset())
+    await_compacted(server, other, read(server, f"{topic}-z")[-1].offset())
     assert len(read(server, topic)) == 140
     put(100)
     eventually(lambda: server.log.count(f"{topic}-0: compacted") > runs)
     alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.cleanable.dirty.ratio", "1")
     put(3)
     alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "max.compaction.lag.ms", "1")
-    settled(server, stream, read(server, topic)[-1].offset())
+    await_compacted(server, stream, read(server, topic)[-1].offset())
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
@@ -291,7 +291,7 @@ def test_more_keys_than_the_memory_takes(start_ketch: Callable[..., KetchServer]
         model[key] = value
     assert to.flush(30) == 0
     alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
-    settled(server, stream, read(server, topic)[-1].offset())
+    await_compacted(server, stream, read(server, topic)[-1].offset())
     messages = read(server, topic)
     assert replayed(messages) == model
     assert len(messages) <= 9_001
@@ -318,7 +318,7 @@ def test_native_groups_stay(server: KetchServer, topic: str, ids: str) -> None:
     redis.xgroup_createconsumer(stream, "reading", "idle")
     before = [(row["message_id"], row["consumer"], row["times_delivered"]) for row in pending(redis, stream)]
     alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
-    settled(server, stream, offset_of(entries[-1], ids == "dense"))
+    await_compacted(server, stream, offset_of(entries[-1], ids == "dense"))
     left = {entry for entry, _ in redis.xrange(stream)}
     assert left == {*entries[149:]}  # the newest record of the partition is not looked at
     after = [(row["message_id"], row["consumer"], row["times_delivered"]) for row in pending(redis, stream)]
@@ -442,10 +442,10 @@ def test_open_transactions_are_not_passed(server: KetchServer, topic: str) -> No
     opened = f"korvet:transactions:{{{stream}}}"
     redis.hset(opened, "77", b"0 %b 1" % entries[60])
     alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
-    settled(server, stream, offset_of(entries[60]))
+    await_compacted(server, stream, offset_of(entries[60]))
     assert [entry for entry, _ in redis.xrange(stream)] == entries[59:]
     redis.delete(opened)
-    settled(server, stream, offset_of(entries[99]))
+    await_compacted(server, stream, offset_of(entries[99]))
     assert redis.xlen(stream) == 2
 
 
@@ -459,7 +459,7 @@ def test_both_policies(server: KetchServer, topic: str, layout: str) -> None:
         write(to, topic, model, rng, 2_000, 5_000)
     redis = server.redis()
     eventually(lambda: redis.memory_usage(stream, samples=0) < 90_000)
-    settled(server, stream, read(server, topic)[-1].offset())
+    await_compacted(server, stream, read(server, topic)[-1].offset())
     found = replayed(read(server, topic))
     assert found
     assert {key: model[key] for key in found} == found
@@ -477,7 +477,7 @@ def test_two_brokers(start_ketch: Callable[..., KetchServer], topic: str) -> Non
             write(to, f"{topic}-{n}", model, rng, 200, 100)
     for n, (stream, model) in enumerate(zip(streams, models, strict=True)):
         messages = read(first, f"{topic}-{n}")
-        settled(first, stream, messages[-1].offset())
+        await_compacted(first, stream, messages[-1].offset())
         assert replayed(read(first, f"{topic}-{n}")) == model
 
 
@@ -509,7 +509,7 @@ def test_a_deleted_topic_leaves_nothing(server: KetchServer, topic: str) -> None
     stream = create(server, topic)
     to, model = producer(server), Model()
     write(to, topic, model, random.Random(1), 500, 20)
-    settled(server, stream, read(server, topic)[-1].offset())
+    await_compacted(server, stream, read(server, topic)[-1].offset())
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     admin.delete_topics([topic])[topic].result(10)
     eventually(lambda: not server.redis().keys(f"*{topic}:*"))
@@ -531,7 +531,7 @@ def test_aborted_records_stand_for_no_key(server: KetchServer, topic: str, layou
         pipe.execute()
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     alter(admin, topic, "min.compaction.lag.ms", "0")
-    settled(server, stream, 7)
+    await_compacted(server, stream, 7)
     assert [entry for entry, _ in redis.xrange(stream)] == [b"0-%d" % n for n in (1, 3, 5, 6, 7, 8)]
     assert redis.xlen(f"korvet:aborted:{{{stream}}}") == 1
     assert [(m.offset(), m.key()) for m in read(server, topic)] == [(0, b"a"), (4, b"c"), (6, b"b"), (7, b"d")]
@@ -541,10 +541,10 @@ def test_aborted_records_stand_for_no_key(server: KetchServer, topic: str, layou
     for _ in range(2):
         to.produce(f"{topic}-z", b"1", b"k")
     assert to.flush(10) == 0
-    settled(server, other, read(server, f"{topic}-z")[-1].offset())
+    await_compacted(server, other, read(server, f"{topic}-z")[-1].offset())
     redis.xadd(stream, _entry(layout, b"d", b"2", None), "0-9")
     redis.xadd(stream, _entry(layout, b"e", b"1", None), "0-10")
-    settled(server, stream, 9)
+    await_compacted(server, stream, 9)
     assert [entry for entry, _ in redis.xrange(stream)] == [b"0-%d" % n for n in (1, 5, 7, 9, 10)]
     assert redis.xlen(f"korvet:aborted:{{{stream}}}") == 0
 
@@ -583,7 +583,7 @@ def test_who_waits_in_redis_keeps_waiting(server: KetchServer, topic: str) -> No
         waiting = {name: threads.submit(wait) for name, wait in waits.items()}
         eventually(lambda: redis.info("clients")["blocked_clients"] == 2)
         alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
-        settled(server, stream, offset_of(last))
+        await_compacted(server, stream, offset_of(last))
         assert redis.info("clients")["blocked_clients"] == 2
         redis.xadd(stream, {"key": "k", "value": "new"})
         for answer in waiting.values():

@@ -12,7 +12,7 @@ import pytest
 import redis
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.log.test_compaction import KINDS, create, read, settled, state
+from tests.log.test_compaction import KINDS, await_compacted, create, read, state
 from tests.support.ketch import KetchServer, eventually
 
 pytestmark = pytest.mark.long(minutes=4)
@@ -79,7 +79,7 @@ def test_kills(tmp_path: Path, topic: str, layout: str, ids: str) -> None:
         writer.stop.set()
         writer.join()
         messages = read(server, topic)
-        settled(server, stream, messages[-1].offset(), 180)
+        await_compacted(server, stream, messages[-1].offset(), 180)
         messages = read(server, topic)
         newest = {message.key(): int(message.value()) for message in messages}
         assert newest.keys() == writer.tried.keys()

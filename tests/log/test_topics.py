@@ -183,7 +183,7 @@ def test_damaged_hash_is_a_topic_that_is_not_there(start_ketch: Callable[..., Ke
     server.redis().hset(f"korvet:topic:{topic}", "partitions", "many")
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     eventually(lambda: topic not in admin.list_topics(timeout=10).topics, what="the topic to be gone")
-    assert "damaged" in server.log
+    assert f"topic {topic}: its hash korvet:topic:{topic} is damaged: partitions is 'many'" in server.log
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
@@ -214,6 +214,7 @@ def test_a_hash_written_by_hand_is_read_as_far_as_it_can_be(broker: KetchServer,
         grown = [{"name": topic, "count": 2, "assignments": None}]
         assert kafka.ask(CREATE_PARTITIONS, 3, topics=grown, timeout=5000).results[0].error_code == 0
     assert broker.log.count(f"topic {topic}: max.message.bytes: ") == 1
+    assert f"topic {topic}: max.message.bytes: 'lots' is no number, 1048588 is used instead" in broker.log
 
 
 def test_the_average_size_of_records_is_kept(broker: KetchServer, topic: str) -> None:

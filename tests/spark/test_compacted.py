@@ -19,7 +19,7 @@ from ketch.spark.options import ReadOptions, read_options
 from ketch.spark.plan import ReadRange
 from ketch.spark.reader import DataLoss
 from ketch.spark.source import SourceTask, StreamReader
-from tests.log.test_compaction import FAST, Model, alter, create, producer, read, settled, write
+from tests.log.test_compaction import FAST, Model, alter, await_compacted, create, producer, read, write
 from tests.spark.test_tiers import planned
 from tests.support.ketch import KetchServer, eventually
 from tests.support.redis_servers import RedisServer, binaries
@@ -41,7 +41,7 @@ def rows_of(given: ReadOptions, ranges: list[ReadRange]) -> list[tuple[int, byte
 
 def compact(server: KetchServer, topic: str, stream: str, last: int) -> None:
     alter(AdminClient({"bootstrap.servers": server.bootstrap}), topic, "min.compaction.lag.ms", "0")
-    settled(server, stream, last)
+    await_compacted(server, stream, last)
 
 
 @pytest.mark.parametrize(("layout", "ids"), [("record", "time"), ("batch", "dense")])

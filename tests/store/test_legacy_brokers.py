@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ketch.redis.blocking import Connection
 from ketch.redis.server import Server
-from ketch.store.cluster.legacy import settle
+from ketch.store.cluster.legacy import assign_brokers
 from ketch.store.keys import Keyspace
 from tests.support.cli import Ketch
 from tests.support.ketch import KetchServer
@@ -14,9 +14,9 @@ KEYS = Keyspace("legacy-brokers")
 
 def test_the_first_answer_stands(broker: KetchServer, topic: str) -> None:
     connection = Connection(Server(broker.redis_url), "test")
-    assert connection.ask(settle(KEYS, topic, {})) == {}
-    assert connection.ask(settle(KEYS, topic, {0: 1, 1: 2})) == {0: 1, 1: 2}
-    assert connection.ask(settle(KEYS, topic, {0: 3, 1: 3, 2: 3})) == {0: 1, 1: 2, 2: 3}
+    assert connection.ask(assign_brokers(KEYS, topic, {})) == {}
+    assert connection.ask(assign_brokers(KEYS, topic, {0: 1, 1: 2})) == {0: 1, 1: 2}
+    assert connection.ask(assign_brokers(KEYS, topic, {0: 3, 1: 3, 2: 3})) == {0: 1, 1: 2, 2: 3}
     connection.close()
 
 

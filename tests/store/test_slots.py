@@ -16,8 +16,6 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ketch.store
 from ketch.configs.topic_checks import LazyDefaults
@@ -75,19 +73,6 @@ def redis(request: pytest.FixtureRequest, node: RedisServer) -> Iterator[Blockin
 
 
 # -- slots
-
-
-KEY_PARTS = st.lists(st.sampled_from([b"{", b"}", b"a", b"korvet:", b"\xff", b"{}", b""]) | st.binary(max_size=4))
-
-
-def test_slots_are_those_of_redis(node: RedisServer) -> None:
-    client = node.client()
-
-    @given(KEY_PARTS.map(b"".join))
-    def check(key: bytes) -> None:
-        assert slot(key) == client.execute_command("CLUSTER", "KEYSLOT", key)
-
-    check()
 
 
 def test_keys_beside_a_stream_lie_in_its_slot() -> None:
@@ -191,7 +176,7 @@ class Sample:
             (configs.read, [configs.read(KEYS)]),
             (identity.cluster_id, [identity.cluster_id(KEYS, "id")]),
             (identity.new_producer_id, [identity.new_producer_id(KEYS)]),
-            (legacy.settle, [legacy.settle(KEYS, self.name, {0: 1, 1: 2})]),
+            (legacy.assign_brokers, [legacy.assign_brokers(KEYS, self.name, {0: 1, 1: 2})]),
             (groups.save, [groups.save(KEYS, group, HOLDER, {"state": "Empty"})]),
             (groups.hold, [groups.hold(KEYS, group, HOLDER), groups.hold(KEYS, f"{group}x", HOLDER)]),
             (groups.names, [groups.names(KEYS)]),

@@ -84,12 +84,12 @@ def _described(waiting: Waiting) -> str:
 
 
 def _run_in_spark(plan: Plan, checkpoint: Path, stop: Event, report: Report, say: Say) -> None:
-    from ketch.archive.session import await_end, check_java, session_of, start
+    from ketch.archive.spark_session import await_end, check_java, spark_session, start
     from ketch.spark.compat import LIMITS
 
     check_java()
     say(f"Spark is starting ({plan.master}), which takes some seconds.")
-    with session_of(plan) as session:
+    with spark_session(plan) as session:
         say("Spark has started.")
         # Before PySpark 4.2 Trigger.AvailableNow is one batch, which may be the one that a killed run did not finish.
         # So the stream runs twice there.

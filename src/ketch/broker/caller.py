@@ -1,4 +1,4 @@
-"""Who sends a request: settled once for each connection, before its first request, and then a part of every one.
+"""Who sends a request: decided once for each connection, before its first request, and then a part of every one.
 
 Kafka's KafkaPrincipal and RequestContext are the model, which its authorizers, quotas and request logs go by. Handlers
 do not decide by it.

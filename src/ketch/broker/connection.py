@@ -5,7 +5,7 @@ API: traits of an API that it must know are in the API's row of the dispatch tab
 
 Every request goes through one pipeline, `Connection._serve`:
 
-1. Authenticate. Who calls is settled when the connection is made (`_caller`): nobody is asked, all are anonymous.
+1. Authenticate. Who calls is decided when the connection is made (`_caller`): nobody is asked, all are anonymous.
 2. Decode: the API's row, in a version that is served, and the request as kio's entity.
 3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
    `Request.caller`: an authorizer decides by these two, here and in no handler.

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis import blocking
 from ketch.redis.driver import BlockingDriver
@@ -26,21 +28,27 @@ from ketch.views.server import cluster_id
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-RedisOption = Annotated[
-    str | None,
-    typer.Option("--redis", envvar="KETCH_REDIS", help="The broker's Redis; default: where the broker says it is."),
-]
-KeyspaceOption = Annotated[
-    str | None,
-    typer.Option("--keyspace", envvar="KETCH_KEYSPACE", help="First part of every key; default: the broker's."),
-]
-
 _CONNECT_S = 2.0  # a broker's address may lead nowhere from here, and the command has other things to show
 _ANSWER_S = 10.0
 
 DEFAULT_KEYSPACE = "korvet"
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The options that say which broker is meant, and where its Redis is."""
+
+    redis: Annotated[
+        str | None,
+        typer.Option("--redis", envvar="KETCH_REDIS", help="The broker's Redis; default: where the broker says it is."),
+    ] = None
+    keyspace: Annotated[
+        str | None,
+        typer.Option("--keyspace", envvar="KETCH_KEYSPACE", help="First part of every key; default: the broker's."),
+    ] = None
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 
 
 class BrokerRedis:

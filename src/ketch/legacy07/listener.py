@@ -118,11 +118,11 @@ class LegacyListener:
     async def _register(self, registry: Registry) -> None:
         pause = self._settings.broker_heartbeat_interval_ms / 1000
         beats = _ACQUAINTED_BEATS if self._settings.redis is not None else 0  # of other brokers, which share the topics
-        settled = time.monotonic() + beats * pause
+        acquainted = time.monotonic() + beats * pause
         while True:
             await registry.connected()
             try:
-                counts = await self._counts() if time.monotonic() >= settled else {}
+                counts = await self._counts() if time.monotonic() >= acquainted else {}
                 if await registry.publish(counts):
                     self._numbers.registered = registry.registered
                     await self._pause(pause)

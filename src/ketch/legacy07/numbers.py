@@ -60,7 +60,7 @@ class Numbers:
             return range(topic.partitions)
         known = self._mine.get(topic.id)
         if known is None or known[0] < topic.partitions:
-            brokers = await self._settle(topic)
+            brokers = await self._assign_brokers(topic)
             mine = tuple(index for index in range(topic.partitions) if brokers.get(index) == self._own)
             known = self._mine[topic.id] = (topic.partitions, mine)
         return known[1]
@@ -79,11 +79,11 @@ class Numbers:
             return random.choice(mine)
         return mine[0] if number == 0 else await self.to_read(topic, number)
 
-    async def _settle(self, topic: Topic) -> dict[int, int]:
+    async def _assign_brokers(self, topic: Topic) -> dict[int, int]:
         here = {node.id for node in self._cluster.nodes}
         candidates = sorted((self.registered & here) | {self._own})
         wanted = {index: self._wanted(topic, index, candidates) for index in range(topic.partitions)}
-        return await self._log.driver.ask(legacy.settle(self._log.keys, topic.name, wanted))
+        return await self._log.driver.ask(legacy.assign_brokers(self._log.keys, topic.name, wanted))
 
     def _wanted(self, topic: Topic, index: int, candidates: list[int]) -> int:
         leader = self._cluster.leader(topic.id, index)

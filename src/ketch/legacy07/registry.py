@@ -12,17 +12,18 @@ hold the id of the broker that made them. What consumers keep there (`/consumers
 - ZooKeeper is down, at the start or later. The broker serves who knows its address; one line says so, one that it is
   back.
 
-kazoo runs threads of its own. Everything that blocks runs in a thread here, one call at a time.
+kazoo runs threads of its own. Everything that blocks runs in a thread here, for one `publish` at a time. ZooKeeper answers
+a call when it has synced its log. So the calls for up to `_AT_ONCE` topics are sent together; ZooKeeper carries them out
+in the order in which they were sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
@@ -38,6 +39,7 @@ _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.CRITICAL)  # it tells every attempt to connect; this file says what matters
 
 _ANSWER_S = 10.0  # for one call; without it a call would wait for as long as ZooKeeper is away
+_AT_ONCE = 100  # topics whose nodes are made or removed at one time
 _IMPATIENT_S = 3.0  # a start without ZooKeeper is told of after so long
 _RETRY_S = 0.5  # between two looks at a node that an earlier session has left
 
@@ -176,53 +178,90 @@ class Registry:
         fresh: bool = session != self._session
         if fresh:
             self._session, self._published = session, {}
-        self._claim(f"{self._ids}/{self._id}", self._address)
-        self.registered = frozenset(int(name) for name in self._call("get_children", self._ids) if name.isdigit())
-        for topic in [topic for topic in self._published if topic not in topics]:
-            self._withdraw(f"{self._topics}/{topic}/{self._id}")
-            del self._published[topic]
-        for topic, count in topics.items():
-            if self._published.get(topic) != count:
-                self._claim(f"{self._topics}/{topic}/{self._id}", str(count))
-                self._published[topic] = count
+        self._claim({f"{self._ids}/{self._id}": self._address})
+        self.registered = frozenset(int(name) for name in self._children(self._ids) if name.isdigit())
+        for gone in _parts([topic for topic in self._published if topic not in topics]):
+            self._withdraw([self._node(topic) for topic in gone])
+            for topic in gone:
+                del self._published[topic]
+        for new in _parts([topic for topic, count in topics.items() if self._published.get(topic) != count]):
+            self._claim({self._node(topic): str(topics[topic]) for topic in new})
+            self._published |= {topic: topics[topic] for topic in new}
         return fresh
 
-    def _claim(self, path: str, value: str) -> None:
-        """Makes this session's node have the value; Taken where it is another session's."""
-        while True:
-            try:
-                self._create(path, value)
-                return
-            except NodeExistsError:
-                pass
-            with contextlib.suppress(NoNodeError):  # it went at this moment: it can be made now
-                found, stat = self._call("get", path)
-                if stat.owner_session_id != self._client.client_id[0]:
-                    raise Taken(path, found.decode(errors="replace"))
-                if found != value.encode():
-                    self._call("set", path, value.encode())
-                return
+    def _node(self, topic: str) -> str:
+        return f"{self._topics}/{topic}/{self._id}"
 
-    def _create(self, path: str, value: str) -> None:
-        create = functools.partial(self._call, "create", path, value.encode(), ephemeral=True)
-        try:
-            create()
-        except NoNodeError:
-            self._make_parents(path)
-            create()
+    def _children(self, path: str) -> list[str]:
+        children: list[str] = self._client.get_children_async(path).get(timeout=_ANSWER_S)
+        return children
 
-    def _make_parents(self, path: str) -> None:
+    def _claim(self, values: Mapping[str, str]) -> None:
+        """Makes nodes of this session have these values; Taken where one is another session's."""
+        while values:
+            there = self._create(values)
+            values = self._correct({path: values[path] for path in there})
+
+    def _create(self, values: Mapping[str, str]) -> list[str]:
+        """Makes nodes; those that are there already."""
+        calls = {path: (value.encode(),) for path, value in values.items()}
+        outcomes = self._each("create", calls, ephemeral=True)
+        orphans = {path: calls[path] for path, outcome in outcomes.items() if isinstance(outcome, NoNodeError)}
+        if orphans:
+            self._make_parents(orphans)
+            outcomes |= self._each("create", orphans, ephemeral=True)
+            for outcome in outcomes.values():
+                if isinstance(outcome, NoNodeError):  # somebody deletes them
+                    raise outcome
+        return [path for path, outcome in outcomes.items() if isinstance(outcome, NodeExistsError)]
+
+    def _make_parents(self, paths: Iterable[str]) -> None:
         """The nodes above, which stay; each holds its creator's id, for who looks at them by hand."""
-        parts = path.split("/")[1:-1]
-        for size in range(1, len(parts) + 1):
-            with contextlib.suppress(NodeExistsError):
-                self._call("create", "/" + "/".join(parts[:size]), self._id.encode())
+        above = [path.split("/")[1:-1] for path in paths]
+        nodes = ["/" + "/".join(names[:size]) for names in above for size in range(1, len(names) + 1)]
+        self._each("create", dict.fromkeys(nodes, (self._id.encode(),)))  # carried out in this order
 
-    def _withdraw(self, path: str) -> None:
-        with contextlib.suppress(NoNodeError):
-            _, stat = self._call("get", path)
-            if stat.owner_session_id == self._client.client_id[0]:
-                self._call("delete", path)
+    def _correct(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Gives nodes that are there these values, see `_claim`; those that are gone by now, with their values."""
+        stale: dict[str, tuple[bytes]] = {}
+        outcomes = self._each("get", dict.fromkeys(values, ()))
+        for path, outcome in outcomes.items():
+            if isinstance(outcome, NoNodeError):
+                continue
+            found, stat = outcome
+            if stat.owner_session_id != self._client.client_id[0]:
+                raise Taken(path, found.decode(errors="replace"))
+            if found != values[path].encode():
+                stale[path] = (values[path].encode(),)
+        outcomes |= self._each("set", stale)
+        return {path: values[path] for path, outcome in outcomes.items() if isinstance(outcome, NoNodeError)}
 
-    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return getattr(self._client, f"{name}_async")(*arguments, **options).get(timeout=_ANSWER_S)
+    def _withdraw(self, paths: Sequence[str]) -> None:
+        found = self._each("get", dict.fromkeys(paths, ()))
+        there = {path: outcome[1] for path, outcome in found.items() if not isinstance(outcome, NoNodeError)}
+        session = self._client.client_id[0]
+        self._each("delete", {path: () for path, stat in there.items() if stat.owner_session_id == session})
+
+    def _each(self, name: str, calls: Mapping[str, tuple[Any, ...]], **options: Any) -> dict[str, Any]:
+        """Makes a call for each node, and none of them waits for another one's answer.
+
+        Args:
+            name: of kazoo's method.
+            calls: its further arguments, by path.
+
+        Returns: by path, what it returned; NodeExistsError or NoNodeError where that is the answer.
+        """
+        call = getattr(self._client, f"{name}_async")
+        sent = {path: call(path, *arguments, **options) for path, arguments in calls.items()}
+        return {path: _outcome(result) for path, result in sent.items()}
+
+
+def _outcome(result: Any) -> Any:
+    try:
+        return result.get(timeout=_ANSWER_S)
+    except (NodeExistsError, NoNodeError) as error:
+        return error
+
+
+def _parts(topics: list[str]) -> Iterable[list[str]]:
+    return (topics[start : start + _AT_ONCE] for start in range(0, len(topics), _AT_ONCE))

@@ -2,8 +2,8 @@
 
 A read that begins in Redis is answered from what this broker has just appended (`Newest`) or what another reader was
 just given (`Tails`), else by XRANGE, which `ReadAhead` may have sent already. A member of a consumer group reads
-through its native group (`Delivery`). A read that begins below the first entry in Redis is answered from the archive
-(`Tier`).
+through its native group (`NativePosition`). A read that begins below the first entry in Redis is answered from the
+archive (`Tier`).
 
 A reader of committed records alone (`isolation.level=read_committed`) gets nothing from the last stable offset on, and
 the aborted transactions among what it gets, whose records it leaves out itself (KIP-98). What is kept in memory is the
@@ -223,10 +223,10 @@ class PartitionReader:
             given: whether the reader will be given a chunk; one that will not be stays undelivered.
         """
         group, consumer = member
-        delivery = self._groups.delivery(group)
+        position = self._groups.of(group)
         # None too many: what does not fit would have to be taken back.
         count = self._stream.sizes.count(max_bytes, spare=0)
-        entries = await delivery.read(offset, count, consumer, await self._stream.info())
+        entries = await position.read(offset, count, consumer, await self._stream.info())
         if entries is None:
             found = await asyncio.shield(self._range(offset, max_bytes, bounds.end(committed)))
         else:
@@ -234,12 +234,12 @@ class PartitionReader:
         chunk = _stable(found, bounds) if committed else found
         if found and not (chunk and given(chunk)):
             if entries is not None:
-                await delivery.delivered(offset, 0, 0, whole=False)
+                await position.delivered(offset, 0, 0, whole=False)
         elif chunk and entries is None:
-            delivery.passed(chunk.end, chunk.entries, chunk.records)
+            position.passed(chunk.end, chunk.entries, chunk.records)
         elif chunk and entries is not None:
             whole = chunk.entries == native.entry_count(entries)
-            await delivery.delivered(chunk.end, chunk.entries, chunk.records, whole)
+            await position.delivered(chunk.end, chunk.entries, chunk.records, whole)
         return found, chunk
 
     async def _read_gap(self, offset: int, max_bytes: int, zstd: bool, at_least_one: bool, committed: bool) -> Read:

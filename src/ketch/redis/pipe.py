@@ -132,7 +132,7 @@ class Pipe(asyncio.BufferedProtocol):
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
         """
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.post(command, partial(_settle, future))
+        self.post(command, partial(_resolve, future))
         return future
 
     def post(self, command: Command, take: Callable[[Reply], None]) -> None:
@@ -170,7 +170,7 @@ class Pipe(asyncio.BufferedProtocol):
         create = asyncio.get_running_loop().create_future
         futures: list[asyncio.Future[bytes]] = [create() for _ in commands]
         for command, future in zip(commands, futures, strict=True):
-            self._await_reply(command.replies, partial(_settle, future))
+            self._await_reply(command.replies, partial(_resolve, future))
         self._write(b"".join(piece for command in commands for piece in command.pieces))
         try:
             await futures[-1]  # replies come in order
@@ -300,7 +300,7 @@ def _first_error(replies: bytes) -> bytes:
     return next((line for line in replies.splitlines(keepends=True) if line.startswith(b"-")), b"")
 
 
-def _settle(future: asyncio.Future[bytes], reply: Reply) -> None:
+def _resolve(future: asyncio.Future[bytes], reply: Reply) -> None:
     if future.done():
         return
     if isinstance(reply, StorageUnavailable):

@@ -24,6 +24,11 @@ class StreamInfo:
     lineage: object = field(default_factory=object, compare=False)  # the same while nothing but our appends changed it
 
     @property
+    def exists(self) -> bool:
+        """Whether there is a stream that an entry was ever added to; it may be empty by now."""
+        return self.last != ZERO
+
+    @property
     def removed(self) -> int | None:
         """How many entries were ever trimmed or deleted; None before Redis 7."""
         return None if self.added is None else self.added - self.length

@@ -297,6 +297,18 @@ def test_list(enter: Enter, version: int) -> None:
         assert not member.listed(version, types_filter=["consumer"])
 
 
+def test_list_without_a_group_that_a_newer_version_stored(broker: KetchServer, enter: Enter, topic: str) -> None:
+    member, redis, newer = gather(enter()), broker.redis(), f"newer-{topic}"
+    redis.hset(f"korvet:group:{newer}", "type", "banner")
+    redis.sadd("korvet:groups", newer)
+    answer = member.ask(LIST_GROUPS, 5)
+    redis.srem("korvet:groups", newer)
+    redis.delete(f"korvet:group:{newer}")
+    names = {group.group_id for group in answer.groups}
+    assert (answer.error_code, member.group in names, newer in names) == (0, True, False)
+    eventually(lambda: broker.log.count(f"ListGroups leaves out a group: {newer} is stored as banner") == 1)
+
+
 def test_delete(enter: Enter, made: str) -> None:
     member = gather(enter())
     member.commit(made, 1)

@@ -53,8 +53,8 @@ class Groups:
         self._log, self._cluster, self._native_groups = log_, cluster, native_groups
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
         self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
-        self._settled: set[str] = set()  # groups for which no transaction has offsets pending
-        self._settling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._none_pending: set[str] = set()  # groups for which no transaction has offsets pending
+        self._applying: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         cluster.listen(self.relinquish, self._follow)
 
     # -- asking a group: see the methods of these names of `Machines`
@@ -88,7 +88,7 @@ class Groups:
     def relinquish(self) -> None:
         """Brokers have come or gone: drops the groups that are another's now."""
         self._machines.relinquish()
-        self._settled.clear()
+        self._none_pending.clear()
 
     async def _follow(self) -> None:
         """Looks at the groups that other brokers have changed: members of theirs may read from this broker."""
@@ -118,7 +118,7 @@ class Groups:
         """
         lease = self._cluster.leased_at(received)
         if commits:
-            await self.settle(group_id)  # what transactions have committed before counts before
+            await self.apply_pending(group_id)  # what transactions have committed before counts before
         above, tries = 0, _COMMIT_TRIES
         while True:
             error, group = await self._machines.submit_to(group_id, make)
@@ -159,17 +159,17 @@ class Groups:
             NotInTransaction: the transaction is over.
         """
         for _ in range(_COMMIT_TRIES):
-            self._settled.discard(group_id)
+            self._none_pending.discard(group_id)
             question = pending_offsets.pend(self._keys, group_id, transactional_id, producer, started, offsets)
             kept = await self._link.ask(question)
             if kept == 1:
                 return
             if kept < 0:
                 break
-            await self.settle(group_id, sure=True)
+            await self.apply_pending(group_id, sure=True)
         raise NotInTransaction(f"group {group_id}: the transaction of producer {producer[0]} is over")
 
-    async def settle(self, group_id: str, sure: bool = False) -> list[Pending]:
+    async def apply_pending(self, group_id: str, sure: bool = False) -> list[Pending]:
         """Applies the offsets of committed transactions; what is pending still, of open ones.
 
         Only the group's coordinator may apply them. For another broker they are among what is returned.
@@ -179,20 +179,20 @@ class Groups:
         """
         mine = self._machines.coordinates(group_id)
         # While there are other brokers, one of them may have taken itself for the coordinator a moment ago.
-        if mine and group_id in self._settled and self._cluster.alone and not sure:
+        if mine and group_id in self._none_pending and self._cluster.alone and not sure:
             return []
-        async with self._settling[group_id]:
+        async with self._applying[group_id]:
             pending = await self._link.ask(pending_offsets.load_all(self._keys, group_id))
             if not mine:
                 return pending
             if any(each.committed for each in pending):
-                pending = await self._apply(group_id)
+                pending = await self._apply_committed(group_id)
             left = [each for each in pending if not each.committed]
             if not left:
-                self._settled.add(group_id)
+                self._none_pending.add(group_id)
             return left
 
-    async def _apply(self, group_id: str) -> list[Pending]:
+    async def _apply_committed(self, group_id: str) -> list[Pending]:
         """What was pending; what of it is committed has been applied."""
         above, tries = 0, _COMMIT_TRIES
         while True:

@@ -200,7 +200,7 @@ class Transactions:
         if not finish.commit:
             return
         if self._cluster.coordinates("group", group):
-            await self._groups.settle(group, sure=True)
+            await self._groups.apply_pending(group, sure=True)
         else:
             await self._link.ask(transactional_ids.journal_group(self._keys, group))
 
@@ -223,7 +223,7 @@ class Transactions:
                 await self.machines.take_over(id)
         for group in groups:
             if self._cluster.coordinates("group", group):
-                await self._groups.settle(group, sure=True)
+                await self._groups.apply_pending(group, sure=True)
 
     async def run(self) -> None:
         """Takes care of the open transactions of this broker's ids, also of those that it was never asked for."""

@@ -1,4 +1,8 @@
-"""ListGroups (16), versions 0 to 5: every group, filtered by state (version 4 on, KIP-518) and type (5 on, KIP-848)."""
+"""ListGroups (16), versions 0 to 5: every group, filtered by state (version 4 on, KIP-518) and type (5 on, KIP-848).
+
+A group that a newer version stored, as a kind that this one does not know, is left out, with a line in the log: so
+Kafka's CoordinatorLoaderImpl treats records of a type that it does not know.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.coordination.kinds.kind import UnknownKind
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -25,13 +30,17 @@ async def handle(request: Request) -> Answer:
     shown = [
         group
         for group in groups
-        if (not states or group["group_state"].lower() in states) and (not types or _TYPE in types)
+        if group and (not states or group["group_state"].lower() in states) and (not types or _TYPE in types)
     ]
     return {"error_code": ErrorCode.none, "groups": shown}
 
 
-async def _listed(request: Request, name: str) -> Body:
-    group = await request.broker.groups.get(name)
+async def _listed(request: Request, name: str) -> Body | None:
+    try:
+        group = await request.broker.groups.get(name)
+    except UnknownKind as error:
+        request.complain(f"ListGroups leaves out a group: {error}", error)
+        return None
     return {
         "group_id": name,
         "protocol_type": group.protocol_type or "",

@@ -38,7 +38,7 @@ async def handle(request: Request) -> Answer:
 async def _group(request: Request, group: str, topics: Iterable[Any] | None, stable: bool) -> Body:
     commits = request.broker.log.commits
     try:
-        pending = await request.broker.groups.settle(group)
+        pending = await request.broker.groups.apply_pending(group)
         if topics is None:
             await request.broker.adoption.look()
             asked = await commits.partitions(group)

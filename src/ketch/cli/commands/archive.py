@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import typer
 
+from ketch.cli.options import grouped
 from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
 from ketch.clock import now_ms
 from ketch.configs.settings import Settings
@@ -34,29 +35,36 @@ app = typer.Typer(
 )
 
 Topics = Annotated[list[str], typer.Option("--topic", help="A topic; may be repeated. Default: every topic.")]
-Redis = Annotated[str | None, typer.Option(help="URL of the Redis; default: the data directory's Valkey.")]
-DataDir = Annotated[Path | None, typer.Option(help="Directory of the embedded Valkey and of the default catalog.")]
-CatalogName = Annotated[str | None, typer.Option(help="The catalog's name in pyiceberg's configuration.")]
-Config = Annotated[Path | None, typer.Option(envvar="KETCH_CONFIG", help="A TOML file of settings.")]
 
 _LINE_S = 10.0  # between two status lines where there is no terminal
 _LIMITS = ("retention.ms", "retention.bytes")
 _COLUMNS = ("topic", "partition", "start", "through", "end", "lag", "records", "files", "bytes", "note")
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The options that say where records come from, and where their tables are."""
+
+    redis: Annotated[str | None, typer.Option(help="URL of the Redis; default: the data directory's Valkey.")] = None
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of the embedded Valkey and of the default catalog.")
+    ] = None
+    catalog: Annotated[str | None, typer.Option(help="The catalog's name in pyiceberg's configuration.")] = None
+    config: Annotated[Path | None, typer.Option(envvar="KETCH_CONFIG", help="A TOML file of settings.")] = None
+
+
 @app.command()
+@grouped
 def run(
     topic: Topics = [],  # noqa: B006
     once: Annotated[bool, typer.Option("--once", help="End when all that is there now is archived.")] = False,
     interval: Annotated[float, typer.Option(min=0, help="Seconds from one batch to the next.")] = 10.0,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*,4]",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    catalog: CatalogName = None,
-    config: Config = None,
+    *,
+    where: Where,
 ) -> None:
     """Archive topics until SIGTERM or Ctrl-C; with --once up to their ends as they are now."""
-    job = _job(topic, redis, data_dir, catalog, config, tasks=_cores(master))
+    job = _job(topic, where, tasks=_cores(master))
     with _needs_extra():
         from ketch.archive.job import Meter
         from ketch.archive.job import run as run_job
@@ -79,16 +87,15 @@ def run(
 
 
 @app.command()
+@grouped
 def status(
     topic: Topics = [],  # noqa: B006
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    catalog: CatalogName = None,
-    config: Config = None,
+    *,
+    where: Where,
     as_json: Json = False,
 ) -> None:
     """Show of each partition what is archived, and what waits."""
-    job = _job(topic, redis, data_dir, catalog, config)
+    job = _job(topic, where)
     from ketch.archive.status import status as ask
     from ketch.archive.tables import topics_of
 
@@ -102,17 +109,16 @@ def status(
 
 
 @app.command()
+@grouped
 def expire(
     topic: Topics = [],  # noqa: B006
     older_than: Annotated[float, typer.Option(min=0, help="Hours that snapshots and loose files are kept.")] = 24.0,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    catalog: CatalogName = None,
-    config: Config = None,
+    *,
+    where: Where,
     as_json: Json = False,
 ) -> None:
     """Drop records past retention.ms and retention.bytes, old snapshots, and files that nothing refers to."""
-    job = _job(topic, redis, data_dir, catalog, config)
+    job = _job(topic, where)
     from ketch.lake.maintenance import UNLIMITED, Retention, expire_records, expire_snapshots, remove_orphans
 
     def work(table: ArchiveTable, topic: Topic, deleted: Mapping[int, int]) -> dict[str, int]:
@@ -143,18 +149,17 @@ def _expired(done: Mapping[str, int]) -> str:
 
 
 @app.command()
+@grouped
 def compact(
     topic: Topics = [],  # noqa: B006
     target_mb: Annotated[int, typer.Option("--target-mb", min=1, help="Size of a file that small ones become.")] = 128,
     min_files: Annotated[int, typer.Option("--min-files", min=2, help="Fewer small neighbours are left alone.")] = 4,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    catalog: CatalogName = None,
-    config: Config = None,
+    *,
+    where: Where,
     as_json: Json = False,
 ) -> None:
     """Rewrite small files of a partition and day as large ones; `expire` removes the old ones in time."""
-    job = _job(topic, redis, data_dir, catalog, config)
+    job = _job(topic, where)
     from ketch.lake.maintenance import compact as compact_table
 
     def work(table: ArchiveTable, topic: Topic, deleted: Mapping[int, int]) -> dict[str, int]:
@@ -171,16 +176,15 @@ def _compacted(done: Mapping[str, int]) -> str:
 
 
 @app.command()
+@grouped
 def drop(
     topic: Annotated[str, typer.Argument(help="A topic.")],
     yes: Yes = False,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    catalog: CatalogName = None,
-    config: Config = None,
+    *,
+    where: Where,
 ) -> None:
     """Remove the table of a topic, whether the topic exists or not. Records that only it holds are lost."""
-    job = _job([], redis, data_dir, catalog, config)
+    job = _job([], where)
     from ketch.archive.tables import catalog_of
     from ketch.lake.catalog import table_name
     from ketch.lake.maintenance import drop as drop_table
@@ -204,16 +208,9 @@ def drop(
 # -- what they share
 
 
-def _job(
-    topics: list[str],
-    redis: str | None,
-    data_dir: Path | None,
-    catalog: str | None,
-    config: Path | None,
-    tasks: int = 1,
-) -> Job:
-    given = {"redis": redis, "data_dir": data_dir, "archive_catalog": catalog}
-    settings = Settings.load(config, {name: value for name, value in given.items() if value is not None})
+def _job(topics: list[str], where: Where, tasks: int = 1) -> Job:
+    given = {"redis": where.redis, "data_dir": where.data_dir, "archive_catalog": where.catalog}
+    settings = Settings.load(where.config, {name: value for name, value in given.items() if value is not None})
     with _needs_extra():
         import pyiceberg  # noqa: F401
 

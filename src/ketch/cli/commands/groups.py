@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ketch.cli import broker_redis, client, completion
-from ketch.cli.broker_redis import BrokerRedis, KeyspaceOption, RedisOption
+from ketch.cli.broker_redis import BrokerRedis, Where
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
+from ketch.cli.options import grouped
 from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
 from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
@@ -36,21 +37,15 @@ Names = Annotated[list[str], typer.Argument(help="One or more groups.", autocomp
 
 
 @app.command("list")
-def list_(
-    stats: Stats = None,
-    watch: Watch = None,
-    redis: RedisOption = None,
-    keyspace: KeyspaceOption = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+@grouped
+def list_(stats: Stats = None, watch: Watch = None, *, where: Where, as_json: Json = False) -> None:
     """List groups: their states, and with --stats the number of members and the lag in records."""
-    admin = client.admin(bootstrap)
+    admin = client.admin(where.bootstrap)
     with_stats = wants_stats(stats, as_json)
 
     def fetch() -> list[dict[str, Any]]:
         if with_stats:
-            lag = _lag(admin, redis, keyspace)
+            lag = _lag(admin, where)
             return [_renamed(asdict(group)) for group in groups.summary(admin, lag)]
         return [_renamed(asdict(group)) for group in groups.listed(admin)]
 
@@ -62,9 +57,9 @@ def _renamed(group: dict[str, Any]) -> dict[str, Any]:
     return {"group": group.pop("name"), **group}
 
 
-def _lag(admin: AdminClient, redis: str | None, keyspace: str | None) -> Lag:
+def _lag(admin: AdminClient, where: Where) -> Lag:
     """Says on stderr where the broker's Redis cannot be asked, once it is needed."""
-    return Lag(admin, lambda: broker_redis.find_or_say(admin, redis, keyspace, "lag in records is"))
+    return Lag(admin, lambda: broker_redis.find_or_say(admin, where.redis, where.keyspace, "lag in records is"))
 
 
 def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> None:
@@ -76,24 +71,18 @@ def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> 
 
 
 @app.command()
-def describe(
-    names: Names,
-    watch: Watch = None,
-    redis: RedisOption = None,
-    keyspace: KeyspaceOption = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+@grouped
+def describe(names: Names, watch: Watch = None, *, where: Where, as_json: Json = False) -> None:
     """Show members, positions and lag in records.
 
     Lag is counted in the Redis that the broker names. Where that cannot be asked it is left out, save for topics with
     offset.ids=dense.
     """
-    admin = client.admin(bootstrap)
+    admin = client.admin(where.bootstrap)
     unique = list(dict.fromkeys(names))
 
     def fetch() -> tuple[list[dict[str, Any]], list[ClientError]]:
-        return _described(admin, _lag(admin, redis, keyspace), unique)
+        return _described(admin, _lag(admin, where), unique)
 
     def show(answer: tuple[list[dict[str, Any]], list[ClientError]]) -> None:
         found, missing = answer
@@ -161,6 +150,7 @@ def _show(found: list[dict[str, Any]]) -> None:
 
 
 @app.command("reset-offsets")
+@grouped
 def reset_offsets(
     name: Annotated[str, typer.Argument(help="A group without members.", autocompletion=completion.groups)],
     topic: Annotated[
@@ -177,23 +167,22 @@ def reset_offsets(
     to_datetime: Annotated[str | None, typer.Option(metavar="ISO8601", help="To the first record that late.")] = None,
     shift_by: Annotated[int | None, typer.Option(help="So many records on, or back below 0.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without, it is only shown.")] = False,
-    redis: RedisOption = None,
-    keyspace: KeyspaceOption = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    *,
+    where: Where,
     as_json: Json = False,
 ) -> None:
     """Set committed offsets. Shows what would be done; --execute does it."""
     if [to_earliest, to_latest, to_offset is not None, bool(to_datetime), shift_by is not None].count(True) != 1:
         raise ConfigError("Give one of --to-earliest, --to-latest, --to-offset, --to-datetime and --shift-by.")
     moment = _milliseconds(to_datetime) if to_datetime else None
-    admin = client.admin(bootstrap)
+    admin = client.admin(where.bootstrap)
     if groups.has_members(admin, name):
         raise ClientError(f"Group {name} has members; stop them before its offsets are reset.")
     committed = groups.committed(admin, name)
     partitions = _partitions(admin, topic) if topic else sorted(committed)
     if not partitions:
         raise ConfigError(f"Group {name} has committed nothing; say with --topic what to reset.")
-    counter = broker_redis.find(admin, redis, keyspace) if shift_by is not None else None
+    counter = broker_redis.find(admin, where.redis, where.keyspace) if shift_by is not None else None
     targets: dict[TopicPartition, int] = {}
     for partition, (earliest, latest) in groups.bounds(admin, partitions).items():
         wanted = earliest if to_earliest else latest

@@ -6,26 +6,22 @@ from dataclasses import asdict
 from typing import Any
 
 from ketch.cli import broker_redis, client
-from ketch.cli.broker_redis import KeyspaceOption, RedisOption
-from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
+from ketch.cli.broker_redis import Where
+from ketch.cli.options import grouped
 from ketch.cli.output import Json, raise_all, show_json, show_rows
 from ketch.cli.units import amount
 from ketch.views.kafka.status import Status, status
 from ketch.views.server import RedisServer
 
 
-def command(
-    redis: RedisOption = None,
-    keyspace: KeyspaceOption = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+@grouped
+def command(*, where: Where, as_json: Json = False) -> None:
     """Show whether a broker is up, its Redis and memory, topics, groups and archives.
 
     Exits with 1 when the broker, or its Redis, does not answer; what does is shown all the same.
     """
-    admin = client.admin(bootstrap)
-    found = status(admin, lambda: broker_redis.find(admin, redis, keyspace))
+    admin = client.admin(where.bootstrap)
+    found = status(admin, lambda: broker_redis.find(admin, where.redis, where.keyspace))
     parts = _parts(found)
     if as_json:
         show_json(parts)

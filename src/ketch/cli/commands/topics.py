@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ketch.cli import broker_redis, client, completion, configs
-from ketch.cli.broker_redis import KeyspaceOption, RedisOption
+from ketch.cli.broker_redis import Where
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.configs import Config
+from ketch.cli.options import grouped
 from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
 from ketch.cli.units import amount, config_shown
 from ketch.cli.watch import Watch, repeat
@@ -79,21 +80,15 @@ def _say(done: list[dict[str, Any]], key: str, as_json: bool, verbs: dict[bool, 
 
 
 @app.command("list")
-def list_(
-    stats: Stats = None,
-    watch: Watch = None,
-    redis: RedisOption = None,
-    keyspace: KeyspaceOption = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: Json = False,
-) -> None:
+@grouped
+def list_(stats: Stats = None, watch: Watch = None, *, where: Where, as_json: Json = False) -> None:
     """List topics: partitions, and with --stats the records and bytes in Redis, and whether all is archived."""
-    admin = client.admin(bootstrap)
+    admin = client.admin(where.bootstrap)
     with_stats = wants_stats(stats, as_json)
 
     def fetch() -> list[dict[str, Any]]:
         found = topics.listed(admin)
-        known = _figures(admin, found, redis, keyspace) if with_stats else {}
+        known = _figures(admin, found, where) if with_stats else {}
         return [
             {"name": name, "partitions": partitions, **(asdict(known[name]) if name in known else {})}
             for name, partitions in found
@@ -102,11 +97,9 @@ def list_(
     repeat(watch, fetch, lambda found: _show_list(found, with_stats, as_json))
 
 
-def _figures(
-    admin: AdminClient, of: list[tuple[str, int]], redis: str | None, keyspace: str | None
-) -> dict[str, TopicFigures]:
+def _figures(admin: AdminClient, of: list[tuple[str, int]], where: Where) -> dict[str, TopicFigures]:
     """Nothing where the broker's Redis cannot be asked, which stderr then says."""
-    found = broker_redis.find_or_say(admin, redis, keyspace, "records, bytes and archives are")
+    found = broker_redis.find_or_say(admin, where.redis, where.keyspace, "records, bytes and archives are")
     return {} if found is None else found.ask(figures(found.keys, of))
 
 

@@ -13,8 +13,8 @@ from ketch.redis.question import Question, calls, keyed
 from ketch.store.keys import Keyspace
 
 
-def settle(keys: Keyspace, topic: str, wanted: Mapping[int, int]) -> Question[dict[int, int]]:
-    """The broker of each partition that has one.
+def assign_brokers(keys: Keyspace, topic: str, wanted: Mapping[int, int]) -> Question[dict[int, int]]:
+    """Gives each partition that has no broker yet the wanted one; which broker each partition has afterwards.
 
     Args:
         wanted: brokers for partitions that may have none yet.

@@ -1,6 +1,6 @@
 """Questions about native consumer groups on a partition's stream, and the one hot command: XREADGROUP.
 
-It knows Redis's commands and replies. Which position a group should have is `log.delivery`'s to decide.
+It knows Redis's commands and replies. Which position a group should have is `log.native_position`'s to decide.
 """
 
 from __future__ import annotations

@@ -88,15 +88,14 @@ def spread(marks: Marks) -> Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainBatch:
-    """Plain messages of one magic, which is not the usual one: a `Payload`.
+class _WithMarks:
+    """What a payload with marks has of that without them.
 
     Args:
-        records: they as a payload without marks.
+        records: the payload without marks.
     """
 
     records: Payload
-    magic: int
 
     @property
     def count(self) -> int:
@@ -105,14 +104,6 @@ class PlainBatch:
     @property
     def entries(self) -> int:
         return self.records.entries
-
-    @property
-    def size(self) -> int:
-        return self.records.size
-
-    @property
-    def weight(self) -> int:
-        return self.records.weight + _MARK_SIZE * self.entries
 
     @property
     def timestamp(self) -> int | None:
@@ -125,14 +116,33 @@ class PlainBatch:
     def plain(self, inflated_max: int) -> BytesLike:
         return self.records.plain(inflated_max)
 
-    def largest(self) -> int:
-        return self.records.largest() + _MARK_SIZE
-
-    def operands(self) -> Operands | None:
-        return None  # the module has no field for it
-
     def chunk(self, base: int) -> Chunk:
         return self.records.chunk(base)
+
+    def operands(self) -> Operands | None:
+        return None  # the append module has no field for marks
+
+
+@dataclass(frozen=True, slots=True)
+class PlainBatch(_WithMarks):
+    """Plain messages of one magic, which is not the usual one: a `Payload`.
+
+    Args:
+        magic: of all of them.
+    """
+
+    magic: int
+
+    @property
+    def size(self) -> int:
+        return self.records.size
+
+    @property
+    def weight(self) -> int:
+        return self.records.weight + _MARK_SIZE * self.entries
+
+    def largest(self) -> int:
+        return self.records.largest() + _MARK_SIZE
 
     def appends(self, stream: bytes, numbering: OffsetNumbering, base: int) -> bytes:
         whole = self.records.appends(stream, numbering, base)
@@ -162,26 +172,16 @@ def _pieces(whole: bytes, count: int, further: Callable[[bytes], int] = lambda _
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedBatch:
+class MarkedBatch(_WithMarks):
     """The records of one compressed message and the message: a `Payload`.
 
     Args:
-        records: they as a payload of their own.
         last: the last of them alone, where each is an entry of its own.
         message: without its length.
     """
 
-    records: Payload
     last: Payload
     message: bytes
-
-    @property
-    def count(self) -> int:
-        return self.records.count
-
-    @property
-    def entries(self) -> int:
-        return self.records.entries
 
     @property
     def size(self) -> int:
@@ -191,25 +191,8 @@ class MarkedBatch:
     def weight(self) -> int:
         return self.records.weight + len(self.message)
 
-    @property
-    def timestamp(self) -> int | None:
-        return self.records.timestamp
-
-    @property
-    def producer(self) -> int | None:
-        return self.records.producer
-
-    def plain(self, inflated_max: int) -> BytesLike:
-        return self.records.plain(inflated_max)
-
     def largest(self) -> int:
         return self.records.largest() + len(self.message)
-
-    def operands(self) -> Operands | None:
-        return None  # the module makes the same fields of all records
-
-    def chunk(self, base: int) -> Chunk:
-        return self.records.chunk(base)
 
     def appends(self, stream: bytes, numbering: OffsetNumbering, base: int) -> bytes:
         whole = self.records.appends(stream, numbering, base)

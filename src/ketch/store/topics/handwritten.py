@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import base64
 import logging
+import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from ketch.configs.key import ConfigKey
 from ketch.configs.topic_table import CONFIGS
 from ketch.errors import InvalidConfig
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +36,20 @@ def read_number(text: str, low: int = 0, high: int = _INT64 - 1) -> int:
     try:
         number = int(text)
     except ValueError:
-        fraction = float(text)
-        if not -_INT64 < fraction < _INT64:  # NaN too
-            raise ValueError(f"{text!r} is no number") from None
-        number = round(fraction)
+        number = _rounded(text)
     if not low <= number <= high:
         raise ValueError(f"{text!r} is not within {low} to {high}")
     return number
+
+
+def _rounded(text: str) -> int:
+    try:
+        fraction = float(text)
+    except ValueError:
+        fraction = math.nan
+    if not -_INT64 < fraction < _INT64:  # NaN too
+        raise ValueError(f"{text!r} is no number")
+    return round(fraction)
 
 
 def number_or(default: int, where: str, text: str | None, high: int = _INT64 - 1) -> int:
@@ -57,6 +68,16 @@ def read_id(text: str) -> uuid.UUID:
     if len(text) == _UUID_TEXT:
         return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     return uuid.UUID(text)
+
+
+def read_field(hash_: Mapping[str, str], name: str, read: Callable[[str], T]) -> T:
+    """A field that every topic has; ValueError where it is missing or `read` cannot read it."""
+    if name not in hash_:
+        raise ValueError(f"it has no field {name}")
+    try:
+        return read(hash_[name])
+    except ValueError:
+        raise ValueError(f"{name} is {hash_[name]!r}") from None
 
 
 def read_configs(topic: str, hash_: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:

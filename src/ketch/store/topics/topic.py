@@ -16,7 +16,7 @@ from ketch.store.keys import Keyspace
 from ketch.store.layouts.layout import Layout, Payload
 from ketch.store.layouts.table import LAYOUTS
 from ketch.store.offsets import MAX_OFFSET, OffsetNumbering
-from ketch.store.topics.handwritten import complain, number_or, read_configs, read_id, read_number
+from ketch.store.topics.handwritten import complain, number_or, read_configs, read_field, read_id, read_number
 from ketch.store.xinfo import StreamInfo
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -176,6 +176,10 @@ def _intake(topic: Topic) -> Intake:
     )
 
 
+def _partitions(text: str) -> int:
+    return read_number(text, 1, _PARTITIONS_MAX)
+
+
 def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
     """The topic from the reply of HGETALL, see `handwritten`; None, and a log line, where its hash is damaged."""
     words = (word.decode(errors="replace") for word in reply)
@@ -189,8 +193,8 @@ def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping
 
         return Topic(
             name=name,
-            id=read_id(hash_["id"]),
-            partitions=read_number(hash_["partitions"], 1, _PARTITIONS_MAX),
+            id=read_field(hash_, "id", read_id),
+            partitions=read_field(hash_, "partitions", _partitions),
             created=number("created", MAX_OFFSET >> bits),
             numbering=OffsetNumbering(bits, configs["offset.ids"] == "dense"),
             configs=configs,
@@ -200,6 +204,6 @@ def parse_topic(name: str, reply: list[bytes], keys: Keyspace, defaults: Mapping
             timestamp_lead=number("timestampLead"),
             written_id=hash_["id"],
         )
-    except (KeyError, ValueError) as error:
-        complain(f"topic {name}: its hash {keys.topic(name).decode()} is damaged ({error!r})")
+    except ValueError as error:
+        complain(f"topic {name}: its hash {keys.topic(name).decode()} is damaged: {error}")
         return None

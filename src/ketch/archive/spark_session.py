@@ -67,7 +67,7 @@ def check_java() -> None:
 
 
 @contextmanager
-def session_of(plan: Plan) -> Iterator[SparkSession]:
+def spark_session(plan: Plan) -> Iterator[SparkSession]:
     """A Spark session for a job."""
     from pyspark.sql import SparkSession
 

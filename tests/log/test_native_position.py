@@ -29,7 +29,7 @@ PENDING_MAX = 50
 
 @pytest.fixture(scope="module", params=["valkey", "redis-server", "redis-6.2"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
-    directory: Path = tmp_path_factory.mktemp("delivery")
+    directory: Path = tmp_path_factory.mktemp("native-position")
     arguments, other = ["--group-pending-max", str(PENDING_MAX)], None
     if request.param != "valkey":
         binary = binaries().get(request.param) or pytest.skip(f"{request.param} is not installed")
@@ -413,6 +413,19 @@ def test_a_trimmed_stream(reader: Reader) -> None:
     reader.commit(reader.topic, offsets[-1] + 1)
     eventually(lambda: reader.pending == 0)
     assert reader.read(offsets[-1] + 1) == []
+
+
+def test_a_commit_where_the_stream_was_trimmed_empty(server: KetchServer, reader: Reader) -> None:
+    offsets = reader.write(10)
+    with Reader(server, reader.topic, f"other-{reader.topic}") as other:
+        other.dense = reader.dense
+        eventually(lambda: other.untouched(10))
+        reader.redis.xtrim(reader.stream, maxlen=0, approximate=False)
+        eventually(lambda: reader.fetch(reader.topic, offsets[5]).error_code == 1)  # once Redis has told the broker
+        reader.redis.xgroup_destroy(reader.stream, other.group)
+        other.commit(reader.topic, offsets[-1] + 1)
+        eventually(lambda: (other.pending, other.delivered()) == (0, offsets[-1]))
+        assert other.lags(0)
 
 
 def test_entries_deleted_in_the_middle(reader: Reader) -> None:

@@ -1,4 +1,4 @@
-"""One consumer group on one partition: its native group in Redis follows what the group reads and commits.
+"""The native position of one consumer group on one partition: it follows what the group reads and commits.
 
 XINFO GROUPS and XPENDING then show the group as they show any Redis consumer. The consumer always gets the records from
 the offset that it asked for; the native group never decides that. The cases of a read:
@@ -34,7 +34,7 @@ from ketch.store.xinfo import StreamInfo
 _RECOUNT_S = 1.0  # how often Redis is asked whether a full window has got room
 
 
-class Delivery:
+class NativePosition:
     """Keeps a native group. Reads and commits of one group on one partition come one after the other.
 
     Args:
@@ -218,7 +218,7 @@ class Delivery:
                 return
             known = await self._native()
             if known is None:
-                if info.added or info.length:  # else there may be no stream, and none shall be made
+                if info.exists:  # else none shall be made
                     await self._create(offset, info)
             elif self._strays(known, offset, self._reading or elsewhere):
                 await self._set_position(offset, info, known)

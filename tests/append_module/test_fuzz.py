@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from ketch.append_module.library import module_path
-from tests.store.test_module import CORPUS, mutated
+from tests.append_module.test_against_other_ways import CORPUS, mutated
 from tests.support.batches import record
 from tests.support.modules import with_module
 
 CASES = 60_000
-SOURCE = Path(__file__).parents[2] / "src" / "ketch" / "embedded" / "csrc" / "append.c"
+SOURCE = Path(__file__).parents[2] / "src" / "ketch" / "append_module" / "csrc" / "append.c"
 KINDS = ("set", "insert", "remove", "cut", "repeat")
 
 # Valkey loads modules with RTLD_DEEPBIND, with which the sanitizer does not work.
