@@ -1,10 +1,10 @@
 """The blocking drivers of questions: ways to Redis for one thread, as Spark's tasks, the archive job and the command
 line need them.
 
-`connect` picks the driver by the URL: that of one server (`redis.blocking_node`) or of a cluster
-(`redis.blocking_cluster`). It owns the reconnects (`Patience`, `ask`) and the idle drivers of a process (`connected`).
-What is asked, and what an answer means, is the questions' business (`redis.question`). The broker's driver is
-`redis.link`.
+`connect` picks the driver by the URL: that of one server (`redis.blocking_node`), of a cluster
+(`redis.blocking_cluster`), of the master that sentinels name (`redis.sentinel`). It owns the reconnects (`Patience`,
+`ask`) and the idle drivers of a process (`connected`). What is asked, and what an answer means, is the questions'
+business (`redis.question`). The broker's driver is `redis.link`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from ketch.errors import StorageUnavailable
+from ketch.errors import RedisError, StorageUnavailable
+from ketch.redis import sentinel
 from ketch.redis.blocking_cluster import ClusterConnection
 from ketch.redis.blocking_node import Connection
 from ketch.redis.driver import BlockingDriver
 from ketch.redis.server import Server
+from ketch.redis.url import RedisAddress
 
 __all__ = ["ClusterConnection", "Connection", "Patience", "Server", "ask", "connect", "connected"]
 
@@ -75,7 +77,29 @@ def ask(server: Server, question: Callable[[BlockingDriver], T], limit: float | 
 def connect(server: Server, name: str = "ketch-spark") -> BlockingDriver:
     """A driver of the caller's own, who closes it. Args and errors: see `Connection`."""
     address = server.address()
-    return ClusterConnection(server, name) if address.kind == "cluster" else Connection(server, name, address)
+    if address.kind == "cluster":
+        return ClusterConnection(server, name)
+    return _behind_sentinels(server, name, address) if address.kind == "sentinel" else Connection(server, name, address)
+
+
+def _behind_sentinels(server: Server, name: str, address: RedisAddress) -> Connection:
+    """A connection to the master. Raises StorageUnavailable as `sentinel.search`."""
+    search = sentinel.search(address)
+    step = next(search)
+    while True:
+        with contextlib.ExitStack() as stack:
+            try:
+                connection = Connection(server, name, step.address)
+                stack.callback(connection.close)
+                answer = connection.ask(step.question)
+            except (StorageUnavailable, RedisError) as error:
+                step = search.throw(error)
+                continue
+            try:
+                step = search.send(answer)
+            except StopIteration:
+                stack.pop_all()  # it is the master's
+                return connection
 
 
 _idle: dict[tuple[int, Server], list[BlockingDriver]] = {}
