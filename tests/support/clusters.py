@@ -193,6 +193,8 @@ class RedisCluster:
 
     def migrate(self, slot: int, to: Node) -> None:
         """Moves a slot with its keys, as `redis-cli --cluster reshard` does."""
+        if self.owner(slot) is to:
+            return
         self.begin_migration(slot, to)
         while self.move_keys(slot, to):
             pass
@@ -361,8 +363,15 @@ class Sentinels:
     def fail_over(self) -> Node:
         """The sentinels make another server the master, in order; that one, once all know it."""
         before = self.master()
-        self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
+        eventually(self._begun, LIMIT, "a replica that may become the master")
         return self.wait_master(before)
+
+    def _begun(self) -> bool:
+        try:
+            self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
+        except redis.ResponseError:
+            return False
+        return True
 
     def wait_master(self, before: Node) -> Node:
         """The new master in the place of another, once all sentinels know it and it takes writes."""

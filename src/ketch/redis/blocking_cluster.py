@@ -367,6 +367,7 @@ class ClusterConnection:
         except RedisError as error:
             return f"{str(error)[:1].upper()}{str(error)[1:]}."
         said = refused.said.decode(errors="replace").strip().removeprefix("-")
+        said = f"it is being moved ({said})" if refused.moves else said
         return f"The cluster at {where} does not serve slot {refused.slot}: {said}."
 
 
