@@ -191,7 +191,8 @@ def test_slots_without_a_node(tmp_path: Path, topic: str) -> None:
             node.ask("CLUSTER", "DELSLOTS", number)
         where = f"The cluster at {cluster.url} is not whole: 1 of 16384 slots have no node."
         for name in (topic, f"{topic}-other"):  # a cluster that is not whole serves no slot
-            with pytest.raises(StorageUnavailable) as caught, closing(connect(Server(cluster.url, timeout=1))) as driver:
+            hasty = Server(cluster.url, timeout=1)
+            with pytest.raises(StorageUnavailable) as caught, closing(connect(hasty)) as driver:
                 driver.ask(call(name.encode(), "SET", name, 1))
             assert str(caught.value) == where
         with closing(connect(Server(cluster.url, timeout=LIMIT))) as driver:
