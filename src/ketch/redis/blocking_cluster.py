@@ -130,13 +130,14 @@ class _Memory:
         self.places = [*(each for each in self.places if each != place), place]
 
     def note(self, refused: _Sent) -> None:
-        """What a refusal says of its slot and its node."""
+        """Learns from a refusal, of its slot and its node."""
         told = refused.refused
         if told is None or refused.place is None or refused.slot is None:
             return
         if refused.moves:
             self._moving[refused.slot] = time.monotonic() + _MOVING_S
         elif told.kind == "moved" and told.place is not None:
+            self._moving.pop(refused.slot, None)
             self.prefer(told.place)
         else:
             self.doubt(refused.place)
@@ -323,41 +324,51 @@ class ClusterConnection:
                 late.add(each.slot)
             elif each.slot in late:
                 raise StorageUnavailable(f"Slot {each.slot} of the Redis Cluster was moved during a change of it.")
+        self._readdress(refused)
         self._in_waves(refused)
 
-    def _in_waves(self, sent: Iterable[_Sent]) -> None:
-        """Sends commands, also for the second time, of each slot one after the other, until all were executed.
-
-        Raises:
-            StorageUnavailable: some were refused for as long as a reply may take.
-        """
-        queues: dict[int | None, deque[_Sent]] = {}
-        for each in sent:
-            queues.setdefault(each.slot, deque()).append(each)
-        deadline, pauses = time.monotonic() + self._server.timeout, _Pauses()
-        while queues:
-            wave = [queue[0] for queue in queues.values()]
-            if refused := [each for each in wave if each.refused is not None]:
-                if time.monotonic() > deadline:
-                    raise StorageUnavailable(self._why_not(refused[0]))
-                self._readdress(refused, pauses)
-            self._send(wave)
-            self._receive(wave)
-            for each in wave:
-                if each.refused is not None:
-                    self._memory.note(each)
-                else:
-                    queues[each.slot].popleft()
-            queues = {number: queue for number, queue in queues.items() if queue}
-
-    def _readdress(self, refused: Sequence[_Sent], pauses: _Pauses) -> None:
-        """Decides where what was refused goes next: at once where a node has said it, else after a pause."""
+    def _readdress(self, refused: Sequence[_Sent]) -> None:
+        """Decides where what was refused goes next."""
         told = [each.refused for each in refused if each.refused is not None]
-        pauses.pause(at_once=all(each.kind != "again" for each in told))
         if any(each.kind != "ask" for each in told):
             self._topology = self._look()
         for each, to in zip(refused, told, strict=True):
             each.again(to.place or (None if each.slot is None else self._topology.of(each.slot)))
+
+    def _in_waves(self, sent: Sequence[_Sent]) -> None:
+        """Sends commands, of each slot one after the other, until all were executed.
+
+        Raises:
+            StorageUnavailable: none was executed for as long as a reply may take.
+        """
+        queues: dict[int | None, deque[_Sent]] = {}
+        for each in sent:
+            queues.setdefault(each.slot, deque()).append(each)
+        last, pause = time.monotonic(), _PAUSE[0]
+        while queues:
+            refused = self._wave(list(queues.values()))
+            if len(refused) < len(queues):
+                last, pause = time.monotonic(), _PAUSE[0]
+            if refused:
+                if time.monotonic() > last + self._server.timeout:
+                    raise StorageUnavailable(self._why_not(refused[0]))
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE[1])
+                self._readdress(refused)
+            queues = {number: queue for number, queue in queues.items() if queue}
+
+    def _wave(self, queues: Sequence[deque[_Sent]]) -> list[_Sent]:
+        """Sends the first command of each queue, and takes away those that were executed; the others."""
+        wave = [queue[0] for queue in queues]
+        self._send(wave)
+        self._receive(wave)
+        for queue, each in zip(queues, wave, strict=True):
+            self._memory.note(each)
+            if each.refused is None:
+                queue.popleft()
+                if queue and not each.asking and not queue[0].asking:
+                    queue[0].again(each.place)  # it, too, was refused where it was sent first
+        return [each for each in wave if each.refused is not None]
 
     def _why_not(self, refused: _Sent) -> str:
         """A sentence: why a command is not executed."""
@@ -369,16 +380,3 @@ class ClusterConnection:
         said = refused.said.decode(errors="replace").strip().removeprefix("-")
         said = f"it is being moved ({said})" if refused.moves else said
         return f"The cluster at {where} does not serve slot {refused.slot}: {said}."
-
-
-class _Pauses:
-    """The pauses before what was refused is sent again."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def pause(self, at_once: bool) -> None:
-        """Sleeps, but not before the first time where it may go on at once."""
-        length = self._next or (0.0 if at_once else _PAUSE[0])
-        time.sleep(length)
-        self._next = min(2 * length or _PAUSE[0], _PAUSE[1])
