@@ -221,6 +221,19 @@ class RedisCluster:
         for node in (to, source, *masters):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", to.id)
 
+    def unassign(self, slot: int) -> None:
+        """Takes a slot from its node, so that no node has it and the cluster is not whole."""
+        home = self.owner(slot)
+
+        def down() -> bool:
+            for node in (home, *self.running):  # one that has not heard of it yet tells it to others again
+                if self._owner(node, slot) is not None:
+                    node.ask("CLUSTER", "DELSLOTS", slot)
+            return all(node.says("cluster", "cluster_state:fail") for node in self.running)
+
+        eventually(down, LIMIT, f"slot {slot} to have no node")
+
+
     # -- faults
 
     def kill(self, node: Node) -> None:

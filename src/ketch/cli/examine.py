@@ -66,12 +66,12 @@ async def _cluster(address: RedisAddress, timeout: float, append: str) -> list[C
 
 
 async def _nodes(address: RedisAddress, found: Topology, timeout: float, append: str) -> list[Check]:
-    masters: dict[Place, Place | None] = dict.fromkeys(found.masters)
-    masters |= {replica: master for master, replicas in found.replicas.items() for replica in replicas}
-    looks = await asyncio.gather(*(_look(address.at(*place), timeout) for place in masters))
+    master_of: dict[Place, Place | None] = dict.fromkeys(found.masters)
+    master_of |= {replica: master for master, replicas in found.replicas.items() for replica in replicas}
+    looks = await asyncio.gather(*(_look(address.at(*place), timeout) for place in master_of))
     nodes = [
         Node(spelled(*place), spelled(*master) if master else None, look)
-        for (place, master), look in zip(masters.items(), looks, strict=True)
+        for (place, master), look in zip(master_of.items(), looks, strict=True)
     ]
     served = sum(found.of(slot) is not None for slot in range(SLOTS))
     return health.cluster_checks(nodes, served, address.describe(), append)

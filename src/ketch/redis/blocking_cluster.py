@@ -367,7 +367,7 @@ class ClusterConnection:
             if each.refused is None:
                 queue.popleft()
                 if queue and not each.asking and not queue[0].asking:
-                    queue[0].again(each.place)  # it, too, was refused where it was sent first
+                    queue[0].again(each.place)  # the slot is that node's, as has just been seen
         return [each for each in wave if each.refused is not None]
 
     def _why_not(self, refused: _Sent) -> str:
