@@ -104,7 +104,7 @@ class _Node:
 
 
 class _Memory:
-    """What this process knows of a cluster, for the drivers to come.
+    """What this process knows of a cluster, for the drivers to come. Threads share it.
 
     Attributes:
         places: the nodes, those first that are to be asked first.
@@ -147,7 +147,7 @@ class _Memory:
         if not self._moving:
             return False
         now = time.monotonic()
-        self._moving = {slot: until for slot, until in self._moving.items() if until > now}
+        self._moving = {slot: until for slot, until in [*self._moving.items()] if until > now}
         return any(each.slot in self._moving for each in sent)
 
 
