@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ketch.errors import RedisError
-from ketch.redis.topology import Redirect, check_whole, hosts, parse_slots, redirect, telling
+from ketch.redis.blocking_cluster import _telling
+from ketch.redis.topology import Redirect, Topology, check_whole, hosts, redirect, topology
+from tests.support.questions import answered
 
 A, B, C = ("a", 1), ("b", 2), ("c", 3)
 
@@ -21,8 +25,6 @@ A, B, C = ("a", 1), ("b", 2), ("c", 3)
         (b"-MOVED 3999 ::1:6381\r\n", Redirect("moved", 3999, ("::1", 6381))),
         (b"-ASK 1 host.name:7\r\n", Redirect("ask", 1, ("host.name", 7))),
         (b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", Redirect("again")),
-        (b"-CLUSTERDOWN The cluster is down\r\n", Redirect("again")),
-        (b"-LOADING Redis is loading the dataset in memory\r\n", Redirect("again")),
     ],
 )
 def test_redirect(reply: bytes, said: Redirect | None) -> None:
@@ -40,16 +42,32 @@ def test_redirect(reply: bytes, said: Redirect | None) -> None:
     ],
 )
 def test_the_telling_reply_of_a_transaction(before: bytes, last: bytes, tells: bytes) -> None:
-    assert telling(before, last) == tells
+    assert _telling(before, last) == tells
+
+
+def said(rows: list[Any], asked: str) -> Topology:
+    """The topology by what a node answers."""
+
+    def reply(words: list[bytes]) -> bytes:
+        return resp(rows if words[1].upper() == b"SLOTS" else b"cluster_state:ok\r\ncluster_current_epoch:7\r\n")
+
+    return answered(topology(asked), reply)
+
+
+def resp(value: Any) -> bytes:
+    if isinstance(value, list):
+        return b"*%d\r\n%b" % (len(value), b"".join(map(resp, value)))
+    return b":%d\r\n" % value if isinstance(value, int) else b"$%d\r\n%b\r\n" % (len(value), value)
 
 
 def test_slots() -> None:
+    """A node that does not know its own address leaves it out."""
     rows = [
         [6000, 16383, [b"b", 2, b"id"]],
         [0, 4999, [b"a", 1, b"id", []], [b"c", 3, b"id", []]],
         [5000, 5999, [b"", 2, b"id"]],
     ]
-    found = parse_slots(rows, "b")
+    found = said(rows, "b")
     assert found.masters == (A, B)
     assert found.replicas == {A: (C,), B: ()}
     assert [found.of(slot) for slot in (0, 4999, 5000, 16383)] == [A, A, B, B]
@@ -58,8 +76,9 @@ def test_slots() -> None:
 
 
 def test_a_cluster_that_is_not_whole() -> None:
-    found = parse_slots([[0, 9, [b"a", 1, b"id"]]], "a")
+    found = said([[0, 9, [b"a", 1, b"id"]]], "a")
     assert found.of(10) is None
+    assert not found.whole
     with pytest.raises(RedisError, match="the cluster at here is not whole: 16374 of 16384 slots have no node"):
         check_whole(found, "here")
 

@@ -34,14 +34,15 @@ from ketch.redis.question import Command, Question
 from ketch.redis.resp import pack
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
-from ketch.redis.topology import Place, Redirect, Topology, check_whole, redirect, telling, topology
+from ketch.redis.topology import Place, Redirect, Topology, check_whole, redirect, topology
 from ketch.redis.url import spelled
 from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
 
 _ASKING = pack("ASKING")
-_NO_NODE = Redirect("again")
+_LATER = Redirect("again")
+_UNSERVED = (b"-CLUSTERDOWN", b"-MASTERDOWN", b"-LOADING")  # errors that say that no node serves the slot now
 _PAUSE = 0.01, 0.25  # s before what was refused is sent once more, and at most; it doubles
 _MOVING_S = 60.0  # for how long a slot counts as being moved after a node said so
 
@@ -82,8 +83,8 @@ class _Sent:
         self.reply = connection.reply()
         if self.slot is None or not self.reply.startswith(b"-"):
             return
-        self.said = telling(replies, self.reply)
-        self.refused = redirect(self.said)
+        self.said = _telling(replies, self.reply)
+        self.refused = _LATER if self.said.startswith(_UNSERVED) else redirect(self.said)
         if self.refused is not None and self.refused.place is not None and not self.refused.place[0]:
             assert self.place is not None
             self.refused = self.refused._replace(place=(self.place[0], self.refused.place[1]))
@@ -92,7 +93,7 @@ class _Sent:
         """Is to be sent to this node; None where there is none."""
         self.asking = self.refused is not None and self.refused.kind == "ask"
         self.place, self.reply = place, b""
-        self.refused = _NO_NODE if place is None else None
+        self.refused = _LATER if place is None else None
 
 
 @dataclass(slots=True, eq=False)
@@ -252,7 +253,7 @@ class ClusterConnection:
             return _Sent(command, None, self._topology.masters[0])
         number = slot(command.key)
         place = self._topology.of(number)
-        return _Sent(command, number, place, refused=_NO_NODE if place is None else None)
+        return _Sent(command, number, place, refused=_LATER if place is None else None)
 
     def _node(self, place: Place) -> _Node:
         node = self._nodes.get(place)
@@ -380,3 +381,13 @@ class ClusterConnection:
         said = refused.said.decode(errors="replace").strip().removeprefix("-")
         said = f"it is being moved ({said})" if refused.moves else said
         return f"The cluster at {where} does not serve slot {refused.slot}: {said}."
+
+
+def _telling(before: bytes, last: bytes) -> bytes:
+    """Of the replies to one command, or to all from MULTI to EXEC, the one that says what has become of it.
+
+    It is the last one; but where EXEC answers with EXECABORT, it is the first error before.
+    """
+    if not last.startswith(b"-EXECABORT"):
+        return last
+    return next((line for line in before.split(b"\r\n") if line.startswith(b"-")), last)

@@ -59,19 +59,6 @@ def redirect(reply: bytes) -> Redirect | None:
     return _AGAIN if reply.startswith(_PASSING) else None
 
 
-def telling(before: bytes, last: bytes) -> bytes:
-    """Of the replies to one command, or to all from MULTI to EXEC, the one that `redirect` is to be asked of.
-
-    It is the last one; but where EXEC answers with EXECABORT, it is the first error before.
-
-    Args:
-        before: the replies before the last one.
-    """
-    if not last.startswith(b"-EXECABORT"):
-        return last
-    return next((line for line in before.split(b"\r\n") if line.startswith(b"-")), last)
-
-
 def _to(kind: Literal["moved", "ask"], reply: bytes) -> Redirect:
     _, slot, place = reply.decode(errors="replace").split()[:3]
     host, _, port = place.rpartition(":")
