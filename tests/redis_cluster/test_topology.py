@@ -10,6 +10,7 @@ from ketch.errors import RedisError
 from ketch.redis.blocking_cluster import _telling
 from ketch.redis.topology import Redirect, Topology, check_whole, hosts, redirect, topology
 from tests.support.questions import answered
+from tests.support.replies import resp
 
 A, B, C = ("a", 1), ("b", 2), ("c", 3)
 
@@ -52,12 +53,6 @@ def said(rows: list[Any], asked: str) -> Topology:
         return resp(rows if words[1].upper() == b"SLOTS" else b"cluster_state:ok\r\ncluster_current_epoch:7\r\n")
 
     return answered(topology(asked), reply)
-
-
-def resp(value: Any) -> bytes:
-    if isinstance(value, list):
-        return b"*%d\r\n%b" % (len(value), b"".join(map(resp, value)))
-    return b":%d\r\n" % value if isinstance(value, int) else b"$%d\r\n%b\r\n" % (len(value), value)
 
 
 def test_slots() -> None:
