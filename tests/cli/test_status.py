@@ -73,6 +73,8 @@ def test_status_while_redis_is_gone(start_ketch: Callable[..., KetchServer], tmp
         ("cluster", {"id": "x", "brokers": 2}, "x, 2 brokers"),
         ("redis", {"version": "Redis 8", "address": "redis://h:1", "memory": 1 << 20, "maxmemory": 1 << 21},
          "Redis 8 at redis://h:1, memory 1mb of 2mb"),
+        ("redis", {"version": "Redis 8", "address": "redis+cluster://h", "nodes": 3, "memory": 1024, "maxmemory": None},
+         "Redis 8 at redis+cluster://h, 3 nodes, memory 1kb of unlimited"),
         ("topics", {"count": 1, "partitions": 1}, "1 with 1 partition"),
         ("groups", {"Stable": 2, "Empty": 1}, "3 (1 Empty, 2 Stable)"),
         ("groups", {}, "0"),

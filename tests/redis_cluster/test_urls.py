@@ -17,7 +17,7 @@ def cluster(host: str, port: int, *others: tuple[str, int], **given: str) -> Red
 
 
 def sentinels(host: str, port: int, *others: tuple[str, int], db: int = 0, **given: str) -> RedisAddress:
-    return RedisAddress(host, port, kind="sentinel", others=others, master="m-1.a_b", db=db, **given)  # type: ignore[arg-type]
+    return replace(cluster(host, port, *others, **given), kind="sentinel", master="m-1.a_b", db=db)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,14 @@ def test_a_server_value_travels() -> None:
         ("redis+cluster://a?sentinel_username=u",
          "The Redis URL has an unknown parameter sentinel_username; only db is known."),
         ("redis+sentinel://a", "A Sentinel URL needs the name of the master: redis+sentinel://host:port/mymaster."),
-        ("rediss+sentinel://a/x@y", "A Sentinel URL needs the name of the master: rediss+sentinel://host:port/mymaster."),
+        ("rediss+sentinel://a/x@y",
+         "A Sentinel URL needs the name of the master: rediss+sentinel://host:port/mymaster."),
         ("redis+sentinel://a/m/x",
          "The database in the Redis URL should be a number: redis+sentinel://host:port/mymaster/0."),
         ("redis+sentinel://a/m?x=1",
          "The Redis URL has an unknown parameter x; only db, sentinel_username and sentinel_password are known."),
-        ("redis+http://a", "A Redis URL begins with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://."),
+        ("redis+http://a",
+         "A Redis URL begins with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://."),
     ],
 )  # fmt: skip
 def test_refused(url: str, sentence: str) -> None:

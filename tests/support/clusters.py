@@ -193,6 +193,8 @@ class RedisCluster:
 
     def migrate(self, slot: int, to: Node) -> None:
         """Moves a slot with its keys, as `redis-cli --cluster reshard` does."""
+        if self.owner(slot) is to:
+            return
         self.begin_migration(slot, to)
         while self.move_keys(slot, to):
             pass
@@ -218,6 +220,19 @@ class RedisCluster:
         masters = [node for node in self.running if node.is_master and node not in (to, source)]
         for node in (to, source, *masters):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", to.id)
+
+    def unassign(self, slot: int) -> None:
+        """Takes a slot from its node, so that no node has it and the cluster is not whole."""
+        home = self.owner(slot)
+
+        def down() -> bool:
+            for node in (home, *self.running):  # one that has not heard of it yet tells it to others again
+                if self._owner(node, slot) is not None:
+                    node.ask("CLUSTER", "DELSLOTS", slot)
+            return all(node.says("cluster", "cluster_state:fail") for node in self.running)
+
+        eventually(down, LIMIT, f"slot {slot} to have no node")
+
 
     # -- faults
 
@@ -361,8 +376,15 @@ class Sentinels:
     def fail_over(self) -> Node:
         """The sentinels make another server the master, in order; that one, once all know it."""
         before = self.master()
-        self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
+        eventually(self._begun, LIMIT, "a replica that may become the master")
         return self.wait_master(before)
+
+    def _begun(self) -> bool:
+        try:
+            self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
+        except redis.ResponseError:
+            return False
+        return True
 
     def wait_master(self, before: Node) -> Node:
         """The new master in the place of another, once all sentinels know it and it takes writes."""

@@ -206,6 +206,9 @@ class ShuffledConnection:
     def ask(self, question: Question[T]) -> T:
         return self._driver.ask(shuffled(question, self._order, check=True))
 
+    def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        return self._driver.ask_each(lambda: shuffled(question(), self._order, check=True))
+
     def begin(self, question: Question[T]) -> Begun[T]:
         return self._driver.begin(shuffled(question, self._order, check=True))
 

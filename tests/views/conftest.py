@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
@@ -37,6 +38,9 @@ class Asker:
             return asyncio.run(self._on_a_loop(question))
         with closing(Connection(Server(self.address, timeout=LIMIT))) as connection:
             return connection.ask(question)
+
+    def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        return [self.ask(question())]
 
     async def _on_a_loop(self, question: Question[T]) -> T:
         pipe = await open_pipe(RedisAddress.parse(self.address), LIMIT, on_lost=lambda: None)

@@ -20,10 +20,22 @@ from ketch.cli.examine import examine
 from ketch.embedded.valkey import server_binary
 from ketch.errors import KetchError
 from ketch.redis.url import RedisAddress
-from ketch.views.health import COMMANDS, Check, Facts, _clock, _cluster, _version, require_fit
+from ketch.views.health import (
+    CLUSTER_COMMANDS,
+    COMMANDS,
+    Check,
+    Facts,
+    Node,
+    _clock,
+    _cluster,
+    _version,
+    cluster_checks,
+    require_fit,
+)
 
 LIMIT = 20.0
 SOURCE = Path(__file__).parents[2] / "src" / "ketch"
+GIVE = "give every slot a node that is up"
 SERVERS = {"valkey": str(server_binary()), "redis": "redis-server"}
 
 
@@ -151,8 +163,8 @@ def test_commands_are_those_that_the_source_sends(tmp_path):
     elsewhere = [path for path in SOURCE.rglob("*.*") if path.name != "health.py" and path.parent.name != "embedded"]
     sources = [path for path in elsewhere if path.suffix in (".py", ".lua")]
     words = {word for path in sources for word in re.findall(r"""["']([A-Z]{3,})\b""", path.read_text())}
-    # What a URL with a password or a database asks for; the beginning of an error.
-    assert set(COMMANDS) == (words & known) - {"AUTH", "SELECT", "READONLY"}
+    # What a URL with a password, a database or sentinels asks for; the beginning of an error.
+    assert {*COMMANDS, *CLUSTER_COMMANDS} == (words & known) - {"AUTH", "SELECT", "READONLY", "ROLE"}
 
 
 def test_forbidden_config_is_no_failure(server):
@@ -181,7 +193,58 @@ def test_cluster_of_several_nodes_or_without_slots(server):
         check = look(address)["cluster"]
         assert (check.verdict, check.seen) == ("ok", "on, one node with all slots")
     check = _cluster(facts({"cluster_state": "ok", "cluster_size": "3"}))
-    assert (check.verdict, check.seen) == ("warn", "on, 3 nodes; Ketch talks to this one only")
+    assert (check.verdict, check.seen) == ("fail", "on, 3 nodes, of which this is one")
+    assert "redis+cluster://" in check.sentence()
+
+
+def test_nodes_of_a_cluster_are_named_where_they_differ() -> None:
+    old, new = {"redis_version": "6.0.1"}, {"redis_version": "7.2.0"}
+    ok = {"cluster_state": "ok"}
+    nodes = [
+        Node("a:1", None, facts(ok, 0.1, **new)),
+        Node("b:2", None, facts(ok, -60.0, **old)),
+        Node("c:3", "a:1", facts(ok, 0.2, **new)),
+    ]
+    found = {check.name: check for check in cluster_checks(nodes, 16384, "redis+cluster://a:1")}
+    assert [*found] == [
+        "Redis", "version", "commands", "persistence", "eviction", "clock", "cluster", "appends", "kernel",
+    ]  # fmt: skip
+    assert found["Redis"] == Check("Redis", "ok", "redis+cluster://a:1 answers")
+    version = found["version"]
+    assert (version.verdict, version.seen) == ("fail", "b:2: Redis 6.0.1; a:1, c:3: Redis 7.2.0")
+    assert version.advice == "Redis 6.2 or newer is needed"
+    assert found["eviction"].seen == "noeviction, maxmemory unlimited"
+    assert found["clock"].seen == "b:2: Redis is 60.000 s behind"
+    assert (found["cluster"].verdict, found["cluster"].seen) == (
+        "warn", "on, 2 masters, 1 replica; b:2 without a replica",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("masters", "served", "sentence"),
+    [
+        ({"a:1": "ok", "b:2": "ok"}, 16384, "cluster: on, 2 masters, 0 replicas."),
+        ({"a:1": "ok", "b:2": "ok"}, 16380,
+         f"cluster: on, 2 masters, 0 replicas; 4 of 16384 slots have no node; {GIVE} (CLUSTER INFO)."),
+        ({"a:1": "ok", "b:2": "fail"}, 16384,
+         f"cluster: on, 2 masters, 0 replicas; not ok for b:2; {GIVE} (CLUSTER INFO)."),
+    ],
+)  # fmt: skip
+def test_cluster_that_is_not_whole(masters: dict[str, str], served: int, sentence: str) -> None:
+    nodes = [Node(name, None, facts({"cluster_state": state})) for name, state in masters.items()]
+    found = {check.name: check for check in cluster_checks(nodes, served, "redis+cluster://a:1")}
+    assert found["cluster"].sentence() == sentence
+    assert found["cluster"].verdict == ("ok" if GIVE not in sentence else "fail")
+
+
+def test_nodes_that_are_gone() -> None:
+    fine, gone = facts({"cluster_state": "ok"}), "Connection refused"
+    found = cluster_checks([Node("a:1", None, fine), Node("b:2", "a:1", gone)], 16384, "redis+cluster://a:1")[0]
+    assert (found.verdict, found.seen) == ("warn", "b:2 cannot be used (Connection refused)")
+    found = cluster_checks([Node("a:1", None, fine), Node("b:2", None, gone)], 16384, "redis+cluster://a:1")[0]
+    assert (found.verdict, found.seen) == ("fail", "b:2 cannot be used (Connection refused)")
+    names = [check.name for check in cluster_checks([Node("a:1", None, gone)], 16384, "redis+cluster://a:1")]
+    assert names == ["Redis", "cluster", "kernel"]
 
 
 def test_password(server):

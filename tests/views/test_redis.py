@@ -48,6 +48,13 @@ def archive(broker: KetchServer, topic: str, **ranges: int) -> None:
     broker.redis().hset(f"korvet:archive:{topic}", mapping={"metadata": "file:///m", "records": 4, **fields})
 
 
+def test_servers_together() -> None:
+    one, other = server.RedisServer("Valkey 9.0.1", 5, 10), server.RedisServer("Redis 8.0.0", 6, 20)
+    assert server.together([one]) == one
+    assert server.together([one, other, one]) == server.RedisServer("Valkey 9.0.1, Redis 8.0.0", 16, 40, 3)
+    assert server.together([one, server.RedisServer("Valkey 9.0.1", 5, 0)]).memory_max == 0
+
+
 def test_server(asker: Asker) -> None:
     found = asker.ask(server.server())
     assert found.version.startswith("Valkey ")

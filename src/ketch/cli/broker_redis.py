@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -65,8 +66,15 @@ class BrokerRedis:
         Raises:
             StorageUnavailable: Redis does not answer it; the message is a whole sentence.
         """
+        return self._answer(lambda: self._connection.ask(question))
+
+    def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        """The answers of every node, see `BlockingDriver.ask_each`. Raises as `ask`."""
+        return self._answer(lambda: self._connection.ask_each(question))
+
+    def _answer(self, ask: Callable[[], T]) -> T:
         try:
-            return self._connection.ask(question)
+            return ask()
         except RedisError as error:
             raise StorageUnavailable(f"Redis at {self.address} does not answer: {why_unusable(error)}.") from None
 

@@ -1,27 +1,95 @@
-"""Looks once at a Redis, over a connection of its own on the event loop, for `ketch serve` before it starts and for
-`ketch doctor`. The checks are in `views.health`.
+"""Looks once at a Redis, over connections of its own on the event loop, for `ketch serve` before it starts and for
+`ketch doctor`: at one server, at all nodes of a cluster, or at the master behind sentinels. The checks are in
+`views.health`.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from ketch.errors import RedisError, StorageUnavailable
+from ketch.redis import sentinel
 from ketch.redis.link import ask_once
-from ketch.redis.url import RedisAddress
+from ketch.redis.slots import SLOTS
+from ketch.redis.topology import Place, Topology, topology
+from ketch.redis.url import RedisAddress, spelled
 from ketch.views import health
-from ketch.views.health import Check
+from ketch.views.health import Check, Facts, Node
+
+_FAILURES = (StorageUnavailable, RedisError, TimeoutError)
 
 
 async def examine(address: RedisAddress, timeout: float, embedded: bool = False, append: str = "auto") -> list[Check]:
     """All checks, worst cases included: never raises for what it finds.
 
     Args:
-        timeout: s, for connecting, and again for all questions.
+        timeout: s, for connecting, and again for all questions; for each server.
         embedded, append: see `health.checks`.
     """
     name = address.describe()
+    if address.kind == "cluster":
+        return await _cluster(address, timeout, append)
+    if address.kind == "sentinel":
+        try:
+            address = await _master(address, timeout)
+        except StorageUnavailable as error:
+            return health.unusable(name, str(error).rstrip("."))
+        name = f"{spelled(address.host, address.port)}, the master of {name},"
+    found = await _look(address, timeout)
+    return health.unusable(name, found) if isinstance(found, str) else health.checks(found, name, embedded, append)
+
+
+async def _look(address: RedisAddress, timeout: float) -> Facts | str:
+    """What one server answers; why it does not, as a phrase."""
     try:
-        facts = await ask_once(address, timeout, health.facts())
-    except (StorageUnavailable, RedisError, TimeoutError) as error:
-        why = str(error).removeprefix(f"Redis at {name}: ").rstrip(".")
-        return health.unusable(name, why or f"silent for {timeout:g} s")
-    return health.checks(facts, name, embedded, append)
+        return await ask_once(address, timeout, health.facts())
+    except _FAILURES as error:
+        return _why(error, address, timeout)
+
+
+def _why(error: Exception, address: RedisAddress, timeout: float) -> str:
+    return str(error).removeprefix(f"Redis at {address.describe()}: ").rstrip(".") or f"silent for {timeout:g} s"
+
+
+async def _cluster(address: RedisAddress, timeout: float, append: str) -> list[Check]:
+    failures: list[str] = []
+    for place in address.seeds:
+        seed = address.at(*place)
+        try:
+            found = await ask_once(seed, timeout, topology(place[0]))
+            return await _nodes(address, found, timeout, append)
+        except RedisError as error:
+            return health.no_cluster(seed.describe(), str(error))
+        except _FAILURES as error:
+            failures.append(f"{spelled(*place)}: {_why(error, seed, timeout)}")
+    return health.unusable(address.describe(), "; ".join(failures))
+
+
+async def _nodes(address: RedisAddress, found: Topology, timeout: float, append: str) -> list[Check]:
+    master_of: dict[Place, Place | None] = dict.fromkeys(found.masters)
+    master_of |= {replica: master for master, replicas in found.replicas.items() for replica in replicas}
+    looks = await asyncio.gather(*(_look(address.at(*place), timeout) for place in master_of))
+    nodes = [
+        Node(spelled(*place), spelled(*master) if master else None, look)
+        for (place, master), look in zip(master_of.items(), looks, strict=True)
+    ]
+    served = sum(found.of(slot) is not None for slot in range(SLOTS))
+    return health.cluster_checks(nodes, served, address.describe(), append)
+
+
+async def _master(address: RedisAddress, timeout: float) -> RedisAddress:
+    """The address of the master; raises StorageUnavailable as `sentinel.search`."""
+    search = sentinel.search(address)
+    step = next(search)
+    while True:
+        try:
+            answer = await ask_once(step.address, timeout, step.question)
+        except _FAILURES as error:
+            silent = f"Redis at {step.address.describe()}: silent for {timeout:g} s"
+            step = search.throw(StorageUnavailable(str(error) or silent))
+            continue
+        try:
+            step = search.send(answer)
+        except StopIteration as found:
+            master: RedisAddress = found.value
+            return master

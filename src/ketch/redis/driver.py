@@ -132,10 +132,16 @@ class Begun(Protocol[Answer_co]):
 
 
 class BlockingDriver(Protocol):
-    """A way to Redis for one thread. Once it was lost, another one must be made."""
+    """A way to Redis for one thread. Once it was lost, another one must be made.
+
+    Commands with keys in one slot are executed in the order in which they were sent.
+    """
 
     def ask(self, question: Question[T]) -> T:
         """As `Driver.ask`."""
+
+    def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        """As `Driver.ask_each`, of every node that takes writes."""
 
     def begin(self, question: Question[T]) -> Begun[T]:
         """Sends a question's first commands without waiting. Its further rounds are sent by `Begun.answer`."""

@@ -1,12 +1,13 @@
 """Is this Redis fit to be a log? `ketch doctor` shows the checks; `ketch serve` refuses or warns by them.
 
-`facts` is a question to Redis alone. The checks are functions of its answer, without I/O.
+`facts` is a question to one server alone. The checks are functions of its answer, without I/O. Those of a cluster are
+made of the answers of all its nodes, which they name where these differ.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from ketch.errors import KetchError
 from ketch.kernels import KERNEL
 from ketch.redis.question import Question, call, command
 from ketch.redis.resp import parse
+from ketch.redis.slots import SLOTS
 from ketch.store.append import appends
 from ketch.views.server import kind_and_version, parse_info
 
@@ -23,7 +25,9 @@ Verdict = Literal["ok", "warn", "fail"]
 
 MIN_REDIS = (6, 2)
 MIN_VALKEY = (7, 2)
+_SEVERITY: tuple[Verdict, ...] = ("fail", "warn", "ok")
 MAX_CLOCK_SECONDS = 1.0
+_UNSERVED = "give every slot a node that is up (CLUSTER INFO)"
 _SYNCED_BY_KETCH = "no: Ketch syncs it as its own fsync setting says"
 # flushAppendOnlyFile in Redis's aof.c: the write to the file waits for the sync before, the answers do not.
 _POSTPONED = "a kill of Redis while its disk is slow loses up to 2 s of acknowledged records, but not with always"
@@ -36,6 +40,7 @@ COMMANDS = (
     *("SADD", "SREM", "SMEMBERS", "SISMEMBER", "SCARD"),
     *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK", "RENAME", "PEXPIRE", "PERSIST"),
 )
+CLUSTER_COMMANDS = ("ASKING", "CLUSTER")  # of a cluster's nodes, beside those
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,21 @@ class Facts:
     by_module: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of a cluster.
+
+    Attributes:
+        name: host and port.
+        of: the name of its master; None where it is one.
+        found: what it has answered; why it cannot be used, as a phrase without full stop.
+    """
+
+    name: str
+    of: str | None
+    found: Facts | str
+
+
 def checks(facts: Facts, address: str, embedded: bool = False, append: str = "auto") -> list[Check]:
     """All checks of a Redis that has answered, the first one of which says so.
 
@@ -86,6 +106,27 @@ def unusable(address: str, why: str) -> list[Check]:
     return [Check("Redis", "fail", f"{address} cannot be used ({why})", advice), _kernel()]
 
 
+def no_cluster(address: str, why: str) -> list[Check]:
+    """The checks where a server that a cluster's URL names is in none; `why` is Redis's answer."""
+    seen = f"{address} does not say of which cluster it is ({why})"
+    return [Check("Redis", "fail", seen, "name a server that is in no cluster by redis://HOST:PORT"), _kernel()]
+
+
+def cluster_checks(nodes: Sequence[Node], served: int, address: str, append: str = "auto") -> list[Check]:
+    """All checks of a cluster of which a node has answered.
+
+    Args:
+        served: how many slots have a node.
+        address, append: see `checks`.
+    """
+    facts = {node.name: node.found for node in nodes if isinstance(node.found, Facts)}
+    if not facts:
+        return [_reached(nodes, address), _nodes(nodes, served), _kernel()]
+    each = [_together({name: check(found) for name, found in facts.items()}) for check in _NODE_CHECKS]
+    appended = _together({name: _appends(found, append) for name, found in facts.items()})
+    return [_reached(nodes, address), *each, _clocks(facts), _nodes(nodes, served), appended, _kernel()]
+
+
 def require_fit(checks: list[Check]) -> list[Check]:
     """The warnings among the checks, the first failed one raised as KetchError."""
     for check in checks:
@@ -97,6 +138,7 @@ def require_fit(checks: list[Check]) -> list[Check]:
 def facts() -> Question[Facts]:
     """One look at the server."""
     info = parse_info((yield from call(None, "INFO")))
+    clustered = info.get("cluster_enabled") == "1"
     before = time.time()
     seconds, microseconds = yield from call(None, "TIME")
     ours = (before + time.time()) / 2
@@ -105,8 +147,8 @@ def facts() -> Question[Facts]:
         save=(yield from _config("save")),
         appendfsync=(yield from _config("appendfsync")),
         clock_ahead=int(seconds) + int(microseconds) / 1e6 - ours,
-        missing=(yield from _missing()),
-        cluster=(yield from _cluster_info()) if info.get("cluster_enabled") == "1" else None,
+        missing=(yield from _missing(clustered)),
+        cluster=(yield from _cluster_info()) if clustered else None,
         by_module=(yield from appends.module_version()),
     )
 
@@ -119,11 +161,16 @@ def _config(name: str) -> Question[str | None]:
     return str(reply[1].decode(errors="replace"))
 
 
-def _missing() -> Question[tuple[str, ...]]:
-    reply = yield from _reply("COMMAND", "INFO", *COMMANDS)
-    if isinstance(reply, hiredis.ReplyError) or len(reply) != len(COMMANDS):
+def _missing(clustered: bool) -> Question[tuple[str, ...]]:
+    names = _commands_for(clustered)
+    reply = yield from _reply("COMMAND", "INFO", *names)
+    if isinstance(reply, hiredis.ReplyError) or len(reply) != len(names):
         return ()  # no answer to go by
-    return tuple(name for name, command in zip(COMMANDS, reply, strict=True) if command is None)
+    return tuple(name for name, command in zip(names, reply, strict=True) if command is None)
+
+
+def _commands_for(clustered: bool) -> tuple[str, ...]:
+    return (*COMMANDS, *CLUSTER_COMMANDS) if clustered else COMMANDS
 
 
 def _cluster_info() -> Question[dict[str, str]]:
@@ -156,7 +203,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _commands(facts: Facts) -> Check:
     if facts.missing:
         return Check("commands", "fail", f"{', '.join(facts.missing)} missing", "allow these commands")
-    return Check("commands", "ok", f"all {len(COMMANDS)} that Ketch uses")
+    return Check("commands", "ok", f"all {len(_commands_for(facts.cluster is not None))} that Ketch uses")
 
 
 def _role(facts: Facts) -> Check:
@@ -205,11 +252,10 @@ def _cluster(facts: Facts) -> Check:
         return Check("cluster", "ok", "off")
     state, size = facts.cluster.get("cluster_state", "ok"), facts.cluster.get("cluster_size", "?")
     if state != "ok":
-        return Check("cluster", "fail", f"on, state {state}", "give every slot a node that is up (CLUSTER INFO)")
+        return Check("cluster", "fail", f"on, state {state}", _UNSERVED)
     if size == "1":
         return Check("cluster", "ok", "on, one node with all slots")
-    advice = "use a server or a one-node cluster"
-    return Check("cluster", "warn", f"on, {size} nodes; Ketch talks to this one only", advice)
+    return Check("cluster", "fail", f"on, {size} nodes, of which this is one", "name it: redis+cluster://HOST:PORT")
 
 
 def _appends(facts: Facts, append: str) -> Check:
@@ -240,3 +286,59 @@ _CHECKS: tuple[Callable[[Facts], Check], ...] = (
     _clock,
     _cluster,
 )
+_NODE_CHECKS = tuple(check for check in _CHECKS if check not in (_role, _clock, _cluster))
+
+
+# -- the checks of all nodes of a cluster
+
+
+def _together(found: Mapping[str, Check]) -> Check:
+    """What a check has found on all nodes, the worst first; they are named where they differ."""
+    nodes: dict[Check, list[str]] = {}
+    for name, check in found.items():
+        nodes.setdefault(check, []).append(name)
+    worst, *others = sorted(nodes, key=lambda check: _SEVERITY.index(check.verdict))
+    if not others:
+        return worst
+    seen = "; ".join(f"{', '.join(nodes[check])}: {check.seen}" for check in (worst, *others))
+    advice = dict.fromkeys(check.advice for check in nodes if check.verdict == worst.verdict and check.advice)
+    return replace(worst, seen=seen, advice="; ".join(advice))
+
+
+def _reached(nodes: Sequence[Node], address: str) -> Check:
+    """A replica that is gone takes nothing with it; a master takes its slots."""
+    gone = [node for node in nodes if isinstance(node.found, str)]
+    if not gone:
+        return Check("Redis", "ok", f"{address} answers")
+    verdict: Verdict = "fail" if any(node.of is None for node in gone) else "warn"
+    seen = "; ".join(f"{node.name} cannot be used ({node.found})" for node in gone)
+    return Check("Redis", verdict, seen, "start it, or check the address and the network in between")
+
+
+def _clocks(facts: Mapping[str, Facts]) -> Check:
+    """The clock that is farthest off."""
+    name, farthest = max(facts.items(), key=lambda item: abs(item[1].clock_ahead))
+    check = _clock(farthest)
+    return check if check.verdict == "ok" else replace(check, seen=f"{name}: {check.seen}")
+
+
+def _nodes(nodes: Sequence[Node], served: int) -> Check:
+    masters = [node.name for node in nodes if node.of is None]
+    seen = f"on, {_number(len(masters), 'master')}, {_number(len(nodes) - len(masters), 'replica')}"
+    if served < SLOTS:
+        return Check("cluster", "fail", f"{seen}; {SLOTS - served} of {SLOTS} slots have no node", _UNSERVED)
+    ill = [node.name for node in nodes if isinstance(node.found, Facts) and not _state_ok(node.found)]
+    if ill:
+        return Check("cluster", "fail", f"{seen}; not ok for {', '.join(ill)}", _UNSERVED)
+    alone = [name for name in masters if not any(node.of == name for node in nodes)]
+    if alone and len(alone) < len(masters):
+        return Check("cluster", "warn", f"{seen}; {', '.join(alone)} without a replica", "give each master a replica")
+    return Check("cluster", "ok", seen)
+
+
+def _state_ok(facts: Facts) -> bool:
+    return (facts.cluster or {}).get("cluster_state", "ok") == "ok"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

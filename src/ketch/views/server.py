@@ -1,8 +1,8 @@
-"""The Redis server: kind, version and memory. Questions to Redis alone."""
+"""The Redis server, or those of a cluster: kind, version and memory. Questions to Redis alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ketch.redis.question import Question, call
@@ -11,24 +11,37 @@ from ketch.store.keys import Keyspace
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """The Redis server.
+    """The Redis server; of a cluster, all nodes that take writes.
 
     Attributes:
-        version: with its kind: "Valkey 9.0.1".
+        version: with its kind: "Valkey 9.0.1"; several with commas.
         memory: bytes that it uses.
         memory_max: bytes that it may use at most; 0 for no limit.
+        nodes: how many servers it is.
     """
 
     version: str
     memory: int
     memory_max: int
+    nodes: int = 1
 
 
 def server() -> Question[RedisServer]:
-    """The server as it is now."""
+    """One server as it is now."""
     info = parse_info((yield from call(None, "INFO")))
     kind, version = kind_and_version(info)
     return RedisServer(f"{kind} {version}", int(info["used_memory"]), int(info.get("maxmemory", 0)))
+
+
+def together(nodes: Sequence[RedisServer]) -> RedisServer:
+    """All nodes as one; its memory has no limit where that of one node has none."""
+    limits = [node.memory_max for node in nodes]
+    return RedisServer(
+        version=", ".join(dict.fromkeys(node.version for node in nodes)),
+        memory=sum(node.memory for node in nodes),
+        memory_max=sum(limits) if all(limits) else 0,
+        nodes=sum(node.nodes for node in nodes),
+    )
 
 
 def kind_and_version(info: Mapping[str, str]) -> tuple[str, str]:

@@ -43,8 +43,10 @@ def _parts(found: Status) -> dict[str, dict[str, Any] | None]:
 
 
 def _redis_part(address: str | None, server: RedisServer) -> dict[str, Any]:
+    nodes = {"nodes": server.nodes} if server.nodes > 1 else {}
     return {
         "address": address,
+        **nodes,
         "version": server.version,
         "memory": server.memory,
         "maxmemory": server.memory_max or None,
@@ -72,7 +74,8 @@ def _broker(part: dict[str, Any]) -> str:
 
 def _redis(part: dict[str, Any]) -> str:
     limit = f"{amount(part['maxmemory'])}" if part["maxmemory"] else "unlimited"
-    return f"{part['version']} at {part['address']}, memory {amount(part['memory'])} of {limit}"
+    nodes = f", {_number(part['nodes'], 'node')}" if "nodes" in part else ""
+    return f"{part['version']} at {part['address']}{nodes}, memory {amount(part['memory'])} of {limit}"
 
 
 def _topics(part: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ketch.redis.question import Question
@@ -27,3 +28,6 @@ class Redis(Protocol):
         Raises:
             StorageUnavailable: Redis does not answer, or with an error.
         """
+
+    def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
+        """The answers of every node, see `redis.driver.Driver.ask_each`. Raises as `ask`."""

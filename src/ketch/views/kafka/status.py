@@ -11,7 +11,7 @@ from ketch.errors import ConfigError, KetchError
 from ketch.views.kafka import cluster, groups, topics
 from ketch.views.kafka.asker import Redis
 from ketch.views.kafka.cluster import Broker, Cluster
-from ketch.views.server import RedisServer, server
+from ketch.views.server import RedisServer, server, together
 from ketch.views.topics import Totals, figures, totals
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Look:
     def at_redis(self, redis: Callable[[], Redis]) -> None:
         try:
             found = redis()
-            self.server, self.redis = found.ask(server()), found
+            self.server, self.redis = together(found.ask_each(server)), found
         except ConfigError:
             raise
         except KetchError as error:
