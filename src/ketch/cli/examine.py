@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from ketch.errors import RedisError, StorageUnavailable
-from ketch.redis import sentinel
-from ketch.redis.link import ask_once
+from ketch.redis.link import ask_once, find_master
 from ketch.redis.slots import SLOTS
 from ketch.redis.topology import Place, Topology, topology
 from ketch.redis.url import RedisAddress, spelled
@@ -31,7 +30,7 @@ async def examine(address: RedisAddress, timeout: float, embedded: bool = False,
         return await _cluster(address, timeout, append)
     if address.kind == "sentinel":
         try:
-            address = await _master(address, timeout)
+            address = await find_master(address, timeout)
         except StorageUnavailable as error:
             return health.unusable(name, str(error).rstrip("."))
         name = f"{spelled(address.host, address.port)}, the master of {name},"
@@ -75,21 +74,3 @@ async def _nodes(address: RedisAddress, found: Topology, timeout: float, append:
     ]
     served = sum(found.of(slot) is not None for slot in range(SLOTS))
     return health.cluster_checks(nodes, served, address.describe(), append)
-
-
-async def _master(address: RedisAddress, timeout: float) -> RedisAddress:
-    """The address of the master; raises StorageUnavailable as `sentinel.search`."""
-    search = sentinel.search(address)
-    step = next(search)
-    while True:
-        try:
-            answer = await ask_once(step.address, timeout, step.question)
-        except _FAILURES as error:
-            silent = f"Redis at {step.address.describe()}: silent for {timeout:g} s"
-            step = search.throw(StorageUnavailable(str(error) or silent))
-            continue
-        try:
-            step = search.send(answer)
-        except StopIteration as found:
-            master: RedisAddress = found.value
-            return master

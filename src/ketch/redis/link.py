@@ -2,6 +2,9 @@
 
 It owns the reconnects, with backoff, and says when the connection is up, lost and up again. Each connection is a
 `redis.pipe.Pipe`. Nothing that was sent is sent again: its sender gets StorageUnavailable.
+
+Behind sentinels each connection is one to the server that they name and that says that it is the master. They are asked
+again every second: when they name another one, the connection is given up.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
-from ketch.errors import StorageUnavailable
+from ketch.errors import RedisError, StorageUnavailable
+from ketch.redis import sentinel
 from ketch.redis.driver import Node, Reply
 from ketch.redis.pipe import Pipe, open_pipe
 from ketch.redis.question import Command, Question
@@ -24,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _BACKOFF_FIRST = 0.02
 _BACKOFF_MAX = 1.0
+_ASK_SENTINELS_S = 1.0
 
 
 class Link:
@@ -44,6 +49,7 @@ class Link:
         on_push: Callable[[Any], None] | None = None,
     ) -> None:
         self._name, self._address, self._timeout = name, address, timeout
+        self._at = address  # where the last connection led to
         self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
         self._pipe: Pipe | None = None
         self._lost = asyncio.Event()
@@ -68,7 +74,7 @@ class Link:
     @property
     def place(self) -> tuple[str, int]:
         """Host and port of the node it leads to; its path and 0 for a unix socket."""
-        return self._address.path or self._address.host, self._address.port
+        return self._at.path or self._at.host, self._at.port
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `redis.question`; raises whatever it raises, too."""
@@ -108,12 +114,12 @@ class Link:
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""
         await self._connect()
-        self._spawn(self._keep())
+        self._keep_up()
 
     def begin(self) -> None:
         """Keeps itself up from now on, as after `start`; it is not up yet."""
         self._lost.set()
-        self._spawn(self._keep())
+        self._keep_up()
 
     async def came_up(self, timeout: float) -> None:
         """Waits for a connection.
@@ -134,9 +140,27 @@ class Link:
         if pipe is not None:
             pipe.close()
 
+    def _keep_up(self) -> None:
+        self._spawn(self._keep())
+        if self._address.kind == "sentinel":
+            self._spawn(self._follow())
+
+    async def _follow(self) -> None:
+        """Gives up a connection to a server that is the master no more."""
+        while True:
+            await asyncio.sleep(_ASK_SENTINELS_S)
+            with contextlib.suppress(StorageUnavailable):
+                found = await find_master(self._address, self._timeout)
+                pipe = self._pipe
+                if pipe is not None and (found.host, found.port) != self.place:
+                    log.warning("The master is %s now (%s connection)", found.describe(), self._name)
+                    pipe.close()
+
     async def _connect(self) -> None:
         self._lost.clear()
-        pipe = await open_pipe(self._address, self._timeout, self._went, self._on_push)
+        if self._address.kind == "sentinel":
+            self._at = await find_master(self._address, self._timeout)
+        pipe = await open_pipe(self._at, self._timeout, self._went, self._on_push)
         if self._on_up is not None:
             await self._on_up(pipe)
         if pipe.connected:
@@ -173,6 +197,28 @@ class Link:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def find_master(address: RedisAddress, timeout: float) -> RedisAddress:
+    """The master behind sentinels, see `redis.sentinel`.
+
+    Raises:
+        StorageUnavailable: none is found; one sentence says why.
+    """
+    search = sentinel.search(address)
+    step = next(search)
+    try:
+        while True:
+            try:
+                answer = await ask_once(step.address, timeout, step.question)
+            except (StorageUnavailable, RedisError, TimeoutError) as error:
+                silent = f"Redis at {step.address.describe()}: silent for {timeout:g} s"
+                step = search.throw(StorageUnavailable(str(error) or silent))
+            else:
+                step = search.send(answer)
+    except StopIteration as found:
+        master: RedisAddress = found.value
+        return master
 
 
 async def ask_once(address: RedisAddress, timeout: float, question: Question[T]) -> T:
