@@ -221,7 +221,9 @@ def broker(
 
 
 @pytest.fixture
-def start_ketch(tmp_path: Path, storage: str, append: str, rounds: str, redis_kind: str) -> Iterator[Callable[..., KetchServer]]:
+def start_ketch(
+    tmp_path: Path, storage: str, append: str, rounds: str, redis_kind: str
+) -> Iterator[Callable[..., KetchServer]]:
     """Starts further brokers: `start_ketch(*arguments, name="a")`; all are stopped behind the test."""
     servers: list[KetchServer] = []
 

@@ -54,8 +54,8 @@ def _migrate(cluster: RedisCluster, moved: int) -> None:
 
 def read_all(server: KetchServer, topic: str, writer: FullSpeed) -> list[list[int]]:
     """The numbers of each partition, as a consumer gets them."""
-    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "all", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "all", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
     found: list[list[int]] = [[] for _ in range(PARTITIONS)]
     while sum(map(len, found)) < sum(writer.sent):
         for message in consumer.consume(1000, 1.0):
@@ -73,7 +73,7 @@ def read_all(server: KetchServer, topic: str, writer: FullSpeed) -> list[list[in
 def test_slots_move_under_a_producer(start: Start, topic: str, layout: str, append: str) -> None:
     server = start("--default-storage-layout", layout, "--append", append)
     steps = moves(server, topic)
-    writer = crash_repeatedly(server, topic, lambda: next(steps)())
+    writer = crash_repeatedly(server, topic, lambda: next(steps)())  # noqa: PLW0108
     check(server, writer)
     assert read_all(server, topic, writer) == [list(range(sent)) for sent in writer.sent]
 

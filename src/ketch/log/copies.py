@@ -73,9 +73,7 @@ class Copies:
             raise NotEnoughReplicas(f"{made} of the {wanted} copies that min.insync.replicas wants can be made")
         return found.id
 
-    async def made(
-        self, stream: bytes, offset: asyncio.Future[int], wanted: int, master: bytes, until: float
-    ) -> int:
+    async def made(self, stream: bytes, offset: asyncio.Future[int], wanted: int, master: bytes, until: float) -> int:
         """The offset of an append, once so many nodes have it, the stream's own counted.
 
         Args:
