@@ -26,6 +26,7 @@ def _bench(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "bench", *words], cwd=_ROOT, capture_output=True, text=True, env=env)
 
 
+@pytest.mark.long(minutes=0.5)
 def test_a_part_runs_and_is_kept(tmp_path: Path) -> None:
     part = ["--only", "throughput+100 B/raw,throughput+100 B/kcat,latency+confluent", "--contestants", "valkey,ketch"]
     done = _bench(*part, "--factor", "0.0005", "--rounds", "1", "--results", str(tmp_path))
@@ -331,6 +332,7 @@ def _checkout(root: Path) -> Path:
     return root
 
 
+@pytest.mark.long(minutes=0.5)
 def test_two_checkouts_by_turns(tmp_path: Path) -> None:
     a, b = (str(_checkout(tmp_path / name)) for name in "ab")
     part = ["--only", "throughput+produce 100 B/kcat", "--contestants", "ketch", "--factor", "0.0005", "--rounds", "2"]

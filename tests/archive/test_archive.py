@@ -135,6 +135,7 @@ def test_every_record_once_and_as_it_was(archive: Archive, make_topic: MakeTopic
     assert {n: (int(hash_[b"start:%d" % n]), int(hash_[b"through:%d" % n])) for n in (0, 1)} == table.progress()
 
 
+@pytest.mark.long(minutes=1)
 def test_it_goes_on_where_it_was_whatever_became_of_the_checkpoint(
     archive: Archive, make_topic: MakeTopic, spark: SparkSession
 ) -> None:

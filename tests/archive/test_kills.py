@@ -177,6 +177,7 @@ def stored(broker: KetchServer, topic: str) -> list[tuple[int, int, bytes]]:
     return found
 
 
+@pytest.mark.long(minutes=1)
 def test_sigterm_ends_it_in_order(broker: KetchServer, topic: str, start_job: Callable[..., Job]) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, 1)])[topic].result(10)

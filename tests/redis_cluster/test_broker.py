@@ -68,8 +68,15 @@ def read_all(server: KetchServer, topic: str, writer: FullSpeed) -> list[list[in
     return found
 
 
-@pytest.mark.parametrize("append", ["module", "multi"])
-@pytest.mark.parametrize("layout", ["record", "batch"])
+@pytest.mark.parametrize(
+    ("layout", "append"),
+    [
+        ("record", "multi"),
+        ("batch", "module"),
+        pytest.param("record", "module", marks=pytest.mark.long(minutes=0.5)),
+        pytest.param("batch", "multi", marks=pytest.mark.long(minutes=0.5)),
+    ],
+)
 def test_slots_move_under_a_producer(start: Start, topic: str, layout: str, append: str) -> None:
     server = start("--default-storage-layout", layout, "--append", append)
     steps = moves(server, topic)

@@ -432,6 +432,7 @@ def test_huge_arrays(target: Target) -> None:
     assert target.peak < 300
 
 
+@pytest.mark.long(minutes=0.5)
 def test_very_many_resources(target: Target) -> None:
     resource = {"resource_type": 2, "resource_name": "target", "configuration_keys": None}
     with target.connect(30) as client:
