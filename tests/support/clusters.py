@@ -354,13 +354,11 @@ class Sentinels:
 
     def _knows(self, sentinel: Node, others: int, replicas: int) -> bool:
         facts = self._master_of(sentinel)
-        found = facts.get("num-slaves") or facts.get("num-replicas")
-        return (facts["num-other-sentinels"], found) == (str(others), str(replicas))
+        return (facts["num-other-sentinels"], facts["num-slaves"]) == (str(others), str(replicas))
 
     def _master_of(self, sentinel: Node) -> dict[str, str]:
-        reply = sentinel.ask("SENTINEL", "MASTER", self.name)
-        words = [word.decode() for word in reply]
-        return dict(zip(words[::2], words[1::2], strict=True))
+        with redis.Redis(port=sentinel.port, decode_responses=True) as client:
+            return {name: str(value) for name, value in client.sentinel_master(self.name).items()}
 
     @property
     def url(self) -> str:
