@@ -13,7 +13,6 @@ from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
 from ketch.redis.url import RedisAddress
 
-
 BEGINNINGS = "A Redis URL begins with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://."
 
 

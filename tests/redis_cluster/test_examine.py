@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ketch.cli import broker_redis
 from ketch.cli.examine import examine
 from ketch.errors import KetchError
 from ketch.redis.url import RedisAddress
 from ketch.views.health import Check, require_fit
+from ketch.views.server import server, together
 from tests.support.clusters import LIMIT, RedisCluster, Sentinels, free_port
 from tests.support.modules import binary
 from tests.support.redis_servers import RedisServer
@@ -53,11 +55,11 @@ def test_one_node_of_several_is_refused(cluster: RedisCluster) -> None:
 
 
 def test_a_server_that_is_in_no_cluster(tmp_path: Path) -> None:
-    server = RedisServer(binary("valkey"), tmp_path)
+    one = RedisServer(binary("valkey"), tmp_path)
     try:
-        found = look(f"redis+cluster://127.0.0.1:{server.port}")
+        found = look(f"redis+cluster://127.0.0.1:{one.port}")
     finally:
-        server.stop()
+        one.stop()
     assert [*found] == ["Redis", "kernel"]
     assert found["Redis"].verdict == "fail"
     assert "cluster support disabled" in found["Redis"].seen
@@ -98,3 +100,11 @@ def test_a_master_behind_sentinels(tmp_path: Path) -> None:
         unknown = look(sentinels.url.replace(sentinels.name, "other"))["Redis"]
         assert unknown.verdict == "fail"
         assert "knows no master other" in unknown.seen
+
+
+def test_the_status_of_all_nodes(cluster: RedisCluster) -> None:
+    """What `ketch status` shows of Redis."""
+    each = broker_redis.connect(cluster.url, "korvet").ask_each(server)
+    found = together(each)
+    assert (found.nodes, found.version, found.memory_max) == (3, each[0].version, 0)
+    assert found.memory == sum(node.memory for node in each)

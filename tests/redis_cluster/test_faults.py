@@ -207,9 +207,9 @@ def test_a_cluster_that_is_down(tmp_path: Path, topic: str) -> None:
         eventually(lambda: cluster.nodes[0].says("cluster", "cluster_state:fail"), LIMIT, "the cluster to be down")
         name = next(name for name in spread(topic) if cluster.owner(slot(name.encode())) is cluster.nodes[0])
         said = f"does not serve slot {slot(name.encode())}: CLUSTERDOWN The cluster is down"
-        with closing(connect(Server(cluster.url, timeout=1))) as driver:
-            with pytest.raises(StorageUnavailable, match=said):
-                driver.ask(call(name.encode(), "SET", name, 1))
+        hasty = Server(cluster.url, timeout=1)
+        with pytest.raises(StorageUnavailable, match=said), closing(connect(hasty)) as driver:
+            driver.ask(call(name.encode(), "SET", name, 1))
         cluster.restart(dead)
         server = Server(cluster.url, timeout=LIMIT, patience=LIMIT)
         assert ask(server, lambda redis: redis.ask(call(name.encode(), "SET", name, 1))) == b"OK"

@@ -325,7 +325,7 @@ class Sentinels:
     def _start(self, replicas: int, sentinels: int, quorum: int, down_after: int) -> None:
         master = self._server()
         for _ in range(replicas):
-            replica = self._server("--replicaof", f"127.0.0.1 {master.port}")
+            replica = self._server("--replicaof", "127.0.0.1", str(master.port))
             eventually(lambda at=replica: at.says("replication", "master_link_status:up"), LIMIT)  # type: ignore[misc]
         for _ in range(sentinels):
             self.sentinels.append(self._sentinel(master, quorum, down_after))
@@ -357,9 +357,8 @@ class Sentinels:
         return (facts["num-other-sentinels"], facts["num-slaves"]) == (str(others), str(replicas))
 
     def _master_of(self, sentinel: Node) -> dict[str, str]:
-        reply = sentinel.ask("SENTINEL", "MASTER", self.name)
-        words = [word.decode() for word in reply]
-        return dict(zip(words[::2], words[1::2], strict=True))
+        with redis.Redis(port=sentinel.port, decode_responses=True) as client:
+            return {name: str(value) for name, value in client.sentinel_master(self.name).items()}
 
     @property
     def url(self) -> str:

@@ -1,8 +1,8 @@
 """What a program may do with a way to Redis: the protocols that drivers fulfil.
 
-Whoever asks names one of these. Only the place that makes a driver names its class: `redis.link.Link` for an event
-loop (`redis.cluster.ClusterLink` for a Redis Cluster), `redis.blocking.Connection` for a thread. How many connections a driver has, and to which nodes, is its own
-business. It gets no more than the commands and their keys, see `redis.question`.
+Whoever asks names one of these. Only the place that makes a driver names its class: `redis.links.links` for an event
+loop, `redis.blocking.connect` for a thread. How many connections a driver has, and to which nodes, is its own business.
+It gets no more than the commands and their keys, see `redis.question`.
 """
 
 from __future__ import annotations

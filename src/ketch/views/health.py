@@ -35,7 +35,7 @@ _POSTPONED = "a kill of Redis while its disk is slow loses up to 2 s of acknowle
 COMMANDS = (
     *("XADD", "XRANGE", "XREVRANGE", "XLEN", "XINFO", "XTRIM", "XSETID"),
     *("XGROUP", "XREADGROUP", "XACK", "XPENDING", "XCLAIM"),
-    *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY", "INFO"),
+    *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY", "INFO", "WAIT"),
     *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HVALS", "HLEN", "HEXISTS", "HDEL", "HSCAN", "HINCRBY"),
     *("SADD", "SREM", "SMEMBERS", "SISMEMBER", "SCARD"),
     *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK", "RENAME", "PEXPIRE", "PERSIST"),
