@@ -1,7 +1,7 @@
 """Options that belong together as one parameter of a command: a dataclass whose fields are options.
 
-Typer makes an option of each parameter that a command's signature has. `grouped` shows it the fields of such a dataclass
-in place of the parameter. So the options are listed once, and a command passes them on as one value.
+Typer makes an option of each parameter that a command's signature has. `grouped` shows it the fields of such a
+dataclass in place of the parameter. So the options are listed once, and a command passes them on as one value.
 """
 
 from __future__ import annotations

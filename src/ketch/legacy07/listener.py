@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
 _ACQUAINTED_BEATS = 2  # heartbeats after which brokers that were started together know each other
+_AT_ONCE = 100  # topics whose brokers are asked for at one time
 
 
 class LegacyListener:
@@ -148,8 +149,12 @@ class LegacyListener:
         topics = await self._topics.all()
         if topics is not self._counted[0]:
             self._numbers.keep(topics)
-            counts = {topic.name: len(await self._numbers.mine(topic)) for topic in topics if not topic.compacts}
-            self._counted = topics, {name: count for name, count in counts.items() if count}
+            here, counts = [topic for topic in topics if not topic.compacts], dict[str, int]()
+            for start in range(0, len(here), _AT_ONCE):
+                some = here[start : start + _AT_ONCE]
+                numbers = await asyncio.gather(*map(self._numbers.mine, some))
+                counts |= {topic.name: len(each) for topic, each in zip(some, numbers, strict=True) if each}
+            self._counted = topics, counts
         return self._counted[1]
 
     # -- the end

@@ -12,9 +12,9 @@ hold the id of the broker that made them. What consumers keep there (`/consumers
 - ZooKeeper is down, at the start or later. The broker serves who knows its address; one line says so, one that it is
   back.
 
-kazoo runs threads of its own. Everything that blocks runs in a thread here, for one `publish` at a time. ZooKeeper answers
-a call when it has synced its log. So the calls for up to `_AT_ONCE` topics are sent together; ZooKeeper carries them out
-in the order in which they were sent.
+kazoo runs threads of its own. Everything that blocks runs in a thread here, for one `publish` at a time. ZooKeeper
+answers a call when it has synced its log. So the calls for up to `_AT_ONCE` topics are sent together; ZooKeeper carries
+them out in the order in which they were sent.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ or a read, may make one native group at the same time: Redis makes it once.
 
 No client waits for any of this: an assignment is answered first, and a commit when it is stored. A rebalance costs one
 command for each partition, `_AT_ONCE` of them in a round trip. Of commits that come faster than every `_PAUSE_S` a
-native group follows the newest. What a native group has to do on one partition is `log.native_position`'s. A native group that
-cannot follow is a line in the log.
+native group follows the newest. What a native group has to do on one partition is `log.native_position`'s. A native
+group that cannot follow is a line in the log.
 """
 
 from __future__ import annotations
