@@ -168,11 +168,11 @@ _ALL = (
     ConfigKey(
         "min.insync.replicas",
         "int",
-        "Replicas that must have a record before acks=all is answered.",
+        "Nodes of Redis that must have a record before acks=all is answered, the master counted.",
         "1",
         low=1,
         synonym="min.insync.replicas",
-        idle=_ONE_REPLICA,
+        more="See [operations.md](operations.md#copies-on-several-nodes).",
     ),
     ConfigKey(
         "unclean.leader.election.enable",

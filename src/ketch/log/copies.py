@@ -24,6 +24,7 @@ from ketch.tasks import lasting
 
 _SLICE_MS = 200  # one WAIT; what is added meanwhile waits for the next one
 _KNOWN_S = 1.0  # how long a number of replicas is believed
+_SPARE_S = 0.1  # what is left of a request's time to say that there were too few copies
 _MOVED = "another node has become the master meanwhile, and may lack the records"
 
 
@@ -36,6 +37,7 @@ class _Waiting:
         until: seconds of the monotonic clock.
     """
 
+    stream: bytes
     master: bytes
     until: float
     done: asyncio.Future[None]
@@ -90,13 +92,13 @@ class Copies:
         node, driver = self._appends.node(stream), await self._driven()
         if driver.node(stream) != node:
             raise NotEnoughReplicasAfterAppend(_MOVED)
-        each = _Waiting(master, until, asyncio.get_running_loop().create_future())
+        each = _Waiting(stream, master, until - _SPARE_S, asyncio.get_running_loop().create_future())
         place = node, wanted
         if place in self._waiting:
             self._waiting[place].append(each)
         else:
             self._waiting[place] = [each]
-            lasting(self._wait(driver, stream, place))
+            lasting(self._wait(driver, place))
         await each.done
         return base
 
@@ -117,28 +119,42 @@ class Copies:
         await driver.start()
         return driver
 
-    async def _wait(self, driver: OwnedDriver, stream: bytes, place: tuple[Hashable, int]) -> None:
+    async def _wait(self, driver: OwnedDriver, place: tuple[Hashable, int]) -> None:
         """One WAIT after the other, while anybody waits."""
-        replicas = place[1] - 1
         while self._waiting[place]:
             asked, self._waiting[place] = self._waiting[place], []
-            try:
-                least = min(each.until for each in asked) - time.monotonic()
-                slice_ms = max(1, min(_SLICE_MS, int(least * 1000)))
-                found = await driver.ask(copies.made(self._keys, stream, replicas, slice_ms))
-            except KetchError as error:
-                _fail(asked, StorageUnavailable(f"whether replicas have the records is not known: {error}"))
-                continue
-            _fail([each for each in asked if each.master != found.id], NotEnoughReplicasAfterAppend(_MOVED))
-            asked = [each for each in asked if each.master == found.id]
-            if found.replicas >= replicas:
-                _succeed(asked)
-            else:
-                now, made = time.monotonic(), found.replicas + 1
-                late = [each for each in asked if each.until <= now]
-                _fail(late, NotEnoughReplicasAfterAppend(f"{made} of {place[1]} copies were made in time"))
-                self._waiting[place] += [each for each in asked if each.until > now]
+            self._waiting[place] = [*await self._wait_once(driver, place, asked), *self._waiting[place]]
         del self._waiting[place]
+
+    async def _wait_once(
+        self, driver: OwnedDriver, place: tuple[Hashable, int], asked: list[_Waiting]
+    ) -> list[_Waiting]:
+        """One WAIT for all of these; those that have time to wait for another one.
+
+        It is behind a write in the slot of the stream that came last: the slots of earlier ones may have moved on.
+        """
+        node, wanted = place
+        left_ms = int((min(each.until for each in asked) - time.monotonic()) * 1000)
+        slice_ms = max(1, min(_SLICE_MS, left_ms))
+        try:
+            found = await driver.ask(copies.made(self._keys, asked[-1].stream, wanted - 1, slice_ms))
+        except KetchError as error:
+            _fail(asked, StorageUnavailable(f"whether replicas have the records is not known: {error}"))
+            return []
+        others = [each for each in asked if each.master != found.id]
+        if others:
+            self._known.pop(node, None)
+            _fail(others, NotEnoughReplicasAfterAppend(_MOVED))
+        asked = [each for each in asked if each.master == found.id]
+        if found.replicas >= wanted - 1:
+            _succeed(asked)
+            return []
+        now, made = time.monotonic(), found.replicas + 1
+        _fail(
+            [each for each in asked if each.until <= now],
+            NotEnoughReplicasAfterAppend(f"{made} of {wanted} copies were made in time"),
+        )
+        return [each for each in asked if each.until > now]
 
 
 def _succeed(asked: list[_Waiting]) -> None:
