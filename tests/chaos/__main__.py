@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos import checker
-from tests.chaos.run import Outcome, run
-from tests.chaos.systems import SYSTEMS
+from tests.chaos.run import SYSTEMS, Outcome, run
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,17 +25,18 @@ from tests.chaos.clients import (
     Client,
     GroupMember,
     KafkaWriter,
-    NativeWriter,
     Reader,
     StubbornCommitter,
     ask_committed,
     consumer_config,
     is_dense,
     read_all,
+    stream_of,
 )
 from tests.chaos.history import History, Partition
 from tests.chaos.plan import Fault, plan
-from tests.chaos.systems import SYSTEMS, System
+from tests.chaos.sharded import Sharded
+from tests.chaos.systems import Single, System, Three, Workers
 from tests.support.entries import stored
 from tests.support.ketch import eventually
 
@@ -47,6 +48,7 @@ TOPICS = {
 }
 PARTITIONS = [Partition(topic, number) for topic in TOPICS for number in range(2)]
 GROUP = "members"
+SYSTEMS: dict[str, type[System]] = {"single": Single, "three": Three, "workers": Workers, "cluster": Sharded}
 Say = Callable[[str], None]
 
 
@@ -84,7 +86,7 @@ def run(
     try:
         schedule = plan(seed, seconds, faults, system.possible())
         say(f"{name}: seed {seed}, {faults} faults in {seconds:.0f} s, in {directory / name}")
-        create_topics(system.bootstrap)
+        create_topics(system.bootstrap, system.topic_configs)
         clients = make_clients(history, seed, system)
         for client in clients:
             client.start()
@@ -96,19 +98,20 @@ def run(
     return report(name, seed, seconds, slow, history, injected, Counter(system.tracebacks()), directory / name)
 
 
-def create_topics(bootstrap: str) -> None:
+def create_topics(bootstrap: str, configs: Mapping[str, str]) -> None:
+    """Args: configs: that all of them have."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(topic, 2, 1, config=config) for topic, config in TOPICS.items()]
+    wanted = [NewTopic(topic, 2, 1, config={**config, **configs}) for topic, config in TOPICS.items()]
     for answer in admin.create_topics(wanted).values():
         answer.result(10)
 
 
 def make_clients(history: History, seed: int, system: System) -> list[Client]:
-    """Two producers, a native writer, a group of three, two readers, a committer, and an auditor for each group."""
+    """Two producers, a group of three, two readers, a committer, an auditor for each group, and Redis clients."""
     given = (history, seed, system.bootstrap)
     return [
         *(KafkaWriter(f"producer-{n}", *given, PARTITIONS) for n in range(2)),
-        NativeWriter("native", history, seed, system.redis_port, PARTITIONS),
+        *system.native_clients(history, seed, PARTITIONS),
         *(GroupMember(f"member-{n}", *given, GROUP, list(TOPICS)) for n in range(3)),
         *(AssignReader(f"reader-{n}", *given, f"alone-{n}", PARTITIONS) for n in range(2)),
         StubbornCommitter("committer", *given, "stubborn", PARTITIONS[0]),
@@ -149,7 +152,7 @@ def settle(system: System, history: History, clients: list[Client]) -> None:
     end(ending)
     with system.redis() as client:
         for partition in PARTITIONS:
-            found = stored(client, f"korvet:stream:{partition.topic}:{partition.number}", is_dense(partition))
+            found = stored(client, stream_of(partition), is_dense(partition))
             history.log[partition] = [(offset, value.decode()) for offset, value in found]
     wait_for_readers(history, readers)
     end(readers)
