@@ -24,7 +24,7 @@ _INFO = ("INFO", "replication")
 
 
 class Replication(NamedTuple):
-    """Of the node that a stream lies on.
+    """Of the node that a key lies on.
 
     Attributes:
         id: its replication id, which no other master has and none had before.
@@ -35,13 +35,13 @@ class Replication(NamedTuple):
     replicas: int
 
 
-def replication(stream: bytes) -> Question[Replication]:
-    """Who follows the stream's node now."""
-    return _replication((yield from call(stream, *_INFO)))
+def replication(key: bytes) -> Question[Replication]:
+    """Who follows the key's node now."""
+    return _replication((yield from call(key, *_INFO)))
 
 
-def made(keys: Keyspace, stream: bytes, replicas: int, timeout_ms: int) -> Question[Replication]:
-    """How many replicas have what the stream's node has taken until now, in place of how many follow it.
+def made(keys: Keyspace, key: bytes, replicas: int, timeout_ms: int) -> Question[Replication]:
+    """How many replicas have what the key's node has taken until now, in place of how many follow it.
 
     The id is empty where the write and the WAIT were taken by two nodes, since the slot has moved in between.
 
@@ -52,9 +52,9 @@ def made(keys: Keyspace, stream: bytes, replicas: int, timeout_ms: int) -> Quest
     Raises:
         RedisError: the node refuses the write or the WAIT.
     """
-    write = (pack("MULTI"), pack("SET", keys.copies(stream), "", "PX", _KEPT_MS), pack(*_INFO), pack("EXEC"))
+    write = (pack("MULTI"), pack("SET", keys.copies(key), "", "PX", _KEPT_MS), pack(*_INFO), pack("EXEC"))
     (done, wrote), count, waited = yield from calls(
-        [Command(stream, write, len(write)), command(stream, "WAIT", replicas, timeout_ms), command(stream, *_INFO)]
+        [Command(key, write, len(write)), command(key, "WAIT", replicas, timeout_ms), command(key, *_INFO)]
     )
     checked(done)
     id_ = _replication(wrote).id
