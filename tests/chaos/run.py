@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def run(
     try:
         schedule = plan(seed, seconds, faults, system.possible())
         say(f"{name}: seed {seed}, {faults} faults in {seconds:.0f} s, in {directory / name}")
-        create_topics(system.bootstrap, system.topic_configs)
+        create_topics(system.bootstrap)
         clients = make_clients(history, seed, system)
         for client in clients:
             client.start()
@@ -98,10 +98,9 @@ def run(
     return report(name, seed, seconds, slow, history, injected, Counter(system.tracebacks()), directory / name)
 
 
-def create_topics(bootstrap: str, configs: Mapping[str, str]) -> None:
-    """Args: configs: that all of them have."""
+def create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(topic, 2, 1, config={**config, **configs}) for topic, config in TOPICS.items()]
+    wanted = [NewTopic(topic, 2, 1, config=config) for topic, config in TOPICS.items()]
     for answer in admin.create_topics(wanted).values():
         answer.result(10)
 

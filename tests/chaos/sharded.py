@@ -27,14 +27,13 @@ from tests.chaos.systems import PROCESS, SERVE, START_S, System, Undo, pause
 from tests.support.clusters import Node, RedisCluster
 from tests.support.ketch import KetchServer, eventually
 
+COPIES = ("--min-insync-replicas", "2")
 ANSWER_S = 1.0  # a node that runs answers within
 
 
 class Sharded(System):
     BROKERS = 2
     SHARDS = 3
-    topic_configs = {"min.insync.replicas": "2"}
-
     def __init__(self, directory: Path, slow: bool) -> None:
         super().__init__(directory, slow)
         options = ("--appendfsync", "always")
@@ -43,7 +42,7 @@ class Sharded(System):
         self._shards = list(zip(nodes[: self.SHARDS], nodes[self.SHARDS :], strict=True))
         self._moved = 0
         self.brokers += [
-            KetchServer(directory / f"broker{n}", "--redis", self._cluster.url, "--node-id", str(n), *SERVE)
+            KetchServer(directory / f"broker{n}", "--redis", self._cluster.url, "--node-id", str(n), *COPIES, *SERVE)
             for n in range(1, self.BROKERS + 1)
         ]
         for broker in self.brokers:

@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -57,8 +57,6 @@ class System:
         self.brokers: list[KetchServer] = []
         self._locks: dict[str, threading.Lock] = {}  # a process is hurt by one fault at a time
         self._making = threading.Lock()
-
-    topic_configs: Mapping[str, str] = {}  # that every topic of a run has
 
     @property
     def bootstrap(self) -> str:

@@ -169,7 +169,7 @@ _ALL = (
         "min.insync.replicas",
         "int",
         "Nodes of Redis that must have a record before acks=all is answered, the master counted.",
-        "1",
+        setting="min_insync_replicas",
         low=1,
         synonym="min.insync.replicas",
         more="See [operations.md](operations.md#copies-on-several-nodes).",
