@@ -46,6 +46,7 @@ def tables(outcomes: list[Outcome]) -> str:
         ("records acknowledged", "acknowledged"),
         ("records in the log", "stored"),
         ("records read", "read"),
+        ("read before they had copies, and lost", "read_ahead"),
         ("commits acknowledged", "commits"),
     ):
         rows.append([label, *(f"{getattr(outcome, field):,}" for outcome in outcomes)])

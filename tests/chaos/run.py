@@ -65,6 +65,7 @@ class Outcome:
     acknowledged: int
     stored: int
     read: int
+    read_ahead: int
     commits: int
     violations: list[str]
     kinds: dict[str, int]
@@ -81,8 +82,8 @@ def run(
         seed: of the plan, and of the clients' pace.
         slow: whether every sync of the disk is slow throughout.
     """
-    history = History()
     system = SYSTEMS[name](directory / name, slow)
+    history = History(replicated=system.replicated)
     try:
         schedule = plan(seed, seconds, faults, system.possible())
         say(f"{name}: seed {seed}, {faults} faults in {seconds:.0f} s, in {directory / name}")
@@ -218,6 +219,7 @@ def report(
         sum(write.acked is not None for write in history.writes),
         sum(map(len, history.log.values())),
         sum(len(session.reads) for session in history.sessions),
+        checker.read_ahead(history) if history.replicated else 0,
         sum(commit.ok for commit in history.commits),
         [str(violation) for violation in violations],
         checker.counts(violations),

@@ -34,6 +34,8 @@ ANSWER_S = 1.0  # a node that runs answers within
 class Sharded(System):
     BROKERS = 2
     SHARDS = 3
+    replicated = True
+
     def __init__(self, directory: Path, slow: bool) -> None:
         super().__init__(directory, slow)
         options = ("--appendfsync", "always")

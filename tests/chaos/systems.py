@@ -47,7 +47,12 @@ class System:
     Args:
         directory: of data and logs.
         slow: whether each sync is slow during the whole run; else only while the fault says so.
+
+    Attributes:
+        replicated: a failover of Redis may lose what has too few copies.
     """
+
+    replicated = False
 
     def __init__(self, directory: Path, slow: bool) -> None:
         self.directory = directory
