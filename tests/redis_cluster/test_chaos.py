@@ -1,5 +1,5 @@
-"""Faults of a Redis Cluster under Ketch's clients: what was acknowledged with two copies is there once, in order, and no
-commit goes back. `tests.chaos.sharded` says which faults.
+"""Faults of a Redis Cluster under Ketch's clients: what was acknowledged with two copies is there once and in
+order, and no commit goes back. `tests.chaos.sharded` says which faults.
 
 Ten in the normal run. `KETCH_CLUSTER_FAULTS=300` chooses how many the long one has, `KETCH_CLUSTER_SEED=7` its plan.
 `python -m tests.chaos --system cluster` does it by hand.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ketch.redis.slots import slot
+from tests.broker.protocol.test_alter import BROKER, DELETE, SET, change
 from tests.chaos.test_crash import PARTITIONS, FullSpeed, check
 from tests.support.batches import batch, records
 from tests.support.clusters import LIMIT, Node, RedisCluster, free_port
@@ -132,24 +132,16 @@ def test_more_copies_than_nodes(place: Place, kafka: Kafka, topic: str) -> None:
     assert len(kafka.read_all(topic)) == 1
 
 
-def test_the_config_of_all_brokers(place: Place, on_place: KetchServer, kafka: Kafka, topic: str) -> None:
+def test_the_config_of_all_brokers(kafka: Kafka, topic: str) -> None:
     """It is the default of topics, also of those that are there."""
     kafka.create(topic)
-    admin = AdminClient({"bootstrap.servers": on_place.bootstrap})
-
-    def change(operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry("min.insync.replicas", "3", incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
-        for answer in admin.incremental_alter_configs([resource]).values():
-            answer.result(LIMIT)
-
     assert code(kafka, topic) == OK
-    change(AlterConfigOpType.SET)
+    assert change(kafka, "", ("min.insync.replicas", SET, "3"), kind=BROKER)[0] == OK
     try:
         kafka.create(f"{topic}-later")
         assert [code(kafka, name) for name in (topic, f"{topic}-later")] == [NOT_ENOUGH] * 2
     finally:
-        change(AlterConfigOpType.DELETE)
+        assert change(kafka, "", ("min.insync.replicas", DELETE, None), kind=BROKER)[0] == OK
     assert [code(kafka, name) for name in (topic, f"{topic}-later")] == [OK] * 2
 
 

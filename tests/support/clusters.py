@@ -233,7 +233,6 @@ class RedisCluster:
 
         eventually(down, LIMIT, f"slot {slot} to have no node")
 
-
     # -- faults
 
     def kill(self, node: Node) -> None:

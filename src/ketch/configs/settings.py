@@ -44,7 +44,9 @@ class Settings(BaseSettings):
     )
     node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
 
-    redis: str | None = Field(None, description="URL of Redis, a Redis Cluster or Sentinel; default: an embedded Valkey.")
+    redis: str | None = Field(
+        None, description="URL of Redis, a Redis Cluster or Sentinel; default: an embedded Valkey."
+    )
     redis_ca: Path | None = Field(None, description="CA certificates (PEM) that rediss:// trusts.")
     redis_cert: Path | None = Field(None, description="Client certificate (PEM) for rediss://.")
     redis_key: Path | None = Field(None, description="Key (PEM) of the client certificate.")

@@ -112,9 +112,7 @@ class Copies:
             lasting(self._wait(driver, place))
         await each.done
 
-    async def written(
-        self, writer: Driver, keys: Sequence[bytes], wanted: int, write: Callable[[], Awaitable[T]]
-    ) -> T:
+    async def written(self, writer: Driver, keys: Sequence[bytes], wanted: int, write: Callable[[], Awaitable[T]]) -> T:
         """The answer of a write, once all nodes that it concerns have the copies. It waits no longer than `_LONGEST_S`.
 
         Args:
