@@ -209,8 +209,8 @@ def follows(master: Node, replica: Node) -> bool:
 def _sees(asked: Node, other: Node) -> bool:
     """Whether a node takes another one for alive."""
     text = cast(bytes, ask(asked, "CLUSTER", "NODES")).decode()
-    _, _, flags, *_, link, _ = next(line for line in text.splitlines() if line.startswith(other.id)).split(" ", 8)
-    return "fail" not in flags and link == "connected"
+    words = next(line.split() for line in text.splitlines() if line.startswith(other.id))
+    return "fail" not in words[2] and words[7] == "connected"
 
 
 def end(node: Node, how: signal.Signals) -> None:
