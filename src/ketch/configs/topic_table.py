@@ -168,11 +168,11 @@ _ALL = (
     ConfigKey(
         "min.insync.replicas",
         "int",
-        "Nodes of Redis that must have a record before acks=all is answered, the master counted.",
+        "Copies of a record before acks=all is answered.",
         setting="min_insync_replicas",
         low=1,
         synonym="min.insync.replicas",
-        more="See [operations.md](operations.md#copies-on-several-nodes).",
+        more="[Copies](operations.md#copies).",
     ),
     ConfigKey(
         "unclean.leader.election.enable",
