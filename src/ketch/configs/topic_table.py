@@ -172,7 +172,7 @@ _ALL = (
         setting="min_insync_replicas",
         low=1,
         synonym="min.insync.replicas",
-        more="[Copies](operations.md#copies).",
+        more="[More](operations.md#copies).",
     ),
     ConfigKey(
         "unclean.leader.election.enable",
