@@ -15,8 +15,8 @@
 - failure: what the clients themselves noted (`History.failures`).
 
 Where Redis replicates (`History.replicated`), a reader is given a record before it has its copies, and a failover may
-lose it then: `ahead` finds these reads. They are counted, and are no phantoms. A record that was acknowledged at the
-offset is never among them.
+lose it then: `ahead` finds these reads. They are counted, and are no phantoms; a session may go back after one. A
+record that was acknowledged at the offset is never among them.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def check_sessions(
     offsets = [offset for offset, _ in log]
     values = dict(log)
     for session in sessions:
-        yield from _check_arrival(session)
+        yield from _check_arrival(session, early)
         for offset, value in session.reads:
             if values.get(offset) != value and (offset, value) not in early:
                 yield PHANTOM, f"{session.reader} read {value!r} at {offset}, where the log has {values.get(offset)!r}"
@@ -177,8 +177,11 @@ def _span(session: Session) -> tuple[int, int]:
     return begin, last + 1 if session.end is None else session.end
 
 
-def _check_arrival(session: Session) -> Iterator[tuple[str, str]]:
-    for (one, _), (next_one, value) in pairwise(session.reads):
+def _check_arrival(session: Session, early: Container[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    for before, (next_one, value) in pairwise(session.reads):
+        one = before[0]
+        if before in early:
+            continue  # its position may lie behind the end now: it is told so, and begins anew
         if next_one == one:
             yield DOUBLED, f"{session.reader} was given {value!r} at {one} twice"
         elif next_one < one:

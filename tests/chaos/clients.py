@@ -70,14 +70,21 @@ class KafkaWriter(Client):
         self._producer = Producer({**config, **RECONNECT, "error_cb": self._error})
 
     def work(self) -> None:
+        try:
+            self._write()
+        except KafkaException:
+            self._producer.poll(1.0)  # what was acknowledged before the fatal error counts
+            raise
+        if left := self._producer.flush(DRAIN_S):
+            self.failed(f"waits for the answers to {left} records {DRAIN_S:.0f} s after the last fault")
+
+    def _write(self) -> None:
         numbers = {partition: count() for partition in self._partitions}
         while not self._stopping.wait(self.random.uniform(0.01, 0.05)):
             partition = self.random.choice(self._partitions)
             for _ in range(self.random.choice((1, 2, 10))):
                 self._send(Write(self.name, partition, next(numbers[partition]), now()))
             self._producer.poll(0)
-        if left := self._producer.flush(DRAIN_S):
-            self.failed(f"waits for the answers to {left} records {DRAIN_S:.0f} s after the last fault")
 
     def _send(self, write: Write) -> None:
         def answered(error: KafkaError | None, message: Message) -> None:
