@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos import checker
-from tests.chaos.run import Outcome, run
-from tests.chaos.systems import SYSTEMS
+from tests.chaos.run import SYSTEMS, Outcome, run
 
 
 def main() -> int:
@@ -47,6 +46,7 @@ def tables(outcomes: list[Outcome]) -> str:
         ("records acknowledged", "acknowledged"),
         ("records in the log", "stored"),
         ("records read", "read"),
+        ("read before they had copies, and lost", "read_ahead"),
         ("commits acknowledged", "commits"),
     ):
         rows.append([label, *(f"{getattr(outcome, field):,}" for outcome in outcomes)])

@@ -15,8 +15,6 @@ from itertools import count
 
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tests.chaos.history import Commit, Committed, History, Partition, Session, Write
 from tests.chaos.plan import HOLDS, LONG_PAUSE
@@ -30,6 +28,9 @@ DRAIN_S = 120.0  # from the end of the faults until everything must have been an
 LIFE_S = (20.0, 60.0)  # then a reader closes its consumer and comes back with another one
 COMMIT_S = (0.1, 1.5)  # between two commits; the more, the longer a commit that went back can be seen
 STUBBORN_ANSWER_S = 1.0
+COPIED_MS = 1000  # a native writer waits so long for its replica
+Redis = redis.Redis | redis.RedisCluster
+NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 now = time.monotonic
 
 
@@ -69,14 +70,21 @@ class KafkaWriter(Client):
         self._producer = Producer({**config, **RECONNECT, "error_cb": self._error})
 
     def work(self) -> None:
+        try:
+            self._write()
+        except KafkaException:
+            self._producer.poll(1.0)  # what was acknowledged before the fatal error counts
+            raise
+        if left := self._producer.flush(DRAIN_S):
+            self.failed(f"waits for the answers to {left} records {DRAIN_S:.0f} s after the last fault")
+
+    def _write(self) -> None:
         numbers = {partition: count() for partition in self._partitions}
         while not self._stopping.wait(self.random.uniform(0.01, 0.05)):
             partition = self.random.choice(self._partitions)
             for _ in range(self.random.choice((1, 2, 10))):
                 self._send(Write(self.name, partition, next(numbers[partition]), now()))
             self._producer.poll(0)
-        if left := self._producer.flush(DRAIN_S):
-            self.failed(f"waits for the answers to {left} records {DRAIN_S:.0f} s after the last fault")
 
     def _send(self, write: Write) -> None:
         def answered(error: KafkaError | None, message: Message) -> None:
@@ -100,10 +108,10 @@ class NativeWriter(Client):
     It does not repeat an XADD without an answer, so that may be in the log once or not at all.
     """
 
-    def __init__(self, name: str, history: History, seed: int, port: int, partitions: list[Partition]) -> None:
+    def __init__(self, name: str, history: History, seed: int, redis: Redis, partitions: list[Partition]) -> None:
         super().__init__(name, history, seed)
         self._partitions = partitions
-        self._redis = redis.Redis(port=port, socket_timeout=2, retry=Retry(NoBackoff(), 0))
+        self._redis = redis
 
     def work(self) -> None:
         numbers = {partition: count() for partition in self._partitions}
@@ -111,25 +119,80 @@ class NativeWriter(Client):
             partition = self.random.choice(self._partitions)
             write = Write(self.name, partition, next(numbers[partition]), now(), ordered=False)
             self.history.writes.append(write)
-            with suppress(redis.ConnectionError, redis.TimeoutError):
+            with suppress(*NO_ANSWER):
                 self._add(write)
 
     def _add(self, write: Write) -> None:
         """Adds it; a refused id was another writer's in the meantime, so the next one is tried."""
-        stream = f"korvet:stream:{write.partition.topic}:{write.partition.number}"
+        stream = stream_of(write.partition)
         dense = is_dense(write.partition)
         while not self._stopping.is_set():
             with suppress(redis.ResponseError):
                 entry = self._next_id(stream) if dense else "*"
-                added = self._redis.xadd(stream, {"value": write.value}, entry)
-                assert isinstance(added, bytes)
-                write.offset, write.acked = offset_of(added, dense), now()
+                added = self._xadd(stream, write.value, entry)
+                if added is not None:
+                    write.offset, write.acked = offset_of(added, dense), now()
                 return
+
+    def _xadd(self, stream: str, value: str, entry: str) -> bytes | None:
+        """The id of a new entry; None where it may be lost."""
+        added = self._redis.xadd(stream, {"value": value}, entry)
+        assert isinstance(added, bytes)
+        return added
 
     def _next_id(self, stream: str) -> str:
         last = self._redis.xinfo_stream(stream)["last-generated-id"]
         number = offset_of(last, dense=False) + 1
         return f"{number >> 10}-{number & 1023}"
+
+
+class CopiedNativeWriter(NativeWriter):
+    """A `NativeWriter` on a cluster: it counts as acknowledged what a replica has, too (WAIT)."""
+
+    _redis: redis.RedisCluster
+
+    def _xadd(self, stream: str, value: str, entry: str) -> bytes | None:
+        # One connection leads to one run of one server, so that its WAIT speaks of its XADD.
+        home = self._redis.get_node_from_key(stream)
+        assert home is not None
+        pipe = home.redis_connection.pipeline(transaction=False)
+        pipe.xadd(stream, {"value": value}, entry)
+        pipe.execute_command("WAIT", 1, COPIED_MS)
+        try:
+            added, copies = pipe.execute(raise_on_error=False)
+        except NO_ANSWER:
+            self._look_again()
+            raise
+        if isinstance(added, redis.ResponseError):  # nothing was added: the id is taken, or the slot is elsewhere
+            self._look_again()
+            raise added
+        return added if isinstance(copies, int) and copies > 0 else None
+
+    def _look_again(self) -> None:
+        """Learns who has which slot."""
+        self._stopping.wait(0.02)
+        with suppress(redis.RedisError, redis.exceptions.RedisClusterException):
+            self._redis.nodes_manager.initialize()
+
+
+class NativeReader(Client):
+    """A Redis client that reads the entries of partitions in the record layout, from their beginning on (XRANGE)."""
+
+    def __init__(self, name: str, history: History, seed: int, redis: Redis, partitions: list[Partition]) -> None:
+        super().__init__(name, history, seed)
+        self._partitions = [each for each in partitions if each.topic.startswith("record")]
+        self._redis = redis
+
+    def work(self) -> None:
+        sessions = {partition: Session(self.name, partition, now(), start=0) for partition in self._partitions}
+        self.history.sessions += sessions.values()
+        last = dict.fromkeys(sessions, b"-")
+        while not self._stopping.wait(self.random.uniform(0.02, 0.1)):
+            partition = self.random.choice(self._partitions)
+            with suppress(redis.ResponseError, *NO_ANSWER):
+                for entry, fields in self._redis.xrange(stream_of(partition), last[partition], count=500):
+                    sessions[partition].reads.append((offset_of(entry, is_dense(partition)), fields[b"value"].decode()))
+                    last[partition] = b"(" + entry
 
 
 class Reader(Client):
@@ -360,6 +423,11 @@ def _read_one(consumer: Consumer, history: History, name: str, partition: Partit
     while len(session.reads) < wanted and now() < deadline:
         messages = [message for message in consumer.consume(1000, 1.0) if message.error() is None]
         session.reads += [content(message)[1:] for message in messages]
+
+
+def stream_of(partition: Partition) -> str:
+    """The key of a partition's stream."""
+    return f"korvet:stream:{partition.topic}:{partition.number}"
 
 
 def is_dense(partition: Partition) -> bool:

@@ -89,11 +89,18 @@ class Committed(NamedTuple):
 
 @dataclass
 class History:
-    """Everything that a run recorded. Only appended to, from several threads."""
+    """Everything that a run recorded. Only appended to, from several threads.
+
+    Attributes:
+        log: offset and value of each record, as Redis has them in the end.
+        failures: what no client may meet: fatal errors, readers without an end.
+        replicated: a failover of Redis may lose what has too few copies.
+    """
 
     writes: list[Write] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
-    log: dict[Partition, list[tuple[int, str]]] = field(default_factory=dict)  # offset and value, as Redis has them
-    failures: list[str] = field(default_factory=list)  # what no client may meet: fatal errors, readers without an end
+    log: dict[Partition, list[tuple[int, str]]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    replicated: bool = False

@@ -13,6 +13,10 @@ RESTART = "restart"
 SHORT_PAUSE = "short pause"
 LONG_PAUSE = "long pause"
 SLOW_DISK = "slow fdatasync"
+FAILOVER = "failover"  # of a replica, in order; the master waits for it
+FORCED_FAILOVER = "forced failover"  # the master is not asked
+MIGRATION = "slots move"
+ROLLING_RESTART = "rolling restart"
 
 # Seconds for which a fault holds: a killed process stays away, a paused one stands still. A short pause ends before a
 # broker's session and its patience with Redis end, a long one after both.
@@ -22,6 +26,10 @@ HOLDS = {
     SHORT_PAUSE: (0.1, 1.2),
     LONG_PAUSE: (BROKER_SESSION_MS / 1000 + 0.5, BROKER_SESSION_MS / 1000 + 6.0),
     SLOW_DISK: (2.0, 8.0),
+    FAILOVER: (0.0, 1.0),
+    FORCED_FAILOVER: (0.0, 1.0),
+    MIGRATION: (0.0, 3.0),
+    ROLLING_RESTART: (0.0, 1.0),
 }
 
 

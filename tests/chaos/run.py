@@ -25,17 +25,18 @@ from tests.chaos.clients import (
     Client,
     GroupMember,
     KafkaWriter,
-    NativeWriter,
     Reader,
     StubbornCommitter,
     ask_committed,
     consumer_config,
     is_dense,
     read_all,
+    stream_of,
 )
 from tests.chaos.history import History, Partition
 from tests.chaos.plan import Fault, plan
-from tests.chaos.systems import SYSTEMS, System
+from tests.chaos.sharded import Sharded
+from tests.chaos.systems import Single, System, Three, Workers
 from tests.support.entries import stored
 from tests.support.ketch import eventually
 
@@ -47,6 +48,7 @@ TOPICS = {
 }
 PARTITIONS = [Partition(topic, number) for topic in TOPICS for number in range(2)]
 GROUP = "members"
+SYSTEMS: dict[str, type[System]] = {"single": Single, "three": Three, "workers": Workers, "cluster": Sharded}
 Say = Callable[[str], None]
 
 
@@ -63,6 +65,7 @@ class Outcome:
     acknowledged: int
     stored: int
     read: int
+    read_ahead: int
     commits: int
     violations: list[str]
     kinds: dict[str, int]
@@ -79,8 +82,8 @@ def run(
         seed: of the plan, and of the clients' pace.
         slow: whether every sync of the disk is slow throughout.
     """
-    history = History()
     system = SYSTEMS[name](directory / name, slow)
+    history = History(replicated=system.replicated)
     try:
         schedule = plan(seed, seconds, faults, system.possible())
         say(f"{name}: seed {seed}, {faults} faults in {seconds:.0f} s, in {directory / name}")
@@ -104,11 +107,11 @@ def create_topics(bootstrap: str) -> None:
 
 
 def make_clients(history: History, seed: int, system: System) -> list[Client]:
-    """Two producers, a native writer, a group of three, two readers, a committer, and an auditor for each group."""
+    """Two producers, a group of three, two readers, a committer, an auditor for each group, and Redis clients."""
     given = (history, seed, system.bootstrap)
     return [
         *(KafkaWriter(f"producer-{n}", *given, PARTITIONS) for n in range(2)),
-        NativeWriter("native", history, seed, system.redis_port, PARTITIONS),
+        *system.native_clients(history, seed, PARTITIONS),
         *(GroupMember(f"member-{n}", *given, GROUP, list(TOPICS)) for n in range(3)),
         *(AssignReader(f"reader-{n}", *given, f"alone-{n}", PARTITIONS) for n in range(2)),
         StubbornCommitter("committer", *given, "stubborn", PARTITIONS[0]),
@@ -149,7 +152,7 @@ def settle(system: System, history: History, clients: list[Client]) -> None:
     end(ending)
     with system.redis() as client:
         for partition in PARTITIONS:
-            found = stored(client, f"korvet:stream:{partition.topic}:{partition.number}", is_dense(partition))
+            found = stored(client, stream_of(partition), is_dense(partition))
             history.log[partition] = [(offset, value.decode()) for offset, value in found]
     wait_for_readers(history, readers)
     end(readers)
@@ -216,6 +219,7 @@ def report(
         sum(write.acked is not None for write in history.writes),
         sum(map(len, history.log.values())),
         sum(len(session.reads) for session in history.sessions),
+        checker.read_ahead(history) if history.replicated else 0,
         sum(commit.ok for commit in history.commits),
         [str(violation) for violation in violations],
         checker.counts(violations),

@@ -3,6 +3,7 @@
 - `single`: one broker with its embedded Valkey, `fsync everysec`.
 - `three`: three brokers on one Valkey with `appendfsync always`, as an external server needs to lose nothing.
 - `workers`: `ketch serve --workers 3` with an embedded Valkey, `fsync everysec`.
+- `cluster`: two brokers on a Redis Cluster of three masters with a replica each, see `tests.chaos.sharded`.
 
 `System.hurt` injects one fault and returns the function that undoes it.
 """
@@ -18,9 +19,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from ketch.embedded.valkey import server_binary
 from tests.chaos import plan
+from tests.chaos.clients import Client, NativeWriter
+from tests.chaos.history import History, Partition
 from tests.support.ketch import KetchServer, eventually
 from tests.support.processes import children_of
 from tests.support.redis_servers import RedisServer
@@ -42,7 +47,12 @@ class System:
     Args:
         directory: of data and logs.
         slow: whether each sync is slow during the whole run; else only while the fault says so.
+
+    Attributes:
+        replicated: a failover of Redis may lose what has too few copies.
     """
+
+    replicated = False
 
     def __init__(self, directory: Path, slow: bool) -> None:
         self.directory = directory
@@ -51,6 +61,7 @@ class System:
         self.env = slow_disk(SLOW_SYNC_MS, only_while=None if slow else self._slow_file)
         self.brokers: list[KetchServer] = []
         self._locks: dict[str, threading.Lock] = {}  # a process is hurt by one fault at a time
+        self._making = threading.Lock()
 
     @property
     def bootstrap(self) -> str:
@@ -63,25 +74,32 @@ class System:
     def redis(self) -> redis.Redis:
         return redis.Redis(port=self.redis_port)
 
+    def native_clients(self, history: History, seed: int, partitions: list[Partition]) -> list[Client]:
+        """The clients that go past the brokers."""
+        client = redis.Redis(port=self.redis_port, socket_timeout=2, retry=Retry(NoBackoff(), 0))
+        return [NativeWriter("native", history, seed, client, partitions)]
+
     def possible(self) -> dict[str, tuple[str, ...]]:
         """The faults that can happen to each target."""
         raise NotImplementedError
 
+    def concerned(self, target: str) -> tuple[str, ...]:
+        """What is hurt with a target, and so by no other fault at the same time."""
+        return (target,)
+
     def hurt(self, kind: str, target: str) -> Undo:
         """Does it now, once no other fault holds for that target; what is returned undoes it."""
-        lock = self._locks.setdefault(target, threading.Lock())
-        lock.acquire()
-        try:
+        with ExitStack() as held:
+            for name in sorted(self.concerned(target)):
+                with self._making:
+                    lock = self._locks.setdefault(name, threading.Lock())
+                held.enter_context(lock)
             undo = self._hurt(kind, target)
-        except BaseException:
-            lock.release()
-            raise
+            release = held.pop_all()
 
         def released() -> None:
-            try:
+            with release:
                 undo()
-            finally:
-                lock.release()
 
         return released
 
@@ -213,9 +231,6 @@ class Three(System):
     def kill(self) -> None:
         super().kill()
         self._stack.close()
-
-
-SYSTEMS: dict[str, type[System]] = {"single": Single, "three": Three, "workers": Workers}
 
 
 def pause(pid: int) -> Undo:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.__main__ import tables
-from tests.chaos.run import run
-from tests.chaos.systems import SYSTEMS
+from tests.chaos.run import SYSTEMS, run
 from tests.support.slow_disk import why_not
 
 SECONDS = 300

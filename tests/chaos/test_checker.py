@@ -254,3 +254,27 @@ def test_what_a_client_noted_is_a_failure() -> None:
     given.failures.append("producer-0 met a fatal error")
     (violation,) = check(given)
     assert (violation.kind, str(violation)) == (FAILURE, "failure: everywhere: producer-0 met a fatal error")
+
+
+def test_what_was_read_ahead_of_its_copies_is_a_phantom_only_on_one_redis() -> None:
+    """A failover lost record 5 and its offset; the producer's retry of it is at 60."""
+    given = history()
+    given.sessions[0].reads.append((50, "w t-0 5"))
+    given.writes.append(replace(write(5), offset=60))
+    given.log[P].append((60, "w t-0 5"))
+    assert found(given) == {PHANTOM}
+    given.replicated = True
+    assert found(given) == set()
+    assert checker.read_ahead(given) == 1
+
+
+def test_what_was_acknowledged_is_a_phantom_all_the_same() -> None:
+    given = history()
+    given.replicated = True
+    given.sessions[0].reads.append((50, "w t-0 5"))
+    given.writes.append(write(5))
+    assert found(given) == {LOST, PHANTOM}
+    given = history()
+    given.replicated = True
+    given.sessions[0].reads.append((50, "never sent"))
+    assert found(given) == {PHANTOM}

@@ -104,6 +104,36 @@ def test_no_id_lies_below_the_partitions_first_offset() -> None:
     assert entry.base == FIRST
 
 
+def idempotent(name: str, first: int) -> Append:
+    return append(name, producer=Sequenced(7, 0, first))
+
+
+@pytest.mark.parametrize("mode", [Mode.OURS, Mode.CONTENDED])
+def test_producers_are_forgotten_where_nothing_is_to_be_relied_on(mode: Mode) -> None:
+    """A batch that the old master had answered is no duplicate on the new one, which may lack it."""
+    state, first, retry = ours(), idempotent("1", 0), idempotent("1", 0)
+    state.mode, state.contended_until = mode, CLOCK + 1
+    state.learned(7, ProducerState(0, -1))
+    fly(state, first)
+    state.flying.clear()
+    state.landed(first, FIRST, as_expected=False)
+    state.void_all()
+    queued(state, retry)
+    assert prepared(state).learn is retry
+    assert not retry.future.done()
+
+
+def test_what_was_learned_of_a_node_that_was_left_is_learned_again() -> None:
+    state, entry = new_state(), idempotent("1", 5)
+    queued(state, entry)
+    assert prepared(state).learn is entry
+    state.void_all()
+    state.ready((5, 6), CLOCK)
+    state.learned(7, ProducerState(0, 4))
+    state.preparing = False
+    assert prepared(state).learn is entry
+
+
 def test_another_client_writes_while_ids_are_chosen_here() -> None:
     state, first, second = ours(), append("1"), append("2")
     fly(state, first)

@@ -27,7 +27,7 @@ from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Command, Question, call, calls, command, keyed
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
-from ketch.store.append import appends, markers, producers
+from ketch.store.append import appends, copies, markers, producers
 from ketch.store.append.module import VERSION
 from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
 from ketch.store.coordination import commits, groups, native, pending_offsets, transactional_ids
@@ -77,7 +77,7 @@ def redis(request: pytest.FixtureRequest, node: RedisServer) -> Iterator[Blockin
 
 def test_keys_beside_a_stream_lie_in_its_slot() -> None:
     stream = KEYS.stream("orders", 3)
-    kinds = (KEYS.producers, KEYS.compaction, KEYS.transactions, KEYS.aborted, KEYS.positions)
+    kinds = (KEYS.producers, KEYS.compaction, KEYS.transactions, KEYS.aborted, KEYS.copies, KEYS.positions)
     beside = [kind(stream) for kind in kinds] + [KEYS.fence(stream, b"1-a"), KEYS.compacting(stream, 4)]
     assert {slot(key) for key in beside} == {slot(stream)}
     for group in ("g", "my-group", "g{tag}", "{tag}g", "g{"):
@@ -160,6 +160,8 @@ class Sample:
             (appends.where, [appends.where(self.keys, 7)]),
             (appends.clear_fence, [appends.clear_fence(self.keys)]),
             (appends.store, []),  # see `commands`
+            (copies.replication, [copies.replication(self.stream)]),
+            (copies.made, [copies.made(KEYS, self.stream, 0, 1)]),
             (markers.is_open, [markers.is_open(self.transactions.transactions, 7)]),
             (markers.all_open, [markers.all_open(self.transactions.transactions)]),
             (markers.trim_aborted, [markers.trim_aborted(self.transactions.aborted, (1, 1))]),

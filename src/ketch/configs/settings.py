@@ -88,6 +88,9 @@ class Settings(BaseSettings):
     default_compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = Field(
         "producer", description="compression.type of new topics."
     )
+    min_insync_replicas: Positive = Field(
+        1, description="min.insync.replicas of new topics; commits and producer ids have as many copies."
+    )
     retention_ms: OrUnlimited = Field(604_800_000, description="retention.ms of new topics; -1 keeps forever.")
     retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
     retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")

@@ -168,11 +168,11 @@ _ALL = (
     ConfigKey(
         "min.insync.replicas",
         "int",
-        "Replicas that must have a record before acks=all is answered.",
-        "1",
+        "Copies of a record before acks=all is answered.",
+        setting="min_insync_replicas",
         low=1,
         synonym="min.insync.replicas",
-        idle=_ONE_REPLICA,
+        more="[More](operations.md#copies).",
     ),
     ConfigKey(
         "unclean.leader.election.enable",

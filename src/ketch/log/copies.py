@@ -1,19 +1,21 @@
-"""Waits until what was appended has copies: acks=all under a `min.insync.replicas` of more than 1.
+"""Waits until what was written has copies: acks=all under a `min.insync.replicas` of more than 1, and commits and
+producer ids where that of the brokers is more than 1.
 
-It owns a connection of its own, made when the first topic wants copies, since WAIT holds up what comes behind it. All
-appends to streams of one node that wait at the same time are vouched for by one WAIT: an append that has its answer is
-older than the WAIT's write, see `store.append.copies`. It knows nothing of batches and may not touch what is stored.
+It owns a connection of its own, made when the first copies are wanted, since WAIT holds up what comes behind it. All
+writes to one node that wait at the same time are vouched for by one WAIT: a write that has its answer is older than the
+WAIT's write, see `store.append.copies`. It knows nothing of batches and may not touch what is stored.
 
-A WAIT counts for an append where the same master has answered both. So the replication id is asked for before the
-append (`require`) and with the WAIT, and both connections must lead to the same node when the append has its answer.
+A WAIT counts for a write where the same master has answered both. So the replication id is asked for before the write
+(`require`) and with the WAIT, and both connections must lead to the same node when the write has its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ketch.errors import KetchError, NotEnoughReplicas, NotEnoughReplicasAfterAppend, StorageUnavailable
 from ketch.redis.driver import Connect, Driver, OwnedDriver
@@ -22,81 +24,110 @@ from ketch.store.append.copies import Replication
 from ketch.store.keys import Keyspace
 from ketch.tasks import lasting
 
+T = TypeVar("T")
+
 _SLICE_MS = 200  # one WAIT; what is added meanwhile waits for the next one
 _KNOWN_S = 1.0  # how long a number of replicas is believed
+_SPARE_S = 0.1  # what is left of a request's time to say that there were too few copies
+_LONGEST_S = 5.0  # a write that no client gave a time (Kafka's offsets.commit.timeout.ms)
 _MOVED = "another node has become the master meanwhile, and may lack the records"
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An append that waits.
+    """A write that waits.
 
     Attributes:
+        key: one that was written.
         master: the replication id that its node must have.
         until: seconds of the monotonic clock.
     """
 
+    key: bytes
     master: bytes
     until: float
     done: asyncio.Future[None]
 
 
 class Copies:
-    """Copies of what the streams hold.
+    """Copies of what Redis has taken.
 
     Args:
         connect: makes the driver.
-        appends: the driver of the appends.
     """
 
-    def __init__(self, connect: Connect, keys: Keyspace, appends: Driver) -> None:
-        self._connect, self._keys, self._appends = connect, keys, appends
+    def __init__(self, connect: Connect, keys: Keyspace) -> None:
+        self._connect, self._keys = connect, keys
         self._driver: asyncio.Task[OwnedDriver] | None = None
         self._waiting: dict[tuple[Hashable, int], list[_Waiting]] = {}  # by node and number of copies
         self._known: dict[Hashable, tuple[float, Replication]] = {}  # by node, and when it was asked
 
-    async def require(self, stream: bytes, wanted: int) -> bytes:
-        """The replication id of the stream's node, where it has replicas enough for so many copies, its own counted.
+    async def require(self, key: bytes, wanted: int) -> bytes:
+        """The replication id of the key's node, where it has replicas enough for so many copies, its own counted.
 
         Raises:
             NotEnoughReplicas: fewer replicas follow it.
             StorageUnavailable: Redis is gone.
         """
         driver = await self._driven()
-        node, now = driver.node(stream), time.monotonic()
+        node, now = driver.node(key), time.monotonic()
         since, found = self._known.get(node, (-_KNOWN_S, None))
         if found is None or now - since >= _KNOWN_S or found.replicas < wanted - 1:
-            found = await driver.ask(copies.replication(stream))
+            found = await driver.ask(copies.replication(key))
             self._known[node] = now, found
         if found.replicas < wanted - 1:
             made = found.replicas + 1
             raise NotEnoughReplicas(f"{made} of the {wanted} copies that min.insync.replicas wants can be made")
         return found.id
 
-    async def made(self, stream: bytes, offset: asyncio.Future[int], wanted: int, master: bytes, until: float) -> int:
-        """The offset of an append, once so many nodes have it, the stream's own counted.
+    async def appended(
+        self, appends: Driver, stream: bytes, offset: asyncio.Future[int], wanted: int, master: bytes, until: float
+    ) -> int:
+        """The offset of an append, once it has the copies. For arguments and errors see `made`."""
+        base = await offset
+        await self.made(appends, stream, wanted, master, until)
+        return base
+
+    async def made(self, writer: Driver, key: bytes, wanted: int, master: bytes, until: float) -> None:
+        """Waits until so many nodes have what was written to a key, the key's own counted.
 
         Args:
-            master: what `require` said before the append.
+            writer: the driver by which it was written.
+            master: what `require` said before.
             until: seconds of the monotonic clock.
 
         Raises:
             NotEnoughReplicasAfterAppend: they had it not in time.
-            StorageUnavailable: Redis is gone, and whatever the append raises.
+            StorageUnavailable: Redis is gone.
         """
-        base = await offset
-        node, driver = self._appends.node(stream), await self._driven()
-        if driver.node(stream) != node:
+        node, driver = writer.node(key), await self._driven()
+        if driver.node(key) != node:
             raise NotEnoughReplicasAfterAppend(_MOVED)
-        each = _Waiting(master, until, asyncio.get_running_loop().create_future())
+        each = _Waiting(key, master, until - _SPARE_S, asyncio.get_running_loop().create_future())
         place = node, wanted
         if place in self._waiting:
             self._waiting[place].append(each)
         else:
             self._waiting[place] = [each]
-            lasting(self._wait(driver, stream, place))
+            lasting(self._wait(driver, place))
         await each.done
-        return base
+
+    async def written(self, writer: Driver, keys: Sequence[bytes], wanted: int, write: Callable[[], Awaitable[T]]) -> T:
+        """The answer of a write, once all nodes that it concerns have the copies. It waits no longer than `_LONGEST_S`.
+
+        Args:
+            writer: the driver of the write.
+            keys: that are written.
+
+        Raises:
+            NotEnoughReplicas: nothing was written.
+            NotEnoughReplicasAfterAppend, StorageUnavailable: as `made`, and whatever the write raises.
+        """
+        masters = [(key, await self.require(key, wanted)) for key in keys]
+        answer = await write()
+        until = time.monotonic() + _LONGEST_S
+        await asyncio.gather(*(self.made(writer, key, wanted, master, until) for key, master in masters))
+        return answer
 
     async def stop(self) -> None:
         if self._driver is not None:
@@ -115,28 +146,42 @@ class Copies:
         await driver.start()
         return driver
 
-    async def _wait(self, driver: OwnedDriver, stream: bytes, place: tuple[Hashable, int]) -> None:
+    async def _wait(self, driver: OwnedDriver, place: tuple[Hashable, int]) -> None:
         """One WAIT after the other, while anybody waits."""
-        replicas = place[1] - 1
         while self._waiting[place]:
             asked, self._waiting[place] = self._waiting[place], []
-            try:
-                least = min(each.until for each in asked) - time.monotonic()
-                slice_ms = max(1, min(_SLICE_MS, int(least * 1000)))
-                found = await driver.ask(copies.made(self._keys, stream, replicas, slice_ms))
-            except KetchError as error:
-                _fail(asked, StorageUnavailable(f"whether replicas have the records is not known: {error}"))
-                continue
-            _fail([each for each in asked if each.master != found.id], NotEnoughReplicasAfterAppend(_MOVED))
-            asked = [each for each in asked if each.master == found.id]
-            if found.replicas >= replicas:
-                _succeed(asked)
-            else:
-                now, made = time.monotonic(), found.replicas + 1
-                late = [each for each in asked if each.until <= now]
-                _fail(late, NotEnoughReplicasAfterAppend(f"{made} of {place[1]} copies were made in time"))
-                self._waiting[place] += [each for each in asked if each.until > now]
+            self._waiting[place] = [*await self._wait_once(driver, place, asked), *self._waiting[place]]
         del self._waiting[place]
+
+    async def _wait_once(
+        self, driver: OwnedDriver, place: tuple[Hashable, int], asked: list[_Waiting]
+    ) -> list[_Waiting]:
+        """One WAIT for all of these; those that have time to wait for another one.
+
+        It is behind a write in the slot of the key that came last: the slots of earlier ones may have moved on.
+        """
+        node, wanted = place
+        left_ms = int((min(each.until for each in asked) - time.monotonic()) * 1000)
+        slice_ms = max(1, min(_SLICE_MS, left_ms))
+        try:
+            found = await driver.ask(copies.made(self._keys, asked[-1].key, wanted - 1, slice_ms))
+        except KetchError as error:
+            _fail(asked, StorageUnavailable(f"whether replicas have the records is not known: {error}"))
+            return []
+        others = [each for each in asked if each.master != found.id]
+        if others:
+            self._known.pop(node, None)
+            _fail(others, NotEnoughReplicasAfterAppend(_MOVED))
+        asked = [each for each in asked if each.master == found.id]
+        if found.replicas >= wanted - 1:
+            _succeed(asked)
+            return []
+        now, made = time.monotonic(), found.replicas + 1
+        _fail(
+            [each for each in asked if each.until <= now],
+            NotEnoughReplicasAfterAppend(f"{made} of {wanted} copies were made in time"),
+        )
+        return [each for each in asked if each.until > now]
 
 
 def _succeed(asked: list[_Waiting]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from ketch.configs.settings import Settings
 from ketch.configs.topic_checks import defaults
@@ -29,10 +31,13 @@ from ketch.redis.driver import Connect, Driver
 from ketch.redis.question import call
 from ketch.store.cluster import identity
 from ketch.store.coordination import groups
-from ketch.store.keys import Keyspace
+from ketch.store.coordination.commits import Committed
+from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import ranges
 from ketch.store.stream.ranges import Room
 from ketch.store.topics.topic import Topic, shown
+
+T = TypeVar("T")
 
 _SIZES_AT_ONCE = 500  # partitions that Redis is asked for in one go
 
@@ -47,7 +52,7 @@ class Log:
         connect: makes the drivers to the Redis it is stored in.
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
-        copies: whether replicas have what was appended.
+        copies: whether replicas have what was written.
         watcher: what is known of streams, and the connection of appends.
     """
 
@@ -73,7 +78,7 @@ class Log:
             pending_max=settings.group_pending_max,
             exists=self._exists,
         )
-        self.copies = Copies(connect, self.keys, self.watcher.driver)
+        self.copies = Copies(connect, self.keys)
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index
@@ -211,7 +216,21 @@ class Log:
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given before."""
-        return await self.watcher.ask(identity.new_producer_id(self.keys))
+
+        def ask() -> Awaitable[int]:
+            return self.watcher.ask(identity.new_producer_id(self.keys))
+
+        return await self._copied(self.watcher.driver, [self.keys.next_producer_id], ask)
+
+    async def commit(self, group: str, made: Mapping[TopicPartition, Committed], term: str) -> None:
+        """Stores committed offsets, see `log.commits`; they have the copies that the brokers' configs want."""
+        keys = [self.keys.commit(self.keys.stream(*partition), group) for partition in made]
+        await self._copied(self._reads, keys, partial(self.commits.store, group, made, term))
+
+    async def _copied(self, driver: Driver, keys: Sequence[bytes], write: Callable[[], Awaitable[T]]) -> T:
+        """Does a write of no topic: the default of `min.insync.replicas` is for it, too."""
+        wanted = int(self.defaults["min.insync.replicas"])
+        return await (write() if wanted == 1 else self.copies.written(driver, keys, wanted, write))
 
     async def cluster_id(self) -> str:
         """The id of all brokers on this keyspace, made by the first one."""

@@ -57,9 +57,7 @@ class Keyspace:
         """String: the term in which this commit key was written, in its slot (see `store.coordination.terms`)."""
         # A group's name may bring a hash tag of its own, which then decides the slot of both keys.
         # One slot cannot be had for a name with a `}` and no tag; on a cluster such a group cannot commit.
-        before, _, tag = commit.partition(b"{")
-        tagged = before != commit and tag.find(b"}") > 0
-        return self.name.encode() + b":commit-term:" + commit if tagged else self._beside(b"commit-term", commit)
+        return self._with(b"commit-term", commit)
 
     def group(self, group: str) -> bytes:
         """Hash: a group's membership."""
@@ -113,13 +111,19 @@ class Keyspace:
         """String: a broker session whose pipelined appends were refused and must stay so until it has seen it."""
         return self._beside(b"fence", stream) + b":" + session
 
-    def copies(self, stream: bytes) -> bytes:
-        """String, for a minute: written so that WAIT vouches for what was appended before; in the stream's slot."""
-        return self._beside(b"copies", stream)
+    def copies(self, key: bytes) -> bytes:
+        """String, for a minute: written so that WAIT vouches for what was written before; in the key's slot."""
+        return self._with(b"copies", key)
 
     def positions(self, stream: bytes) -> bytes:
         """Stream: the byte positions of Kafka 0.7's clients, in the log stream's slot; see `store.stream.positions`."""
         return self._beside(b"legacy07", stream)
+
+    def _with(self, kind: bytes, key: bytes) -> bytes:
+        """A key in the slot of another one, which may have a hash tag of its own."""
+        before, _, tag = key.partition(b"{")
+        tagged = before != key and tag.find(b"}") > 0
+        return self.name.encode() + b":" + kind + b":" + key if tagged else self._beside(kind, key)
 
     def _beside(self, kind: bytes, stream: bytes) -> bytes:
         # The braces make Redis Cluster hash this key to the slot of the un-tagged stream key, so MULTI may span both.

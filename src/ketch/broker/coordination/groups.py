@@ -134,7 +134,7 @@ class Groups:
                 above = max(above, newer.term)
 
     async def _store_commits(self, group_id: str, commits: Mapping[TopicPartition, Committed], term: str) -> None:
-        await self._log.commits.store(group_id, commits, term)
+        await self._log.commit(group_id, commits, term)
         for topic, count in Counter(topic for topic, _ in commits).items():
             metrics.committed(group_id, topic, count)
         self._native_groups.committed(group_id, commits)

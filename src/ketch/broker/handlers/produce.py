@@ -187,7 +187,8 @@ async def _store(
             raise
         offset.add_done_callback(partial(gate.give, weight))
         if copies > 1:
-            offset = lasting(broker.log.copies.made(partition.key, offset, copies, master, deadline))
+            appends = broker.log.watcher.driver
+            offset = lasting(broker.log.copies.appended(appends, partition.key, offset, copies, master, deadline))
         outcome.offset = offset
         outcome.partition, outcome.start = partition, partition.bounds.refresh_start()
         outcome.append_time = batch.timestamp

@@ -34,6 +34,8 @@ any                 failed: any other error, a lost connection     DRAINING     
 any but CONTENDED   a gap in a producer's sequences                COLD            Redis is asked for its state, once
 OURS                a batch                                        OURS            it, ids chosen here
 OURS                another client wrote, before a batch           MOVED           nothing
+OURS, CONTENDED     nothing is to be relied on (`void_all`): pushes MOVED           nothing
+                    were lost, or another node is the master
 OURS                landed elsewhere: the append module had to     MOVED           nothing
                     take other ids
 CONTENDED           a batch, within `_CONTENDED_S`                 CONTENDED       it, ids chosen by Redis
@@ -52,6 +54,9 @@ CONTENDED           the time is up, nothing flies                  OURS         
   write and ids go on being chosen here.
 - A preparation (`Preparation`) also asks Redis for the state of a producer that is not known, in any mode.
 - Outside of CONTENDED a preparation forgets the producers: other brokers may have written for them.
+- A node that took over may lack what the old master had answered, and so what is known of producers: a retry would count
+  as stored. `void_all` leads to a preparation that forgets them, in CONTENDED, too. What a preparation has learned
+  meanwhile may be the old master's answer, so another one follows (`doubted`).
 """
 
 from __future__ import annotations
@@ -210,6 +215,7 @@ class AppendState:
     contended_until: float = 0.0  # seconds of the monotonic clock
     last: EntryId = ZERO  # in OURS: last-generated-id once all that flies has landed
     others_wrote: bool = False  # since `last` was read
+    doubted: bool = False  # since the producers were forgotten, what was known became unreliable
     exists: bool = False  # a batch has landed since the topic was last known to be there
     closed: bool = False  # the topic is being deleted
 
@@ -290,6 +296,7 @@ class AppendState:
             self.repeated = []
             if mode is not Mode.CONTENDED:
                 self.producers.clear()
+                self.doubted = False
             contended = (bool(repeated) or mode is Mode.MOVED) and not self.waiting[0].wide
         head = self.waiting[0]
         unknown = isinstance(head, Append) and head.producer is not None and head.producer.id not in self.producers
@@ -432,7 +439,9 @@ class AppendState:
             last: the stream's last-generated-id, where the preparation was to read it.
             clock: seconds of the monotonic clock.
         """
-        if last is None:
+        if self.doubted:
+            self.mode = Mode.MOVED
+        elif last is None:
             self.mode, self.contended_until = Mode.CONTENDED, clock + _CONTENDED_S
         else:
             self.mode, self.last = Mode.OURS, last
@@ -498,6 +507,9 @@ class AppendState:
         """Nothing that is known is to be relied on."""
         self.transactions = None
         self.foreign_write()
+        self.doubted = True
+        if self.mode in (Mode.OURS, Mode.CONTENDED):
+            self.mode = Mode.MOVED
 
     def _begun(self, producer: int, offset: int | None) -> None:
         """A batch of a transaction has landed.

@@ -5,21 +5,26 @@ that the node took before. So one write behind many appends, whoever sent these,
 
 It vouches for what this node has taken, and a node that took over from another may lack what that one had answered. So
 each answer has the replication id: a master makes a new one whenever it becomes one, and when it starts.
+
+WAIT itself is refused by no node, and without a write of its connection it succeeds at once. So the write is a
+transaction that also says which node has taken it: where the write is refused (the slot has moved, Redis is full), or
+was taken by another node than the WAIT, the answer vouches for nothing.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ketch.redis.question import Command, Question, call
-from ketch.redis.resp import checked, pack, parse
+from ketch.redis.question import Command, Question, call, calls, command
+from ketch.redis.resp import checked, pack
 from ketch.store.keys import Keyspace
 
 _KEPT_MS = 60_000  # the written key goes by itself; no node needs it
+_INFO = ("INFO", "replication")
 
 
 class Replication(NamedTuple):
-    """Of the node that a stream lies on.
+    """Of the node that a key lies on.
 
     Attributes:
         id: its replication id, which no other master has and none had before.
@@ -30,24 +35,30 @@ class Replication(NamedTuple):
     replicas: int
 
 
-def replication(stream: bytes) -> Question[Replication]:
-    """Who follows the stream's node now."""
-    return _replication((yield from call(stream, "INFO", "replication")))
+def replication(key: bytes) -> Question[Replication]:
+    """Who follows the key's node now."""
+    return _replication((yield from call(key, *_INFO)))
 
 
-def made(keys: Keyspace, stream: bytes, replicas: int, timeout_ms: int) -> Question[Replication]:
-    """How many replicas have what the stream's node has taken until now, in place of how many follow it.
+def made(keys: Keyspace, key: bytes, replicas: int, timeout_ms: int) -> Question[Replication]:
+    """How many replicas have what the key's node has taken until now, in place of how many follow it.
+
+    The id is empty where the write and the WAIT were taken by two nodes, since the slot has moved in between.
 
     Args:
         replicas: that are waited for.
         timeout_ms: at most; 0 would be for ever.
+
+    Raises:
+        RedisError: the node refuses the write or the WAIT.
     """
-    write = pack("SET", keys.copies(stream), "", "PX", _KEPT_MS)
-    wait, info = yield (
-        Command(stream, (write, pack("WAIT", replicas, timeout_ms)), 2),
-        Command(stream, pack("INFO", "replication")),
+    write = (pack("MULTI"), pack("SET", keys.copies(key), "", "PX", _KEPT_MS), pack(*_INFO), pack("EXEC"))
+    (done, wrote), count, waited = yield from calls(
+        [Command(key, write, len(write)), command(key, "WAIT", replicas, timeout_ms), command(key, *_INFO)]
     )
-    return Replication(_replication(checked(parse(info))).id, checked(parse(wait)))
+    checked(done)
+    id_ = _replication(wrote).id
+    return Replication(id_ if id_ == _replication(waited).id else b"", count)
 
 
 def _replication(info: bytes) -> Replication:

@@ -1,0 +1,36 @@
+"""Faults of a Redis Cluster under Ketch's clients: what was acknowledged with two copies is there once and in
+order, and no commit goes back. `tests.chaos.sharded` says which faults.
+
+Ten in the normal run. `KETCH_CLUSTER_FAULTS=300` chooses how many the long one has, `KETCH_CLUSTER_SEED=7` its plan.
+`python -m tests.chaos --system cluster` does it by hand.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.__main__ import tables
+from tests.chaos.run import run
+
+FAULTS = int(os.environ.get("KETCH_CLUSTER_FAULTS", "100"))
+SEED = int(os.environ.get("KETCH_CLUSTER_SEED", "1"))
+FAULT_S = 5.0  # from one to the next
+
+
+def test_ten_faults(tmp_path: Path) -> None:
+    check(tmp_path, 1, 10)
+
+
+@pytest.mark.long(minutes=10)
+def test_many_faults(tmp_path: Path) -> None:
+    check(tmp_path, SEED, FAULTS)
+
+
+def check(directory: Path, seed: int, faults: int) -> None:
+    outcome = run("cluster", seed, faults * FAULT_S, faults, directory)
+    print(tables([outcome]))
+    assert outcome.violations == []
+    assert sum(outcome.faults.values()) == faults

@@ -1,0 +1,273 @@
+"""`min.insync.replicas`: acks=all is answered once so many nodes of Redis have the batch, and never for what a failover
+loses.
+
+The same tests run on one master with a replica, and on a cluster whose three masters have a replica each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ketch.redis.slots import slot
+from tests.broker.protocol.test_alter import BROKER, DELETE, SET, change
+from tests.chaos.test_crash import PARTITIONS, FullSpeed, check
+from tests.support.batches import batch, records
+from tests.support.clusters import LIMIT, Node, RedisCluster, free_port
+from tests.support.kafka import PRODUCE, Kafka, produce
+from tests.support.ketch import KetchServer, eventually
+from tests.support.modules import binary
+
+OK, NOT_ENOUGH, NOT_ENOUGH_AFTER_APPEND = 0, 19, 20
+SOON = 1500  # ms that a request may take which is to fail
+ONE = batch(records([b"x"]))
+
+
+@dataclass
+class Place:
+    """What a broker keeps its log in: each stream has a master and one replica."""
+
+    url: str
+    master: Callable[[str], Node]
+    replica: Callable[[str], Node]
+
+
+def stream(topic: str, partition: int = 0) -> str:
+    return f"korvet:stream:{topic}:{partition}"
+
+
+@pytest.fixture(scope="module", params=["single", "cluster"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    directory = tmp_path_factory.mktemp("nodes")
+    with ExitStack() as stack:
+        if request.param == "cluster":
+            yield sharded(stack.enter_context(RedisCluster(directory, replicas=1, module=True)))
+            return
+        path = binary("valkey")
+        master = Node(path, directory / "master", port=free_port())
+        stack.callback(master.kill)
+        options = ("--replicaof", f"127.0.0.1 {master.port}", "--repl-ping-replica-period", "1")
+        replica = Node(path, directory / "replica", *options, port=free_port())
+        stack.callback(replica.kill)
+        follows(master, replica)
+        yield Place(master.url, lambda _: master, lambda _: replica)
+
+
+def sharded(cluster: RedisCluster) -> Place:
+    def master(topic: str) -> Node:
+        return cluster.owner(slot(stream(topic).encode()))
+
+    return Place(cluster.url, master, lambda topic: cluster.replica_of(master(topic)))
+
+
+def follows(master: Node, replica: Node) -> None:
+    """Until the replica has all that the master has, and the master counts it."""
+    eventually(lambda: replica.says("replication", "master_link_status:up"), LIMIT, "the replica's link")
+    eventually(lambda: online(master) == 1, LIMIT, "the master to count its replica")
+
+
+def online(master: Node) -> int:
+    """The replicas that a master counts, as the broker reads it."""
+    rows = master.client().info("replication").values()
+    return sum(isinstance(row, dict) and row.get("state") == "online" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def on_place(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
+    server = KetchServer(tmp_path_factory.mktemp("ketch"), "--redis", place.url, "--metadata-max-age-ms", "0").start()
+    yield server
+    assert server.stop() == 0, server.log
+
+
+@pytest.fixture
+def kafka(on_place: KetchServer) -> Iterator[Kafka]:
+    with Kafka(on_place.port, timeout=LIMIT) as client:
+        yield client
+
+
+def code(kafka: Kafka, topic: str, timeout: int = int(LIMIT * 1000), acks: int = -1) -> int:
+    return int(kafka.produce(topic, ONE, timeout=timeout, acks=acks).error_code)
+
+
+def test_two_copies(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    assert code(kafka, topic) == OK
+    master, replica = place.master(topic), place.replica(topic)
+    replica.pause()
+    try:
+        assert code(kafka, topic, SOON) == NOT_ENOUGH_AFTER_APPEND
+        assert code(kafka, topic, acks=1) == OK
+    finally:
+        replica.resume()
+    follows(master, replica)
+    assert code(kafka, topic) == OK
+    assert len(kafka.read_all(topic)) == 4, "what had too few copies was stored all the same"
+
+
+def test_no_replica(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    master, replica = place.master(topic), place.replica(topic)
+    replica.kill()
+    try:
+        eventually(lambda: online(master) == 0, LIMIT, "the master to miss its replica")
+        eventually(lambda: code(kafka, topic, SOON) == NOT_ENOUGH, LIMIT, "the broker to see that")
+        stored = len(kafka.read_all(topic))
+        assert code(kafka, topic) == NOT_ENOUGH
+        assert len(kafka.read_all(topic)) == stored, "nothing was stored"
+        assert code(kafka, topic, acks=1) == OK
+    finally:
+        replica.start()
+    follows(master, replica)
+    assert code(kafka, topic) == OK
+
+
+def test_more_copies_than_nodes(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=3)
+    assert code(kafka, topic) == NOT_ENOUGH
+    assert code(kafka, topic, acks=1) == OK
+    assert len(kafka.read_all(topic)) == 1
+
+
+def test_the_config_of_all_brokers(kafka: Kafka, topic: str) -> None:
+    """It is the default of topics, also of those that are there."""
+    kafka.create(topic)
+    assert code(kafka, topic) == OK
+    assert change(kafka, "", ("min.insync.replicas", SET, "3"), kind=BROKER)[0] == OK
+    try:
+        kafka.create(f"{topic}-later")
+        assert [code(kafka, name) for name in (topic, f"{topic}-later")] == [NOT_ENOUGH] * 2
+    finally:
+        assert change(kafka, "", ("min.insync.replicas", DELETE, None), kind=BROKER)[0] == OK
+    assert [code(kafka, name) for name in (topic, f"{topic}-later")] == [OK] * 2
+
+
+def test_a_retry_after_too_few_copies_is_stored_once(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    one = batch(records([b"x"]), producer_id=kafka.producer_id(), producer_epoch=0, base_sequence=0)
+    master, replica = place.master(topic), place.replica(topic)
+    replica.pause()
+    try:
+        assert kafka.produce(topic, one, timeout=SOON).error_code == NOT_ENOUGH_AFTER_APPEND
+        assert kafka.produce(topic, one, timeout=SOON).error_code == NOT_ENOUGH_AFTER_APPEND, "it has no copy yet"
+    finally:
+        replica.resume()
+    follows(master, replica)
+    answer = kafka.produce(topic, one)
+    assert answer.error_code == OK
+    assert [record.offset for record in kafka.read_all(topic)] == [answer.base_offset]
+
+
+def test_requests_share_a_wait(place: Place, on_place: KetchServer, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    master = place.master(topic)
+    before = waits(master)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Kafka(on_place.port, timeout=LIMIT)) for _ in range(10)]
+        for _ in range(20):
+            for client in clients:
+                client.send(PRODUCE, 9, **produce(topic, ONE))
+        answers = [client.answer(PRODUCE, 9)[1] for client in clients for _ in range(20)]
+    assert {answer.responses[0].partition_responses[0].error_code for answer in answers} == {OK}
+    assert 0 < waits(master) - before < len(answers) / 2
+
+
+def waits(node: Node) -> int:
+    """WAITs that a node was asked for so far."""
+    return int(node.client().info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"])
+
+
+def test_a_write_that_is_refused_vouches_for_nothing(place: Place, kafka: Kafka, topic: str) -> None:
+    """WAIT alone is refused by no node, and answers at once that all replicas have what was written before."""
+    kafka.create(topic, min_insync_replicas=2)
+    assert code(kafka, topic) == OK
+    master = place.master(topic)
+    master.ask("ACL", "SETUSER", "default", "-set")
+    try:
+        assert code(kafka, topic, SOON) != OK
+    finally:
+        master.ask("ACL", "SETUSER", "default", "+set")
+    assert code(kafka, topic) == OK
+
+
+# -- masters that die
+
+
+class Steady(FullSpeed):
+    """As fast as a few hundred batches a second, so that a minute is not too much to read."""
+
+    def run(self) -> None:
+        while not self.stopping.wait(0.002):
+            for partition in range(PARTITIONS):
+                self.producer.produce(
+                    self.topic, str(self.sent[partition]), partition=partition, on_delivery=self.delivered
+                )
+                self.sent[partition] += 1
+            self.producer.poll(0)
+        self.producer.flush(120)
+
+    def goes_on(self) -> None:
+        before = self.count
+        eventually(lambda: self.count > before + 300, LIMIT, "acknowledgements")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+    options = ("--appendfsync", "always")
+    with RedisCluster(tmp_path / "cluster", replicas=1, module=True, options=options) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def server(cluster: RedisCluster, tmp_path: Path) -> Iterator[KetchServer]:
+    server = KetchServer(tmp_path / "ketch", "--redis-timeout-ms", "2000")
+    server.cluster = cluster
+    yield server.start()
+    server.stop()
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_masters_that_die_under_a_producer(cluster: RedisCluster, server: KetchServer, topic: str, layout: str) -> None:
+    """Every record that was acknowledged is at its offset on the masters that took over."""
+    with Kafka(server.port) as kafka:
+        kafka.create(topic, PARTITIONS, min_insync_replicas=2, storage_layout=layout)
+    writer = Steady(server.bootstrap, topic)
+    writer.start()
+    try:
+        for master in cluster.nodes[:3]:
+            writer.goes_on()
+            cluster.kill(master)
+            heir = cluster.wait_failed_over(master)
+            cluster.restart(master)
+            follows(heir, master)
+        writer.goes_on()
+    finally:
+        writer.stopping.set()
+        writer.join(120)
+    check(server, writer)
+
+
+def test_what_no_replica_has_goes_with_its_master(cluster: RedisCluster, server: KetchServer, topic: str) -> None:
+    """acks=1 and Redis's asynchronous replication: what is in no socket's buffer is lost. acks=all was not answered."""
+    large = batch(records([bytes(1_000_000)]))
+    with Kafka(server.port, timeout=LIMIT) as kafka:
+        kafka.create(topic, min_insync_replicas=2)
+        kept = kafka.stored(topic, ONE)
+        master = cluster.owner(slot(stream(topic).encode()))
+        replica = cluster.replica_of(master)
+        replica.pause()
+        try:
+            acknowledged = [kafka.stored(topic, large, acks=1) for _ in range(30)]
+            assert code(kafka, topic, SOON) == NOT_ENOUGH_AFTER_APPEND
+        finally:
+            master.kill()
+            replica.resume()
+        cluster.wait_failed_over(master)
+        eventually(lambda: code(kafka, topic, acks=1) == OK, LIMIT, "the new master")
+        found = [record.offset for record in kafka.read_all(topic)]
+    assert found[0] == kept
+    assert acknowledged[-1] not in found
+    assert found == sorted(found)
