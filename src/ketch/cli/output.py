@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -31,6 +31,22 @@ def wants_stats(stats: bool | None, as_json: bool) -> bool:
 def show_json(data: Any) -> None:
     """One line; what is not UTF-8 has been turned into something else before."""
     typer.echo(json.dumps(data, ensure_ascii=False))
+
+
+def show_done(what: str, done: Sequence[dict[str, Any]], verbs: Mapping[bool, str], as_json: bool) -> None:
+    """What a command has done, a sentence each: "Topic orders was created." Nothing where nothing was done.
+
+    Args:
+        what: what kind of thing they are.
+        done: the name of each, and whether it was done now: `{"name": "orders", "created": True}`.
+        verbs: what is said of one that was done now, and of one that was not.
+    """
+    if as_json:
+        if done:  # else the error alone speaks
+            show_json(done)
+        return
+    for name, now in (each.values() for each in done):
+        typer.echo(f"{what} {name} {verbs[now]}.")
 
 
 def show_rows(

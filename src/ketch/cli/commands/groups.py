@@ -14,7 +14,7 @@ from ketch.cli import broker_redis, client, completion
 from ketch.cli.broker_redis import BrokerRedis, Where
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.options import grouped
-from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
+from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_done, show_json, show_rows, wants_stats
 from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
 from ketch.store.keys import TopicPartition
@@ -250,13 +250,8 @@ def delete(
     unique = list(dict.fromkeys(names))
     admin = client.admin(bootstrap)
     futures = admin.delete_consumer_groups(unique, request_timeout=TIMEOUT)
-    gone = [name for name, future in futures.items() if future.exception() is None]
-    if as_json:
-        if gone:  # else only the error is printed
-            show_json([{"group": name, "deleted": True} for name in gone])
-    else:
-        for name in gone:
-            typer.echo(f"Group {name} was deleted.")
+    gone = [{"group": name, "deleted": True} for name, future in futures.items() if future.exception() is None]
+    show_done("Group", gone, {True: "was deleted"}, as_json)
     for name, future in futures.items():
         result(future, f"Group {name} was not deleted", groups.near(admin, name))
 

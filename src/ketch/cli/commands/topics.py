@@ -13,7 +13,7 @@ from ketch.cli.broker_redis import Where
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.configs import Config
 from ketch.cli.options import grouped
-from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_json, show_rows, wants_stats
+from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_done, show_json, show_rows, wants_stats
 from ketch.cli.units import amount, config_shown
 from ketch.cli.watch import Watch, repeat
 from ketch.errors import ConfigError
@@ -65,18 +65,9 @@ def create(
             done.append({"name": name, "created": error is None})
         else:
             failures.append((name, future))
-    _say(done, "created", as_json, {True: "was created", False: "exists already"})
+    show_done("Topic", done, {True: "was created", False: "exists already"}, as_json)
     for name, future in failures:
         result(future, f"Topic {name} was not created")
-
-
-def _say(done: list[dict[str, Any]], key: str, as_json: bool, verbs: dict[bool, str]) -> None:
-    if as_json:
-        if done:  # else the error alone speaks
-            show_json(done)
-        return
-    for topic in done:
-        typer.echo(f"Topic {topic['name']} {verbs[topic[key]]}.")
 
 
 @app.command("list")
@@ -182,7 +173,7 @@ def alter(
         more = [NewPartitions(name, partitions)]
         grown = admin.create_partitions(more, operation_timeout=TIMEOUT, request_timeout=TIMEOUT)
         result(grown[name], f"Topic {name} did not get {partitions} partitions", near)
-    _say([{"name": name, "altered": True}], "altered", as_json, {True: "was altered"})
+    show_done("Topic", [{"name": name, "altered": True}], {True: "was altered"}, as_json)
 
 
 @app.command()
@@ -198,7 +189,7 @@ def delete(
     unique = list(dict.fromkeys(names))
     futures = admin.delete_topics(unique, operation_timeout=TIMEOUT, request_timeout=TIMEOUT)
     gone = [{"name": name, "deleted": True} for name, future in futures.items() if future.exception() is None]
-    _say(gone, "deleted", as_json, {True: "was deleted"})
+    show_done("Topic", gone, {True: "was deleted"}, as_json)
     for name, future in futures.items():
         result(future, f"Topic {name} was not deleted", topics.near(admin, name))
 
