@@ -17,9 +17,9 @@ Theory of operation.
   A push may have overtaken it then, so `on_down` is called behind it.
 - A command that nobody has executed within the timeout fails with StorageUnavailable. It was not executed.
 - A node that is lost fails what was sent to it with StorageUnavailable, in doubt, as `Link` does.
-- The topology is read from one node after the other, every second, and more often while something is amiss. A node that
-  was cut off knows an older one: what counts is the highest epoch. A node that has no slot any more is left: what it
-  has not answered fails.
+- The topology is asked of a few nodes every second, and more often while something is amiss. A node that was cut off
+  knows an older one: what counts is the highest epoch. A node that has no slot any more is left: what it has not
+  answered fails.
 - When a node is lost, or slots have gone to another one, `on_down` is called: pushes may have been lost with them.
 """
 
@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -52,6 +53,7 @@ _REFRESH_S = 1.0  # between two looks at the topology
 _HURRY_S = 0.1  # the same, while a node is lost or a slot was found elsewhere
 _PAUSE_S = 0.05  # before a slot that is being moved, or that no node serves, is tried again
 _LOOK_S = 1.0  # a node may take to show the topology
+_ASKED = 3  # nodes: of these one is likely to know the newest, and each node is asked by many brokers
 _ERROR = ord("-")
 _ASKING = pack("ASKING")
 _PING = command(None, "PING")
@@ -284,8 +286,9 @@ class ClusterLink:
                 self._amiss.set()
 
     async def _look(self) -> None:
-        """Asks each node for the topology. What the one with the highest epoch says counts."""
-        asked = [self._seen_by(place, node) for place, node in self._nodes.items() if node.up]
+        """Asks some nodes for the topology. What the one with the highest epoch says counts."""
+        nodes = [(place, node) for place, node in self._nodes.items() if node.up]
+        asked = [self._seen_by(*each) for each in random.sample(nodes, min(_ASKED, len(nodes)))]
         found = [each for each in await asyncio.gather(*asked) if each is not None]
         if not found:  # every node that was known is gone: the seeds may know others
             with contextlib.suppress(StorageUnavailable):
