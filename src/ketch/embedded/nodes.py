@@ -23,7 +23,7 @@ class Seen:
     Attributes:
         port, bus: its ports for clients and for the cluster's other nodes; 0 where they are not known.
         acquainted: its id is its own, not a provisional one of a handshake that has not ended.
-        linked: there is a connection to it.
+        linked: there is a connection to it, and it has answered all that it was sent over that.
         slots: those that it owns.
     """
 
@@ -76,7 +76,7 @@ def _node(words: Sequence[str]) -> Seen:
         bus=int(bus or 0),
         myself="myself" in flags,
         acquainted="handshake" not in flags,
-        linked=words[7] == "connected",
+        linked=words[7] == "connected" and words[4] == "0" and words[5] != "0",
         slots=frozenset(slot for word in words[8:] if not word.startswith("[") for slot in _range(word)),
     )
 

@@ -7,7 +7,8 @@ Theory of operation.
 
 - A shard is known by its node id, which lies in its directory (nodes.conf). Its ports are others after each start, as
   long as none were asked for. So at each start every shard is made acquainted with every other one (CLUSTER MEET),
-  until all are connected. What a shard remembers of old ports does no harm: who answers there has another id.
+  until all have answered each other. What a shard remembers of old ports does no harm: who answers there has another
+  id.
 - Which slots a shard owns is what it says itself, and lies in its directory, too. Slots that no shard owns are given to
   one: all of them in a new directory, those without keys where a directory of one Valkey becomes that of a first shard.
 - `start` returns when all shards take writes and say the same of every slot. A Valkey with slots waits 2 s after its
@@ -16,8 +17,8 @@ Theory of operation.
   and serves them meanwhile; clients notice that they have moved. The plan is kept nowhere: where it was interrupted,
   the next start makes it again from what the shards own. Keys that had arrived for slots that had not are dropped by
   Valkey.
-- A shard whose process ends is started again by its `EmbeddedValkey`, with the same ports. No shard has a replica, so
-  nothing is gained by declaring one dead: the node timeout is long, and the others go on meanwhile.
+- A shard whose process ends is started again by its `EmbeddedValkey`, with the same ports. The
+  others go on meanwhile.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 5.0
 _UNITE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_GREET_SECONDS = 1.0
 _RETRY_SECONDS = 2.0  # after a move that failed, for instance because a shard was killed
 _STEP = 512  # slots of one move: each forks the shard once, and its writes are buffered until the slots have arrived
 _FAILURES = (StorageUnavailable, RedisError, TimeoutError)
@@ -72,6 +74,7 @@ class Shards:
         ]
         self._lock: int | None = None
         self._sharing: asyncio.Task[None] | None = None
+        self._greet_at = 0.0  # s of the loop's clock, before which no shard is told of another
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -141,8 +144,11 @@ class Shards:
     # -- at the start
 
     async def _unite(self) -> None:
+        await self._forget_strangers(await self._views())
+        await (
+            self._assign()
+        )  # before they meet: what changes after that spreads slowly, at the pace of the node timeout
         await self._until(self._acquainted, "know each other")
-        await self._assign()
         await self._until(self._whole, "agree on who has which slot")
 
     async def _until(self, true: Callable[[], Awaitable[bool]], what: str) -> None:
@@ -155,15 +161,21 @@ class Shards:
             raise KetchError(f"The shards in {self._data_dir} do not {what} after {_UNITE_SECONDS:.0f} s.") from None
 
     async def _acquainted(self) -> bool:
-        """Whether each shard is connected to each other one. Those that are not are made acquainted."""
+        """Whether each shard is connected to each other one. Of two that are not, the first is told of the second.
+
+        Only that one, and now and then: two that greet each other at the same time drop a link with a ping on it.
+        """
         views = await self._views()
         own = [view.own for view in views]
-        await self._forget_strangers(views)
-        missing = [[each for each in own if not _linked(view, each)] for view in views]
-        for number, others in enumerate(missing):
-            if others:
-                await self._ask(number, nodes.meet([(each.port, each.bus) for each in others]))
-        return not any(missing)
+        pairs = [(a, b) for b in range(len(views)) for a in range(b)]
+        apart = [(a, b) for a, b in pairs if not (_linked(views[a], own[b]) and _linked(views[b], own[a]))]
+        now = asyncio.get_running_loop().time()
+        if apart and now >= self._greet_at:
+            self._greet_at = now + _GREET_SECONDS
+            for first in {a for a, _ in apart}:
+                others = [own[b] for a, b in apart if a == first]
+                await self._ask(first, nodes.meet([(each.port, each.bus) for each in others]))
+        return not apart
 
     async def _forget_strangers(self, views: Sequence[View]) -> None:
         """Removes nodes that are no shards. Raises KetchError where one has slots, and so records."""
@@ -205,6 +217,7 @@ class Shards:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _move_all(self) -> None:
+        await self._until(self._acquainted, "know each other")  # who has a slot is said over these links
         moves = slot_plan.moves([view.own.slots for view in await self._views()], _STEP)
         if not moves:
             return

@@ -50,13 +50,13 @@ _PORT_TRIES = 3
 _BACKOFF_FIRST = 0.05
 _BACKOFF_MAX = 5.0
 
-# Of a shard. There are no replicas, so a shard that is down comes back or nothing does: the others go on without it,
-# and do not declare it dead meanwhile, which would stop the other one of two. What is written to slots while they move
-# to another shard is buffered as for a replica, however long that takes.
+# Of a shard. There are no replicas: a shard that is down comes back or nothing does, and the others go on without it.
+# The node timeout also says when a link over which an answer was lost is opened anew. What is written to slots while
+# they move to another shard is buffered as for a replica, however long that takes.
 _CLUSTERED = {
     "cluster-enabled": "yes",
     "cluster-announce-ip": "127.0.0.1",
-    "cluster-node-timeout": "600000",
+    "cluster-node-timeout": "5000",
     "cluster-require-full-coverage": "no",
     "cluster-allow-replica-migration": "no",
     "slot-migration-max-failover-repl-bytes": "1mb",
