@@ -27,7 +27,7 @@ async def examine(address: RedisAddress, timeout: float, embedded: bool = False,
     """
     name = address.describe()
     if address.kind == "cluster":
-        return await _cluster(address, timeout, append)
+        return await _cluster(address, timeout, embedded, append)
     if address.kind == "sentinel":
         try:
             address = await find_master(address, timeout)
@@ -50,13 +50,13 @@ def _why(error: Exception, address: RedisAddress, timeout: float) -> str:
     return str(error).removeprefix(f"Redis at {address.describe()}: ").rstrip(".") or f"silent for {timeout:g} s"
 
 
-async def _cluster(address: RedisAddress, timeout: float, append: str) -> list[Check]:
+async def _cluster(address: RedisAddress, timeout: float, embedded: bool, append: str) -> list[Check]:
     failures: list[str] = []
     for place in address.seeds:
         seed = address.at(*place)
         try:
             found = await ask_once(seed, timeout, topology(place[0]))
-            return await _nodes(address, found, timeout, append)
+            return await _nodes(address, found, timeout, embedded, append)
         except RedisError as error:
             return health.no_cluster(seed.describe(), str(error))
         except _FAILURES as error:
@@ -64,7 +64,7 @@ async def _cluster(address: RedisAddress, timeout: float, append: str) -> list[C
     return health.unusable(address.describe(), "; ".join(failures))
 
 
-async def _nodes(address: RedisAddress, found: Topology, timeout: float, append: str) -> list[Check]:
+async def _nodes(address: RedisAddress, found: Topology, timeout: float, embedded: bool, append: str) -> list[Check]:
     master_of: dict[Place, Place | None] = dict.fromkeys(found.masters)
     master_of |= {replica: master for master, replicas in found.replicas.items() for replica in replicas}
     looks = await asyncio.gather(*(_look(address.at(*place), timeout) for place in master_of))
@@ -73,4 +73,4 @@ async def _nodes(address: RedisAddress, found: Topology, timeout: float, append:
         for (place, master), look in zip(master_of.items(), looks, strict=True)
     ]
     served = sum(found.of(slot) is not None for slot in range(SLOTS))
-    return health.cluster_checks(nodes, served, address.describe(), append)
+    return health.cluster_checks(nodes, served, address.describe(), embedded, append)

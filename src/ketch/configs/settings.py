@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     redis_key: Path | None = Field(None, description="Key (PEM) of the client certificate.")
     redis_timeout_ms: Positive = Field(5000, description="How long Redis may take to connect or answer.")
     redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
+    shards: Annotated[int, Field(ge=1, le=32)] = Field(
+        1, description="Embedded Valkeys, as one cluster; redis_port counts up from the first's."
+    )
     keyspace: str = Field("korvet", description="First part of every key in Redis.")
     append: Literal["auto", "module", "multi"] = Field(
         "auto", description="How batches are appended: by the append module, by MULTI, or by what Redis has."
@@ -189,6 +192,9 @@ class Settings(BaseSettings):
             last = (first or 0) + self.workers - 1
             if last > _LAST_PORT:
                 raise ValueError(f"{self.workers} workers from port {first} on would need port {last}")
+        last = self.redis_port + self.shards - 1
+        if last > _LAST_PORT:
+            raise ValueError(f"{self.shards} shards from redis_port {self.redis_port} on would need port {last}")
         return self
 
     @model_validator(mode="after")

@@ -1,5 +1,8 @@
 """Locks on a data directory: one of the broker, a second of its Valkey. Each lock file names its owner.
 
+Of several shards each has a directory of its own, and both locks in it. The broker's lock on the directory around them
+names their cluster.
+
 Both are flock(2) locks: the kernel drops one when the last process that has the file open ends, also by kill -9.
 """
 
@@ -57,20 +60,35 @@ async def lock_valkey(data_dir: Path) -> int:
 
 def running_socket(data_dir: Path) -> Path | None:
     """The unix socket of the Valkey that uses the directory now, if one does."""
+    place = _place(data_dir / VALKEY_LOCK)
+    return None if place is None else Path(place)
+
+
+def running_cluster(data_dir: Path) -> str | None:
+    """The Redis URL of the shards that use the directory now, if some do."""
+    return _place(data_dir / BROKER_LOCK) or None
+
+
+def write_owner(fd: int, pid: int, place: Path | str = "") -> None:
+    """Writes the owner into a lock file, for processes that find it locked.
+
+    Args:
+        place: the socket of a Valkey, or the Redis URL of the shards that a broker has started.
+    """
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, b"%d\n%b\n" % (pid, os.fsencode(place)), 0)
+
+
+def _place(path: Path) -> str | None:
+    """What the owner of a lock says of its place; None where the lock is free."""
     try:
-        fd = os.open(data_dir / VALKEY_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        return None if _try(fd, fcntl.LOCK_SH) else Path(_read_owner(fd)[1])
+        return None if _try(fd, fcntl.LOCK_SH) else _read_owner(fd)[1]
     finally:
         os.close(fd)
-
-
-def write_owner(fd: int, pid: int, path: Path | None = None) -> None:
-    """Writes the owner into a lock file, for processes that find it locked: its pid, and the socket of a Valkey."""
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n%b\n" % (pid, os.fsencode(path or "")), 0)
 
 
 def _read_owner(fd: int) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 from ketch.append_module.library import loadable
 from ketch.configs.settings import Settings
 from ketch.embedded import allocator
+from ketch.embedded.directory import AOF_DIR
 from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
 from ketch.embedded.syncer import Syncer
@@ -38,17 +39,29 @@ _MALLOC = ":".join(
 
 # sun_path is 108 bytes on Linux and 104 on macOS, with the closing zero.
 _LONGEST_SOCKET_PATH = 103
-_AOF_DIR = "appendonlydir"
 # A rewrite copies the whole log while producers need the cores; up to this size loading commands takes about as long as
 # loading a base file.
 _REWRITE_FROM = "512mb"
 _POLL_SECONDS = 0.003
 _LOADING_POLL_SECONDS = 0.02
-_STOP_SECONDS = 30.0
+STOP_SECONDS = 30.0
 _SAY_SECONDS = 5.0
 _PORT_TRIES = 3
 _BACKOFF_FIRST = 0.05
 _BACKOFF_MAX = 5.0
+
+# Of a shard. There are no replicas: a shard that is down comes back or nothing does, and the others go on without it.
+# The node timeout also says when a link over which an answer was lost is opened anew. What is written to slots while
+# they move to another shard is buffered as for a replica, however long that takes.
+_CLUSTERED = {
+    "cluster-enabled": "yes",
+    "cluster-announce-ip": "127.0.0.1",
+    "cluster-node-timeout": "5000",
+    "cluster-require-full-coverage": "no",
+    "cluster-allow-replica-migration": "no",
+    "slot-migration-max-failover-repl-bytes": "1mb",
+}
+_BUFFERS = ("--client-output-buffer-limit", "replica", "0", "0", "0")
 
 
 class EmbeddedValkey:
@@ -60,16 +73,18 @@ class EmbeddedValkey:
             second, by a `Syncer`; `no` when the operating system does it. In all three Valkey writes to the file before
             it answers.
         module: whether it loads the append module, where that was built.
+        clustered: it is a node of a Redis Cluster, see `embedded.shards`.
 
     `start` must be called in a thread that lives as long as the broker: on Linux the death signal goes out when the
     thread that forked ends.
     """
 
-    def __init__(self, data_dir: Path, port: int, fsync: str, module: bool = True) -> None:
+    def __init__(self, data_dir: Path, port: int, fsync: str, module: bool = True, clustered: bool = False) -> None:
         self._module = loadable() if module else None
         self._data_dir = data_dir.absolute()
         self._wanted_port, self._fsync = port, fsync
-        self._port = port
+        self._clustered = clustered
+        self._port, self._bus = port, 0  # of clients, and of a cluster's other nodes
         self._lock: int | None = None
         self._socket = self._data_dir / "valkey.sock"
         self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
@@ -122,10 +137,10 @@ class EmbeddedValkey:
             raise
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
         if self._fsync == "everysec":
-            self._syncer = Syncer(self._data_dir / _AOF_DIR, self._synced)
+            self._syncer = Syncer(self._data_dir / AOF_DIR, self._synced)
             self._syncer.start()
 
-    async def stop(self, patience: float = _STOP_SECONDS) -> None:
+    async def stop(self, patience: float = STOP_SECONDS) -> None:
         """Stops Valkey in order: it flushes and syncs its append-only file. Does nothing the second time.
 
         Valkey is killed when that takes longer than `patience` seconds.
@@ -164,15 +179,16 @@ class EmbeddedValkey:
     # -- the process
 
     async def _start_on_a_port(self) -> None:
-        if self._wanted_port:
+        if self._wanted_port and not self._clustered:
             return await self._start_process()
         for last in reversed(range(_PORT_TRIES)):
-            self._port = _free_port()
+            self._port = self._wanted_port or _free_port()
+            self._bus = _free_port() if self._clustered else 0
             try:
                 return await self._start_process()
             except KetchError as error:
                 # Another process may have taken the port before Valkey bound it.
-                if last == 0 or "in use" not in str(error):
+                if last == 0 or not _port_taken(error):
                     raise
 
     async def _start_process(self) -> None:
@@ -220,7 +236,7 @@ class EmbeddedValkey:
             "unixsocket": str(self._socket),
             "unixsocketperm": "700",
             "appendonly": "yes",
-            "appenddirname": _AOF_DIR,
+            "appenddirname": AOF_DIR,
             "appendfsync": "no" if self._fsync == "everysec" else self._fsync,
             "aof-use-rdb-preamble": "yes",
             "auto-aof-rewrite-min-size": _REWRITE_FROM,
@@ -232,7 +248,10 @@ class EmbeddedValkey:
         }
         if self._module is not None:
             options["loadmodule"] = str(self._module)
-        return [word for name, value in options.items() for word in (f"--{name}", value)]
+        if self._clustered:
+            options |= {**_CLUSTERED, "cluster-port": str(self._bus)}
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return [*words, *_BUFFERS] if self._clustered else words
 
     async def _wait_ready(self, process: asyncio.subprocess.Process, logfile: Path, log_start: int) -> None:
         """Waits as long as Valkey lives: loading a large append-only file takes the time it takes."""
@@ -248,7 +267,7 @@ class EmbeddedValkey:
             ready.cancel()
             await asyncio.gather(exited, ready, return_exceptions=True)
 
-    async def _end_process(self, patience: float = _STOP_SECONDS) -> None:
+    async def _end_process(self, patience: float = STOP_SECONDS) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -288,7 +307,7 @@ class EmbeddedValkey:
 
         Linux may drop what a sync that failed should have written, so the file is rewritten from memory afterwards.
         """
-        path = self._data_dir / _AOF_DIR
+        path = self._data_dir / AOF_DIR
         if error is not None:
             if not self._refusing:
                 log.error("%s cannot be synced, writes are refused until it can: %s.", path, reason(error))
@@ -361,6 +380,10 @@ def _check_port(port: int) -> None:
         raise KetchError(
             f"Valkey cannot listen on 127.0.0.1:{port}: {reason(error)}; --redis-port chooses another."
         ) from None
+
+
+def _port_taken(error: KetchError) -> bool:
+    return "in use" in str(error) or "Failed listening" in str(error)  # found before the start, or by Valkey
 
 
 def _free_port() -> int:

@@ -93,8 +93,7 @@ def checks(facts: Facts, address: str, embedded: bool = False, append: str = "au
         embedded: it is the Valkey of `ketch.embedded`, which syncs the file itself unless appendfsync is always.
         append: the setting.
     """
-    if embedded and facts.appendfsync == "no":
-        facts = replace(facts, appendfsync=_SYNCED_BY_KETCH)
+    facts = _synced(facts) if embedded else facts
     reached = Check("Redis", "ok", f"{address} answers")
     return [reached, *(check(facts) for check in _CHECKS), _appends(facts, append), _kernel()]
 
@@ -112,19 +111,27 @@ def no_cluster(address: str, why: str) -> list[Check]:
     return [Check("Redis", "fail", seen, "name a server that is in no cluster by redis://HOST:PORT"), _kernel()]
 
 
-def cluster_checks(nodes: Sequence[Node], served: int, address: str, append: str = "auto") -> list[Check]:
+def cluster_checks(
+    nodes: Sequence[Node], served: int, address: str, embedded: bool = False, append: str = "auto"
+) -> list[Check]:
     """All checks of a cluster of which a node has answered.
 
     Args:
         served: how many slots have a node.
-        address, append: see `checks`.
+        address, embedded, append: see `checks`.
     """
     facts = {node.name: node.found for node in nodes if isinstance(node.found, Facts)}
+    facts = {name: _synced(found) for name, found in facts.items()} if embedded else facts
     if not facts:
         return [_reached(nodes, address), _nodes(nodes, served), _kernel()]
     each = [_together({name: check(found) for name, found in facts.items()}) for check in _NODE_CHECKS]
     appended = _together({name: _appends(found, append) for name, found in facts.items()})
     return [_reached(nodes, address), *each, _clocks(facts), _nodes(nodes, served), appended, _kernel()]
+
+
+def _synced(facts: Facts) -> Facts:
+    """As the facts of an embedded Valkey are to be read."""
+    return replace(facts, appendfsync=_SYNCED_BY_KETCH) if facts.appendfsync == "no" else facts
 
 
 def require_fit(checks: list[Check]) -> list[Check]:

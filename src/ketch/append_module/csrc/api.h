@@ -29,6 +29,7 @@ enum { ITERATE_REVERSE = 1 << 1 };
 enum { LOADING = 1 << 13 };
 enum { NOTIFY_HASH = 1 << 6, NOTIFY_STREAM = 1 << 10 };
 enum { REPLY_ARRAY = 3 };
+enum { HANDLE_SLOT_MIGRATION = 1 << 5 };
 
 #define WRONG_TYPE "WRONGTYPE Operation against a key holding the wrong kind of value"
 
@@ -91,6 +92,15 @@ static int fetch_api(Context *context) {
     API_SINCE_7_2(FETCH)
 #undef FETCH
     return API_OK;
+}
+
+/* Valkey 9 refuses to move slots (CLUSTER MIGRATESLOTS) while a module is loaded that does not say that it allows it. This
+ * one keeps nothing between two commands. Redis has no such flag, and may use its bit for another: only Valkey gives the
+ * function by this name. */
+static void allow_slot_migration(Context *context) {
+    int (*get)(const char *, void *) = *(int (**)(const char *, void *))(void *)context;
+    void (*set_options)(Context *, int);
+    if (get("ValkeyModule_SetModuleOptions", (void *)&set_options) == API_OK) set_options(context, HANDLE_SLOT_MIGRATION);
 }
 
 #endif

@@ -536,6 +536,7 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc) {
     (void)argv;
     if (argc != 0 || fetch_api(context) != API_OK) return API_ERR;
     SetModuleAttribs(context, "ketch", VERSION, API_VERSION);
+    allow_slot_migration(context);
     replay = CreateString(NULL, REPLAY, sizeof REPLAY - 1);
     two = CreateString(NULL, "2", 1), empty = CreateString(NULL, "", 0);
     name_key = CreateString(NULL, "key", 3), name_value = CreateString(NULL, "value", 5);

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -21,7 +20,7 @@ from ketch.cli.options import grouped
 from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
 from ketch.clock import now_ms
 from ketch.configs.settings import Settings
-from ketch.embedded import running_socket
+from ketch.embedded import running_url
 from ketch.errors import ConfigError, KetchError
 
 if TYPE_CHECKING:
@@ -248,12 +247,11 @@ def _server(settings: Settings) -> Any:
 
     url = settings.redis
     if url is None:
-        socket = running_socket(settings.data_dir)
-        if socket is None:
+        url = running_url(settings.data_dir)
+        if url is None:
             raise ConfigError(
                 f"No Ketch runs on data directory {settings.data_dir}: start `ketch serve`, or give --redis URL."
             )
-        url = f"unix://{quote(str(socket))}"
     server = Server(url, text(settings.redis_ca), text(settings.redis_cert), text(settings.redis_key))
     server.address()
     return server

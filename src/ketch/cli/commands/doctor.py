@@ -8,14 +8,13 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from ketch.cli.examine import examine
 from ketch.cli.output import Json, show_json, show_rows
 from ketch.configs.settings import Settings
-from ketch.embedded import EmbeddedValkey, running_socket
+from ketch.embedded import EmbeddedValkey, running_url
 from ketch.embedded.allocator import in_use
 from ketch.errors import KetchError
 from ketch.redis.blocking import connect
@@ -61,9 +60,9 @@ async def _examine(settings: Settings) -> list[Check]:
     timeout = settings.redis_timeout_ms / 1000
     if settings.redis is not None:
         return await examine(RedisAddress.of(settings), timeout, append=settings.append)
-    running = running_socket(settings.data_dir)
+    running = running_url(settings.data_dir)
     if running is not None:
-        return await _examine_embedded(f"unix://{quote(str(running))}", settings, timeout)
+        return await _examine_embedded(running, settings, timeout)
     return await _examine_trial(settings, timeout)
 
 

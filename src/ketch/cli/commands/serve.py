@@ -18,6 +18,8 @@ from ketch.cli.serving.run import Serve
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError, KetchError
 
+_EMBEDDED = ("redis_port", "shards", "fsync", "data_dir")  # settings of the embedded Valkey alone
+
 
 def command(config: Path | None, **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -59,7 +61,7 @@ def _refuse_contradictions(settings: Settings, given: Mapping[str, Any]) -> None
     """
     if settings.redis is None:
         return
-    useless = [f"--{name.replace('_', '-')}" for name in ("redis_port", "fsync", "data_dir") if name in given]
+    useless = [f"--{name.replace('_', '-')}" for name in _EMBEDDED if name in given]
     if useless:
         last = f"{', '.join(useless[:-1])} and {useless[-1]} are" if useless[1:] else f"{useless[0]} is"
         raise ConfigError(

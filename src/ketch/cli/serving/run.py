@@ -19,7 +19,7 @@ from ketch.cli.examine import examine
 from ketch.cli.main import STARTED
 from ketch.cli.serving.report import Ready, Reporter
 from ketch.configs.settings import Settings
-from ketch.embedded import EmbeddedValkey
+from ketch.embedded import Storage, storage
 from ketch.errors import KetchError
 from ketch.kernels import KERNEL
 from ketch.redis.url import RedisAddress
@@ -54,7 +54,7 @@ class Serve:
         self._reporter = reporter
         # The process that started this worker speaks of its start and stop for all of them.
         self._told_at = logging.DEBUG if reporter else logging.INFO
-        self._valkey: EmbeddedValkey | None = None
+        self._embedded: Storage | None = None
         self._broker: Broker | None = None
         self._http: HttpPort | None = None
         self._legacy: LegacyListener | None = None
@@ -71,8 +71,8 @@ class Serve:
             return await self._drain()
         finally:
             await self._stop_http()
-            if self._valkey is not None and not await self._unless(self._abort, self._valkey.stop()):
-                await self._valkey.stop(_IMPATIENT_SECONDS)
+            if self._embedded is not None and not await self._unless(self._abort, self._embedded.stop()):
+                await self._embedded.stop(_IMPATIENT_SECONDS)
 
     async def _start(self) -> None:
         _raise_file_limit(self._settings.max_connections)
@@ -106,9 +106,9 @@ class Serve:
     async def _redis(self) -> RedisAddress:
         if self._settings.redis is not None:
             return RedisAddress.of(self._settings)
-        valkey = EmbeddedValkey.of(self._settings)
-        starting = asyncio.create_task(valkey.start())
-        self._valkey = valkey
+        embedded = storage(self._settings)
+        starting = asyncio.create_task(embedded.start())
+        self._embedded = embedded
         try:
             # Valkey is being started after one turn of the loop; meanwhile this process imports the rest of itself.
             await asyncio.sleep(0)
@@ -117,7 +117,7 @@ class Serve:
             await starting
         finally:
             starting.cancel()
-        return RedisAddress.parse(valkey.url)
+        return RedisAddress.parse(embedded.url)
 
     async def _start_http(self, broker: Broker) -> None:
         if self._settings.http_port is None:
@@ -157,8 +157,8 @@ class Serve:
 
     def _ready_line(self, address: RedisAddress, broker: Broker) -> str:
         parts = [f"kafka {self._listening(broker.port)}"]
-        if self._valkey is not None:
-            parts += [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
+        if self._embedded is not None:
+            parts += [f"redis {self._embedded.address}", f"data {self._settings.data_dir}"]
         else:
             parts += [f"redis {address.describe()}"]
         if self._legacy is not None:

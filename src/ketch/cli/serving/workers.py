@@ -15,7 +15,7 @@ from contextlib import closing
 from ketch.cli.main import STARTED
 from ketch.cli.serving.report import VARIABLE, Ready, listen
 from ketch.configs.settings import Settings
-from ketch.embedded import EmbeddedValkey, dying_with_us
+from ketch.embedded import Storage, dying_with_us, storage
 from ketch.errors import KetchError
 from ketch.redis.blocking import connect
 from ketch.redis.question import call
@@ -85,11 +85,11 @@ class _Worker:
 
 
 class Workers:
-    """All worker processes, and the embedded Valkey where no Redis is named."""
+    """All worker processes, and the embedded storage where no Redis is named."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._valkey: EmbeddedValkey | None = None
+        self._embedded: Storage | None = None
         self._workers: list[_Worker] = []
         self._stop = asyncio.Event()
 
@@ -110,18 +110,18 @@ class Workers:
             for task in watching:
                 task.cancel()
             codes = await self._end()
-            if self._valkey is not None:
-                await self._valkey.stop()
+            if self._embedded is not None:
+                await self._embedded.stop()
         log.info("stopped")
         return 0 if not any(codes) else 1
 
     async def _redis(self) -> str:
         if self._settings.redis is not None:
             return self._settings.redis
-        self._valkey = EmbeddedValkey.of(self._settings)
-        await self._valkey.start()
-        await asyncio.to_thread(_forget_brokers, self._valkey.url, Keyspace(self._settings.keyspace))
-        return self._valkey.url
+        self._embedded = storage(self._settings)
+        await self._embedded.start()
+        await asyncio.to_thread(_forget_brokers, self._embedded.url, Keyspace(self._settings.keyspace))
+        return self._embedded.url
 
     async def _acquainted(self) -> None:
         """Waits until each worker names all workers to clients, because a client asks again only minutes later."""
@@ -152,8 +152,8 @@ class Workers:
 
     def _ready_line(self) -> str:
         found = [worker.ready for worker in self._workers if worker.ready is not None]
-        if self._valkey is not None:
-            parts = [f"redis {self._valkey.address}", f"data {self._settings.data_dir}"]
+        if self._embedded is not None:
+            parts = [f"redis {self._embedded.address}", f"data {self._settings.data_dir}"]
         else:
             parts = [f"redis {RedisAddress.of(self._settings).describe()}"]
         parts += [f"legacy {ready.legacy}" for ready in found if ready.legacy]
@@ -186,6 +186,6 @@ def _environment(settings: Settings, redis_url: str, n: int) -> dict[str, str]:
 
 
 def _forget_brokers(url: str, keys: Keyspace) -> None:
-    """Removes the brokers that an earlier run announced: this Valkey has just been started, so none of them runs."""
+    """Removes the brokers that an earlier run announced: this storage has just been started, so none of them runs."""
     with closing(connect(Server(url), "ketch")) as redis:
         redis.ask(call(keys.brokers, "DEL", keys.brokers))

@@ -1,0 +1,52 @@
+"""Which embedded storage a broker starts, one Valkey or a cluster of shards, and where one that runs can be reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from ketch.configs.settings import Settings
+from ketch.embedded import directory
+from ketch.embedded.locks import running_cluster, running_socket
+from ketch.embedded.valkey import STOP_SECONDS, EmbeddedValkey
+
+
+class Storage(Protocol):
+    """The child processes of a broker that keep its log."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, see `redis.url`; known once it was started."""
+
+    @property
+    def address(self) -> str:
+        """The same, for a person."""
+
+    async def start(self) -> None:
+        """Returns when it takes writes; raises KetchError where it cannot be started."""
+
+    async def stop(self, patience: float = STOP_SECONDS) -> None:
+        """Stops it in order, within `patience` seconds. Does nothing the second time."""
+
+
+def storage(settings: Settings) -> Storage:
+    """As the settings say.
+
+    Raises:
+        KetchError: the data directory has several shards, and the settings ask for one.
+    """
+    if settings.shards == 1:
+        directory.check(settings.data_dir, 1)
+        return EmbeddedValkey.of(settings)
+    from ketch.embedded.shards import Shards  # with all that a cluster needs: one Valkey starts sooner without
+
+    return Shards.of(settings)
+
+
+def running_url(data_dir: Path) -> str | None:
+    """The Redis URL of what uses the data directory now, if something does."""
+    if cluster := running_cluster(data_dir):
+        return cluster
+    socket = running_socket(data_dir)
+    return None if socket is None else f"unix://{quote(str(socket))}"
