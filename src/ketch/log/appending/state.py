@@ -55,8 +55,8 @@ CONTENDED           the time is up, nothing flies                  OURS         
 - A preparation (`Preparation`) also asks Redis for the state of a producer that is not known, in any mode.
 - Outside of CONTENDED a preparation forgets the producers: other brokers may have written for them.
 - A node that took over may lack what the old master had answered, and so what is known of producers: a retry would
-  count as stored. `void_all` leads to a preparation that forgets them, in CONTENDED, too. What a preparation has learned
-  meanwhile may be the old master's answer, so another one follows (`doubted`).
+  count as stored. `void_all` leads to a preparation that forgets them, in CONTENDED, too. What a preparation has
+  learned meanwhile may be the old master's answer, so another one follows (`doubted`).
 """
 
 from __future__ import annotations
