@@ -34,11 +34,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.driver import Node, Reply
 from ketch.redis.link import Link, ask_once
+from ketch.redis.pipe import drop, resolve, run
 from ketch.redis.question import Command, Question, command
 from ketch.redis.resp import pack
 from ketch.redis.slots import slot
@@ -128,19 +129,7 @@ class ClusterLink:
 
     async def ask(self, question: Question[T]) -> T:
         """See `Driver.ask`."""
-        try:
-            commands = next(question)
-            while True:
-                try:
-                    replies = await self._replies(commands)
-                except StorageUnavailable as error:
-                    commands = question.throw(error)
-                else:
-                    commands = question.send(replies)
-        except StopIteration as answer:
-            return cast(T, answer.value)
-        finally:
-            question.close()  # where the caller was cancelled
+        return await run(question, self._replies)
 
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """See `Driver.ask_each`. The nodes are the masters."""
@@ -153,7 +142,7 @@ class ClusterLink:
     def send(self, command: Command) -> asyncio.Future[bytes]:
         """See `Driver.send`."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.post(command, partial(_give, future))
+        self.post(command, partial(resolve, future))
         return future
 
     def post(self, command: Command, take: Callable[[Reply], None]) -> None:
@@ -186,9 +175,7 @@ class ClusterLink:
             futures.extend(map(self.send, commands))
             return [await future for future in futures]
         except BaseException:
-            for future in futures:
-                if not (future.cancel() or future.cancelled()):
-                    future.exception()  # counts as seen
+            drop(futures)
             raise
 
     # -- the nodes
@@ -433,13 +420,3 @@ def _answered_already(reply: Reply) -> None:
 def _asking(refused: Command) -> Command:
     """The command for a node that does not have its slot yet."""
     return Command(refused.key, (_ASKING, *refused.pieces), refused.replies + 1)
-
-
-def _give(future: asyncio.Future[bytes], reply: Reply) -> None:
-    if future.done():
-        return
-    if isinstance(reply, StorageUnavailable):
-        future.set_exception(reply)
-        future.exception()  # some nobody waits for any more; that is no error of its own
-    else:
-        future.set_result(reply)

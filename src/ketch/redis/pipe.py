@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -132,7 +132,7 @@ class Pipe(asyncio.BufferedProtocol):
             StorageUnavailable: not connected. (The future fails with it when the connection goes.)
         """
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.post(command, partial(_resolve, future))
+        self.post(command, partial(resolve, future))
         return future
 
     def post(self, command: Command, take: Callable[[Reply], None]) -> None:
@@ -150,19 +150,7 @@ class Pipe(asyncio.BufferedProtocol):
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `redis.question`; raises whatever it raises, too."""
-        try:
-            commands = next(question)
-            while True:
-                try:
-                    replies = await self._replies(commands)
-                except StorageUnavailable as error:
-                    commands = question.throw(error)
-                else:
-                    commands = question.send(replies)
-        except StopIteration as answer:
-            return cast(T, answer.value)
-        finally:
-            question.close()  # where the caller was cancelled
+        return await run(question, self._replies)
 
     async def _replies(self, commands: Sequence[Command]) -> list[bytes]:
         if not commands:
@@ -170,14 +158,12 @@ class Pipe(asyncio.BufferedProtocol):
         create = asyncio.get_running_loop().create_future
         futures: list[asyncio.Future[bytes]] = [create() for _ in commands]
         for command, future in zip(commands, futures, strict=True):
-            self._await_reply(command.replies, partial(_resolve, future))
+            self._await_reply(command.replies, partial(resolve, future))
         self._write(b"".join(piece for command in commands for piece in command.pieces))
         try:
             await futures[-1]  # replies come in order
         except BaseException:
-            for future in futures:
-                if not (future.cancel() or future.cancelled()):
-                    future.exception()  # counts as seen
+            drop(futures)
             raise
         return [future.result() for future in futures]
 
@@ -300,7 +286,31 @@ def _first_error(replies: bytes) -> bytes:
     return next((line for line in replies.splitlines(keepends=True) if line.startswith(b"-")), b"")
 
 
-def _resolve(future: asyncio.Future[bytes], reply: Reply) -> None:
+async def run(question: Question[T], replies: Callable[[Sequence[Command]], Awaitable[list[bytes]]]) -> T:
+    """The answer to a question whose rounds `replies` sends; raises whatever the question raises."""
+    try:
+        commands = next(question)
+        while True:
+            try:
+                received = await replies(commands)
+            except StorageUnavailable as error:
+                commands = question.throw(error)
+            else:
+                commands = question.send(received)
+    except StopIteration as answer:
+        return cast(T, answer.value)
+    finally:
+        question.close()  # where the caller was cancelled
+
+
+def drop(futures: Sequence[asyncio.Future[bytes]]) -> None:
+    """Nobody waits for these replies any more; an error among them counts as seen."""
+    for future in futures:
+        if not (future.cancel() or future.cancelled()):
+            future.exception()
+
+
+def resolve(future: asyncio.Future[bytes], reply: Reply) -> None:
     if future.done():
         return
     if isinstance(reply, StorageUnavailable):
