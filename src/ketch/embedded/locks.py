@@ -22,12 +22,16 @@ ORPHAN_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 
 
-def lock_broker(data_dir: Path) -> int:
-    """Takes the directory for this process; the descriptor holds it.
+def take_data_dir(data_dir: Path) -> int:
+    """Makes the directory where there is none, and takes it for this process; the descriptor holds it.
 
     Raises:
-        KetchError: another broker has it, or it cannot be written.
+        KetchError: another broker has it, or it cannot be made or written.
     """
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise KetchError(f"Data directory {data_dir} cannot be made: {error.strerror}.") from None
     fd = _open(data_dir / BROKER_LOCK)
     if not _try(fd):
         owner, _ = _read_owner(fd)

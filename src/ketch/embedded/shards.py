@@ -32,7 +32,7 @@ from typing import Self, TypeVar
 
 from ketch.configs.settings import Settings
 from ketch.embedded import directory, nodes, slot_plan
-from ketch.embedded.locks import lock_broker, write_owner
+from ketch.embedded.locks import take_data_dir, write_owner
 from ketch.embedded.nodes import View
 from ketch.embedded.slot_plan import Move
 from ketch.embedded.valkey import STOP_SECONDS, EmbeddedValkey
@@ -128,11 +128,7 @@ class Shards:
             self._lock = None
 
     def _take_data_dir(self) -> None:
-        try:
-            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise KetchError(f"Data directory {self._data_dir} cannot be made: {error.strerror}.") from None
-        self._lock = lock_broker(self._data_dir)
+        self._lock = take_data_dir(self._data_dir)
         directory.check(self._data_dir, len(self._shards))
 
     async def _ask(self, number: int, question: Question[T]) -> T:

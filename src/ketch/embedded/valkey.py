@@ -23,7 +23,7 @@ from ketch.configs.settings import Settings
 from ketch.embedded import allocator
 from ketch.embedded.directory import AOF_DIR
 from ketch.embedded.launcher import dying_with_us
-from ketch.embedded.locks import lock_broker, lock_valkey, write_owner
+from ketch.embedded.locks import lock_valkey, take_data_dir, write_owner
 from ketch.embedded.syncer import Syncer
 from ketch.errors import KetchError, reason
 
@@ -158,11 +158,7 @@ class EmbeddedValkey:
     # -- the data directory
 
     def _take_data_dir(self) -> None:
-        try:
-            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise KetchError(f"Data directory {self._data_dir} cannot be made: {error.strerror}.") from None
-        self._lock = lock_broker(self._data_dir)
+        self._lock = take_data_dir(self._data_dir)
         if len(os.fsencode(self._socket)) > _LONGEST_SOCKET_PATH:
             self._socket_dir = tempfile.TemporaryDirectory(prefix="ketch-")
             self._socket = Path(self._socket_dir.name) / "valkey.sock"
