@@ -72,7 +72,20 @@ class KetchServer:
         return self.log_path.read_text(errors="replace")
 
     def start(self) -> KetchServer:
-        """Starts it and waits for the ready line. A port that was chosen once is kept."""
+        """Starts it and waits for the ready line. A port that was chosen once is kept.
+
+        While it was down, a client that connects again and again may have been given that very port for its own end of
+        a connection: then it is started until the port is free.
+        """
+        match = eventually(self._started, 30.0, f"port {self.port} to be free")
+        self.port = int(match["port"])
+        tcp = _TCP.search(match["redis"])
+        if tcp:
+            self.redis_port = int(tcp[1])
+        return self
+
+    def _started(self) -> re.Match[str] | None:
+        """The ready line of a new process; None where a port that was chosen before is taken for now."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", *self._program, "serve", "--port", str(self.port), *self.arguments]
         if self.cluster is not None:
@@ -82,12 +95,12 @@ class KetchServer:
         with self.log_path.open("ab") as output:
             begin = output.tell()
             self.process = subprocess.Popen(command, stdout=output, stderr=output, env=self.env)
-        match = eventually(lambda: self._ready(begin), 30.0, f"the ready line in {self.log_path}")
-        self.port = int(match["port"])
-        tcp = _TCP.search(match["redis"])
-        if tcp:
-            self.redis_port = int(tcp[1])
-        return self
+        try:
+            return eventually(lambda: self._ready(begin), 30.0, f"the ready line in {self.log_path}")
+        except AssertionError as error:
+            if self.port and f"Cannot listen on 127.0.0.1:{self.port}: Address already in use" in str(error):
+                return None
+            raise
 
     def _ready(self, begin: int) -> re.Match[str] | None:
         assert self.process is not None
