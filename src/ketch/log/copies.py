@@ -85,7 +85,12 @@ class Copies:
     ) -> int:
         """The offset of an append, once it has the copies. For arguments and errors see `made`."""
         base = await offset
-        await self.made(appends, stream, wanted, master, until)
+        try:
+            await self.made(appends, stream, wanted, master, until)
+        except StorageUnavailable as error:
+            # The batch is stored. KAFKA_STORAGE_ERROR would tell librdkafka that it is not: when that has to raise its
+            # epoch for another batch, it sends this one again under the new one, which is no duplicate.
+            raise NotEnoughReplicasAfterAppend(str(error)) from None
         return base
 
     async def made(self, writer: Driver, key: bytes, wanted: int, master: bytes, until: float) -> None:
@@ -97,8 +102,8 @@ class Copies:
             until: seconds of the monotonic clock.
 
         Raises:
-            NotEnoughReplicasAfterAppend: they had it not in time.
-            StorageUnavailable: Redis is gone.
+            NotEnoughReplicasAfterAppend: they had it not in time, or Redis is gone.
+            StorageUnavailable: Redis was gone before it could be asked.
         """
         node, driver = writer.node(key), await self._driven()
         if driver.node(key) != node:
@@ -166,7 +171,7 @@ class Copies:
         try:
             found = await driver.ask(copies.made(self._keys, asked[-1].key, wanted - 1, slice_ms))
         except KetchError as error:
-            _fail(asked, StorageUnavailable(f"whether replicas have the records is not known: {error}"))
+            _fail(asked, NotEnoughReplicasAfterAppend(f"whether replicas have the records is not known: {error}"))
             return []
         others = [each for each in asked if each.master != found.id]
         if others:

@@ -116,7 +116,6 @@ class Groups:
             NotCoordinator: it is another broker's, or another one has written it since it was loaded here.
             StorageUnavailable: Redis is gone; the commits may be stored or not.
         """
-        lease = self._cluster.leased_at(received)
         if commits:
             await self.apply_pending(group_id)  # what transactions have committed before counts before
         above, tries = 0, _COMMIT_TRIES
@@ -125,6 +124,8 @@ class Groups:
             if error or not commits:
                 return ErrorCode(error)
             try:
+                # Asked for as late as here: this broker may have been paused since the request came.
+                lease = self._cluster.leased_at(received)
                 await self._store_commits(group_id, commits, await self._machines.hold(group, lease, above, received))
                 return ErrorCode.none
             except Overtaken as newer:  # by another request of this broker, or the commits know of a higher term
