@@ -31,18 +31,15 @@ from typing import Any, TypeVar
 from ketch.errors import ConfigError, RedisError, StorageUnavailable
 from ketch.redis.blocking_node import Asked, Connection
 from ketch.redis.question import Command, Question
-from ketch.redis.resp import pack
+from ketch.redis.resp import first_error
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
-from ketch.redis.topology import Place, Redirect, Topology, check_whole, redirect, topology
+from ketch.redis.topology import AGAIN, ASKING, Place, Redirect, Topology, amiss, check_whole, redirect, topology
 from ketch.redis.url import spelled
 from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
 
-_ASKING = pack("ASKING")
-_LATER = Redirect("again")
-_UNSERVED = (b"-CLUSTERDOWN", b"-MASTERDOWN", b"-LOADING")  # errors that say that no node serves the slot now
 _PAUSE = 0.01, 0.25  # s before what was refused is sent once more, and at most; it doubles
 _MOVING_S = 60.0  # for how long a slot counts as being moved after a node said so
 
@@ -69,7 +66,7 @@ class _Sent:
 
     @property
     def pieces(self) -> tuple[BytesLike, ...]:
-        return (_ASKING, *self.command.pieces) if self.asking else self.command.pieces
+        return (ASKING, *self.command.pieces) if self.asking else self.command.pieces
 
     @property
     def moves(self) -> bool:
@@ -84,7 +81,7 @@ class _Sent:
         if self.slot is None or not self.reply.startswith(b"-"):
             return
         self.said = _telling(replies, self.reply)
-        self.refused = _LATER if self.said.startswith(_UNSERVED) else redirect(self.said)
+        self.refused = AGAIN if amiss(self.said) else redirect(self.said)
         if self.refused is not None and self.refused.place is not None and not self.refused.place[0]:
             assert self.place is not None
             self.refused = self.refused._replace(place=(self.place[0], self.refused.place[1]))
@@ -93,7 +90,7 @@ class _Sent:
         """Is to be sent to this node; None where there is none."""
         self.asking = self.refused is not None and self.refused.kind == "ask"
         self.place, self.reply = place, b""
-        self.refused = _LATER if place is None else None
+        self.refused = AGAIN if place is None else None
 
 
 @dataclass(slots=True, eq=False)
@@ -253,7 +250,7 @@ class ClusterConnection:
             return _Sent(command, None, self._topology.masters[0])
         number = slot(command.key)
         place = self._topology.of(number)
-        return _Sent(command, number, place, refused=_LATER if place is None else None)
+        return _Sent(command, number, place, refused=AGAIN if place is None else None)
 
     def _node(self, place: Place) -> _Node:
         node = self._nodes.get(place)
@@ -390,4 +387,4 @@ def _telling(before: bytes, last: bytes) -> bytes:
     """
     if not last.startswith(b"-EXECABORT"):
         return last
-    return next((line for line in before.split(b"\r\n") if line.startswith(b"-")), last)
+    return first_error(before).rstrip() or last

@@ -41,9 +41,19 @@ from ketch.redis.driver import Node, Reply
 from ketch.redis.link import Link, ask_once
 from ketch.redis.pipe import drop, resolve, run
 from ketch.redis.question import Command, Question, command
-from ketch.redis.resp import pack
 from ketch.redis.slots import slot
-from ketch.redis.topology import Place, Redirect, Topology, amiss, check_whole, hosts, redirect, topology
+from ketch.redis.topology import (
+    AGAIN,
+    ASKING,
+    Place,
+    Redirect,
+    Topology,
+    amiss,
+    check_whole,
+    hosts,
+    redirect,
+    topology,
+)
 from ketch.redis.url import RedisAddress
 
 T = TypeVar("T")
@@ -56,7 +66,6 @@ _PAUSE_S = 0.05  # before a slot that is being moved, or that no node serves, is
 _LOOK_S = 1.0  # a node may take to show the topology
 _ASKED = 3  # nodes: of these one is likely to know the newest, and each node is asked by many brokers
 _ERROR = ord("-")
-_ASKING = pack("ASKING")
 _PING = command(None, "PING")
 
 
@@ -385,7 +394,7 @@ class ClusterLink:
                 node, asked = self._node_of(at), sent.command
             node.post(asked, partial(_tried, sent, tried))
         except StorageUnavailable:  # nothing was sent
-            sent.why = Redirect("again")
+            sent.why = AGAIN
             return False
         return await tried
 
@@ -419,4 +428,4 @@ def _answered_already(reply: Reply) -> None:
 
 def _asking(refused: Command) -> Command:
     """The command for a node that does not have its slot yet."""
-    return Command(refused.key, (_ASKING, *refused.pieces), refused.replies + 1)
+    return Command(refused.key, (ASKING, *refused.pieces), refused.replies + 1)

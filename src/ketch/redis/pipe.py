@@ -21,7 +21,7 @@ from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
 from ketch.redis.driver import Reply
 from ketch.redis.question import Command, Question, introduction
-from ketch.redis.resp import parse
+from ketch.redis.resp import first_error, parse
 from ketch.redis.url import RedisAddress, why_unusable
 from ketch.wire.pieces import BytesLike
 
@@ -238,7 +238,7 @@ class Pipe(asyncio.BufferedProtocol):
         """Gives up the room of replies that nobody wants, as far as they have come in."""
         self._progress += 1
         if self._buffer.find(b"-", self._start, self._scanned) >= 0 and not self._refused:
-            self._refused = _first_error(bytes(self._buffer[self._start : self._scanned]))
+            self._refused = first_error(bytes(self._buffer[self._start : self._scanned]))
         self._start = self._scanned
         if not self._pending:
             self._expect(1)
@@ -279,11 +279,6 @@ class Pipe(asyncio.BufferedProtocol):
         self._buffer[:size] = self._buffer[self._start : self._end]
         self._scanned -= self._start
         self._start, self._end = 0, size
-
-
-def _first_error(replies: bytes) -> bytes:
-    """The first error among simple replies, with the end of its line; empty where there is none."""
-    return next((line for line in replies.splitlines(keepends=True) if line.startswith(b"-")), b"")
 
 
 async def run(question: Question[T], replies: Callable[[Sequence[Command]], Awaitable[list[bytes]]]) -> T:

@@ -33,6 +33,11 @@ def parse(reply: bytes) -> Any:
     return reader.gets()
 
 
+def first_error(replies: bytes) -> bytes:
+    """The first error among simple replies, with the end of its line; empty where there is none."""
+    return next((line for line in replies.splitlines(keepends=True) if line.startswith(b"-")), b"")
+
+
 def checked(reply: Any) -> Any:
     """The reply, unless it is an error.
 

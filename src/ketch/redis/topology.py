@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from ketch.errors import RedisError
 from ketch.redis.question import Question, call
+from ketch.redis.resp import pack
 from ketch.redis.slots import SLOTS
 from ketch.redis.url import spelled
 
@@ -44,7 +45,8 @@ class Redirect(NamedTuple):
     place: Place | None = None
 
 
-_AGAIN = Redirect("again")
+AGAIN = Redirect("again")
+ASKING = pack("ASKING")  # goes before a command for a node that has not its slot yet
 
 
 def redirect(reply: bytes) -> Redirect | None:
@@ -55,7 +57,7 @@ def redirect(reply: bytes) -> Redirect | None:
         return _to("moved", reply)
     if reply.startswith(b"-ASK "):
         return _to("ask", reply)
-    return _AGAIN if reply.startswith(b"-TRYAGAIN") else None
+    return AGAIN if reply.startswith(b"-TRYAGAIN") else None
 
 
 def amiss(reply: bytes) -> bool:
