@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ketch.clock import now_ms
@@ -186,6 +186,13 @@ CHANGES = st.lists(
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
+@example(
+    steps=[
+        ("count", 1, 0), ("write", 0, [(None, 0, b"")]), ("count", 0, 0), ("write", 0, [(0, 0, b"")]), ("trim", 0, 0),
+        ("write", 0, [(None, 0, b"")]), ("count", 1, 0),
+    ],
+    seed=0,
+)  # fmt: skip
 @given(steps=CHANGES, seed=st.integers(0, 1 << 30))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.usefixtures("small_steps")

@@ -211,6 +211,8 @@ class ByteLog:
         """The position of the first message that is left."""
         if self._first is None or self._first[0] != bounds.log_start:
             end = await self._ended()
+            if bounds.log_start > end.offset:  # another broker may have counted what has been removed since
+                end = await self._refreshed()
             if bounds.log_start >= end.offset:
                 return end.position  # not kept: the end moves on
             around = await self._link.ask(positions.around_offset(self._key, bounds.log_start))
