@@ -119,6 +119,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 LONG_FIRST = (
     "tests/chaos/test_chaos.py",
     "tests/chaos/test_copy.py",
+    "tests/redis_cluster/test_chaos.py::test_ten_faults",
     "tests/spark/test_sink_kills.py",
     "tests/archive/test_kills.py",
     "tests/spark/test_pipeline.py",

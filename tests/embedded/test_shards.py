@@ -122,7 +122,7 @@ def test_records_lie_on_all_shards_and_are_there_after_a_restart(sharded: Sharde
     assert "Traceback" not in sharded.server.log
 
 
-@pytest.mark.parametrize("append", ["module", "multi"])
+@pytest.mark.parametrize("append", ["module", pytest.param("multi", marks=pytest.mark.long(minutes=0.5))])
 def test_grows_under_load_and_over_kills(sharded: Sharded, append: str) -> None:
     sharded.start(2, "--append", append)
     sharded.create()

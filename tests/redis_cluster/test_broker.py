@@ -71,7 +71,7 @@ def read_all(server: KetchServer, topic: str, writer: FullSpeed) -> list[list[in
 @pytest.mark.parametrize(
     ("layout", "append"),
     [
-        ("record", "multi"),
+        pytest.param("record", "multi", marks=pytest.mark.long(minutes=0.5)),
         ("batch", "module"),
         pytest.param("record", "module", marks=pytest.mark.long(minutes=0.5)),
         pytest.param("batch", "multi", marks=pytest.mark.long(minutes=0.5)),
@@ -85,6 +85,7 @@ def test_slots_move_under_a_producer(start: Start, topic: str, layout: str, appe
     assert read_all(server, topic, writer) == [list(range(sent)) for sent in writer.sent]
 
 
+@pytest.mark.long(minutes=0.5)
 def test_it_starts_again_on_what_is_there(start: Start, topic: str) -> None:
     server = start()
 

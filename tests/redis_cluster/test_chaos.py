@@ -1,7 +1,7 @@
 """Faults of a Redis Cluster under Ketch's clients: what was acknowledged with two copies is there once and in
 order, and no commit goes back. `tests.chaos.sharded` says which faults.
 
-Ten in the normal run. `KETCH_CLUSTER_FAULTS=300` chooses how many the long one has, `KETCH_CLUSTER_SEED=7` its plan.
+Ten in the run of CI. `KETCH_CLUSTER_FAULTS=300` chooses how many the other one has, `KETCH_CLUSTER_SEED=7` its plan.
 `python -m tests.chaos --system cluster` does it by hand.
 """
 
@@ -20,6 +20,7 @@ SEED = int(os.environ.get("KETCH_CLUSTER_SEED", "1"))
 FAULT_S = 5.0  # from one to the next
 
 
+@pytest.mark.long(minutes=1.5)
 def test_ten_faults(tmp_path: Path) -> None:
     check(tmp_path, 1, 10)
 

@@ -8,11 +8,12 @@ Theory of operation.
 
 - Where a command goes is looked up in the topology when it is sent. Commands of one slot go to one node, over one
   connection, so they are executed in the order in which they were sent.
-- A node that has not the slot any more executes nothing and says so. The first such answer stops the slot
-  (`_Detour`): what is sent to it from then on waits. A PING is sent to the node. All that was sent to it before has its
-  answer when the PING has one: executed, or refused as well. What was refused goes first then, what waited after it,
-  one command at a time: behind an ASKING to the node that was named (ASK), or, after a pause, to the node that the
-  topology names by then (TRYAGAIN). MOVED ends this: all that is left goes to the slot's new node.
+- A node that no longer has the slot of a command executes nothing and refuses it. The first refusal begins a detour
+  (`_Detour`): commands of the slot that are sent from then on wait. A PING is sent to the node. When it is answered, so
+  is all that was sent to the node before: each command was executed, or refused as well. The refused commands are sent
+  first then, and after them those that waited, one at a time: behind an ASKING to the node that was named (ASK), or,
+  after a pause, to the node that the topology names by then (TRYAGAIN). MOVED ends the detour: all commands that are
+  left go to the slot's new node.
 - Answers are handed on in the order of the commands of a slot, so one that comes after a refused command waits for it.
   A push may have overtaken it then, so `on_down` is called behind it.
 - A command that nobody has executed within the timeout fails with StorageUnavailable. It was not executed.
@@ -75,8 +76,8 @@ class _Sent:
 
     Attributes:
         until: seconds of the monotonic clock, when it is given up; 0.0 where no node has refused it yet.
-        why: what the node said that refused it last; None where its slot's node is to be tried.
-        reply: it has its answer, which waits for those of commands before it.
+        why: the last refusal; None where no node has refused it yet.
+        reply: its answer, while it waits for the answers to commands before it.
     """
 
     command: Command
@@ -88,12 +89,12 @@ class _Sent:
 
 @dataclass(slots=True, eq=False)
 class _Detour:
-    """A slot that a node has not.
+    """The commands of a slot that a node has refused.
 
     Attributes:
         node: that node.
         answered: the first command that it refused, and all that it answered after that.
-        later: what has been sent since.
+        later: commands that were sent since.
     """
 
     node: Link
@@ -219,7 +220,7 @@ class ClusterLink:
         return Link(self._name, address, self._timeout, self._on_up, self._lost, self._on_push)
 
     def _lost(self) -> None:
-        """A node's connection went."""
+        """A node's connection went, or a slot is another node's: pushes may be missing, and the topology may be old."""
         self._amiss.set()
         if self._on_down is not None:
             self._on_down()
