@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ketch.configs.listeners import Listener
+
 ANONYMOUS = "User:ANONYMOUS"  # KafkaPrincipal.ANONYMOUS: a client that did not say who it is
-PLAINTEXT = "PLAINTEXT"  # the listener without TLS and authentication, the only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,6 @@ class Caller:
     host: str
 
 
-def unauthenticated(peer: str) -> Caller:
+def unauthenticated(peer: str, listener: Listener) -> Caller:
     """Who a client at "host:port" is where nobody is asked."""
-    return Caller(ANONYMOUS, PLAINTEXT, "/" + peer.rpartition(":")[0])
+    return Caller(ANONYMOUS, listener.name, "/" + peer.rpartition(":")[0])

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 import ketch
 from ketch.broker import telemetry
-from ketch.broker.caller import PLAINTEXT
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
 from ketch.broker.services import Configured
 from ketch.broker.telemetry import Telemetry
@@ -106,7 +105,8 @@ def _listeners(name: str, fields: tuple[str, ...], settings: Settings, port: int
     default = all(getattr(settings, field) == info.default for field, info in infos.items())
     documentation = " ".join(info.description or "" for info in infos.values())
     address = f"[{host}]" if ":" in host else host
-    return _body(name, f"{PLAINTEXT}://{address}:{port}", DEFAULT if default else STATIC, "list", documentation)
+    url = f"{settings.endpoints[0].name}://{address}:{port}"
+    return _body(name, url, DEFAULT if default else STATIC, "list", documentation)
 
 
 def _own(settings: Settings, redis: RedisAddress) -> list[tuple[str, str | None, int, str, str]]:

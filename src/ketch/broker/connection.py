@@ -32,6 +32,7 @@ from ketch.broker.caller import unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
+from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
 from ketch.connections.metered import Incoming, MeteredConnection
 from ketch.errors import KetchError
@@ -91,14 +92,17 @@ class Host(Services, Protocol):
 class Connection(MeteredConnection):
     """A client of Kafka's protocol.
 
+    Args:
+        listener: the one that it came through.
+
     Attributes:
         client: "client-id at host:port", for log lines.
     """
 
-    def __init__(self, broker: Host) -> None:
+    def __init__(self, broker: Host, listener: Listener) -> None:
         super().__init__(broker)
-        self._broker = broker
-        self._caller = unauthenticated(self.peer)
+        self._broker, self._listener = broker, listener
+        self._caller = unauthenticated(self.peer, listener)
         self._client_id: str | None = None
         self.client = self.peer
         self._carrying = 0  # bytes of the Produce request at hand
@@ -115,7 +119,7 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._caller, self.client = unauthenticated(self.peer), self.peer
+        self._caller, self.client = unauthenticated(self.peer, self._listener), self.peer
         if not self._broker.admit(self):
             self.abort()
 

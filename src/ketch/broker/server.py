@@ -82,12 +82,13 @@ class Broker:
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
         loop = asyncio.get_running_loop()
+        listener = self.settings.endpoints[0]
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self), self.settings.host, self.settings.port, backlog=_BACKLOG
+                lambda: Connection(self, listener), listener.host, listener.port, backlog=_BACKLOG
             )
         except OSError as error:
-            where = f"{self.settings.host}:{self.settings.port}"
+            where = f"{listener.host}:{listener.port}"
             raise KetchError(f"Cannot listen on {where}: {reason(error)}; --port and --host choose another.") from None
         self.port = self._server.sockets[0].getsockname()[1]
         await self.cluster.join(self.port, alone=self.settings.redis is None)

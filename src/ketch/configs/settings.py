@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from ketch.configs.listeners import Listener, SecurityProtocol
 from ketch.errors import ConfigError
 from ketch.similar import hint
 
@@ -157,6 +158,12 @@ class Settings(BaseSettings):
             return cls(**{**file, **EnvSettingsSource(cls)(), **flags})
         except ValidationError as error:
             raise ConfigError(_sentence(error, config, flags)) from None
+
+    @property
+    def endpoints(self) -> tuple[Listener, ...]:
+        """What is listened on for Kafka's clients."""
+        plain = SecurityProtocol.PLAINTEXT
+        return (Listener(plain.name, plain, self.host, self.port),)
 
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
