@@ -10,6 +10,7 @@ from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
+from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -62,6 +63,7 @@ class Broker:
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.mechanisms = Mechanisms(settings, self.log)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()

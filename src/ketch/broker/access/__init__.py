@@ -1,0 +1,1 @@
+"""The stages of a request's pipeline that decide about its sender."""

@@ -1,0 +1,1 @@
+"""Questions to Redis about access: users and their credentials."""
