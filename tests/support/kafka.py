@@ -125,14 +125,9 @@ def _convert(kind: str | None, inner: tuple[bool, Any], value: Any) -> Any:
 
 
 def _zero(kind: str | None) -> Any:
-    return {
-        "string": "",
-        "bool": False,
-        "timedelta_i32": timedelta(),
-        "timedelta_i64": timedelta(),
-        "uuid": None,
-        "bytes": b"",
-    }.get(kind or "", 0)
+    if kind is not None and kind.startswith("timedelta"):
+        return timedelta()
+    return {"string": "", "bool": False, "uuid": None, "bytes": b""}.get(kind or "", 0)
 
 
 def ms(moment: datetime | None) -> int:

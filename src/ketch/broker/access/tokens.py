@@ -7,11 +7,11 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Request
 from ketch.wire.responses import Body
 
-# CreateDelegationTokenResponse.prepareResponse, of an error
+# As Kafka's controller answers without a secret key (DelegationTokenControlManager)
 NOT_CREATED: Body = {
     **dict.fromkeys(("principal_type", "principal_name"), ""),
     **dict.fromkeys(("token_requester_principal_type", "token_requester_principal_name"), ""),
-    **dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), -1),
+    **dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), 0),
     "token_id": "",
     "hmac": b"",
 }

@@ -7,4 +7,4 @@ from ketch.broker.api import Answer, Request
 
 
 async def handle(request: Request) -> Answer:
-    return {"error_code": refusal(request), "expiry_timestamp": -1}
+    return {"error_code": refusal(request), "expiry_timestamp": 0}
