@@ -83,6 +83,7 @@ class Broker:
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
+        self.mechanisms.warn(self.settings.endpoints)
         loop = asyncio.get_running_loop()
         listener = self.settings.endpoints[0]
         try:

@@ -10,15 +10,20 @@ logged in stays so until it has to do it again (`connections.max.reauth.ms`), as
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from ketch.configs.listeners import Listener
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
 from ketch.security import plain, scram
 from ketch.security.scram import BY_NAME, ServerExchange
 from ketch.store.access import users
 from ketch.store.access.users import Known
+
+log = logging.getLogger(__name__)
 
 PLAIN = "PLAIN"
 
@@ -57,6 +62,12 @@ class Mechanisms:
         self.enabled = settings.mechanisms
         self._log = log
         self._passwords: ThreadPoolExecutor | None = None
+
+    def warn(self, listeners: Iterable[Listener]) -> None:
+        """Logs which listeners let passwords go over the network in clear."""
+        open_ = [each.name for each in listeners if each.protocol.sasl and not each.protocol.tls]
+        if open_ and PLAIN in self.enabled:
+            log.warning("listener %s has no TLS: with PLAIN whoever listens in reads passwords", ", ".join(open_))
 
     def exchange(self, mechanism: str) -> Exchange:
         """A new exchange of an enabled mechanism."""

@@ -36,7 +36,8 @@ def _result(name: str, times: int, credentials: Mapping[Mechanism, Credential]) 
         return _failed(name, ErrorCode.duplicate_resource, _TWICE + name)
     if not credentials:
         return _failed(name, ErrorCode.resource_not_found, _NOBODY + name)
-    infos = [{"mechanism": each.type, "iterations": held.iterations} for each, held in credentials.items()]
+    held = [(each, credentials[each]) for each in Mechanism if each in credentials]
+    infos = [{"mechanism": each.type, "iterations": credential.iterations} for each, credential in held]
     return {"user": name, "error_code": ErrorCode.none, "error_message": None, "credential_infos": infos}
 
 
