@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Ketch
+from tests.support.cli import Ketch, from_terminal, terminal
 from tests.support.ketch import KetchServer
 
 
@@ -53,9 +54,20 @@ def test_a_password_of_a_file(ketch: Ketch, tmp_path: Path, topic: str) -> None:
 
 
 def test_a_password_is_asked_for_on_a_terminal(ketch: Ketch, topic: str) -> None:
-    shown = ketch.on_terminal("users", "add", topic, typed=b"in-secret\nin-secret\n")
-    assert f"Password of {topic}:" in shown
-    assert f"User {topic} was added." in shown
+    master, slave = terminal(100)
+    with ketch.start("users", "add", topic, stdin=slave, stdout=slave, stderr=slave):
+        os.close(slave)
+        shown = b""
+        for _ in range(2):  # what is typed before it is asked for is thrown away
+            asked = shown.count(b": ")
+            while shown.count(b": ") == asked:
+                shown += from_terminal(master)
+            os.write(master, b"in-secret\n")
+        shown += b"".join(iter(lambda: from_terminal(master), b""))
+    os.close(master)
+    assert f"Password of {topic}:" in shown.decode()
+    assert f"User {topic} was added." in shown.decode()
+    assert b"in-secret" not in shown
     assert len(listed(ketch, topic)) == 2
 
 

@@ -186,8 +186,10 @@ class ServerExchange:
         """
         parts = _match(_CLIENT_FINAL, final)
         channel, proof = _decoded(parts["channel"]), _decoded(parts["proof"])
-        if parts["nonce"] != self._nonce or channel != self._channel:
-            raise InvalidCredentials("another nonce or channel binding")
+        if parts["nonce"] != self._nonce:  # which Kafka checks since CVE-2024-56128
+            raise InvalidCredentials("another nonce; librdkafka before 2.2 cannot do it right")
+        if channel != self._channel:
+            raise InvalidCredentials("another channel binding")
         signed = f"{self._bare},{self._server_first},{parts['bare']}".encode()
         key = _xor(proof, self._mechanism.hmac(self._credential.stored_key, signed))
         if not hmac.compare_digest(self._mechanism.hash(key), self._credential.stored_key):
