@@ -10,7 +10,8 @@ Every request goes through one pipeline, `Connection._serve`:
 3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
    `Request.caller`: an authorizer decides by these two, here and in no handler.
 4. Handle: the row's handler makes the answer, or a `Later` that will make it.
-5. Throttle. No client is told to wait: `_answer` writes the time, which all responses share.
+5. Throttle. Who has used more than its quotas (`access.quotas`) is told for how long to wait; the response says so at
+   once, and nothing more is taken from the connection for that time (KIP-219).
 6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
 
 A stage that does nothing costs a request nothing.
@@ -27,6 +28,7 @@ from functools import partial
 from typing import Protocol
 
 from ketch import metrics
+from ketch.broker.access.quotas import Timed
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
 from ketch.broker.caller import unauthenticated
 from ketch.broker.coordination.readers import Reader
@@ -36,6 +38,7 @@ from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
 from ketch.connections.metered import Incoming, MeteredConnection
 from ketch.errors import KetchError
+from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError
 from ketch.wire.pieces import BytesLike
@@ -47,7 +50,6 @@ log = logging.getLogger(__name__)
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
-_UNTHROTTLED_MS = 0  # no client is told to wait: there are no quotas
 
 
 class _Response:
@@ -159,7 +161,7 @@ class Connection(MeteredConnection):
 
     async def _keep_pace(self) -> None:
         """Waits while the peer does not read, or has too many answers outstanding."""
-        while not self._writable or len(self._responses) + len(self._unanswered) >= _IN_FLIGHT_MAX:
+        while not self._writable or self._muted or len(self._responses) + len(self._unanswered) >= _IN_FLIGHT_MAX:
             await self._await_progress()
 
     async def _serve(self, received: float, frame: Incoming) -> None:
@@ -172,7 +174,10 @@ class Connection(MeteredConnection):
         size = len(frame) + 4
         self._carrying = size if request.api.carries_records else 0
         try:
-            answer = await request.api.handle(request)
+            handling = request.api.handle(request)
+            if self._broker.quotas.timing:
+                handling = request.timed = Timed(handling)
+            answer = await handling
         finally:
             self._carrying = 0
         metrics.requested(request.api.metric)
@@ -202,7 +207,9 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._rename(header.client_id)
-        return Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+        request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+        request.size = len(frame)
+        return request
 
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id
@@ -251,13 +258,24 @@ class Connection(MeteredConnection):
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
+        throttled = self._throttle(request) if self._broker.quotas.in_force else 0
         if answer is None:
             response.set(None)
         else:
-            answer["throttle_time"] = _UNTHROTTLED_MS  # all responses but those of old versions have it
+            answer["throttle_time"] = throttled  # all responses but those of old versions have it
             header = request.header
             response.set(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
         self._flush()
+
+    def _throttle(self, request: Request) -> int:
+        """For how many ms the client waits; it does so from now on."""
+        if request.api.carries_records:
+            request.use(Quota.PRODUCE, request.size)
+        if request.timed is not None:
+            request.use(Quota.REQUEST, request.timed.busy * 100)
+        if request.delay:
+            self._mute(request.delay)
+        return round(request.delay * 1000)
 
     def _flush(self) -> None:
         """Writes the responses that are ready, as far as those before them are, too."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
+from ketch.broker.access.quotas import Quotas
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -60,6 +61,7 @@ class Broker:
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
+        self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
         self.budget = Budget(settings.queued_max_bytes)
@@ -81,6 +83,7 @@ class Broker:
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
+        await self.quotas.refresh()
         loop = asyncio.get_running_loop()
         listener = self.settings.endpoints[0]
         try:
@@ -95,6 +98,7 @@ class Broker:
         self.background(loop.create_task(self.cluster.stay()))
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
+        self.background(loop.create_task(self.quotas.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))
@@ -111,8 +115,20 @@ class Broker:
             metrics.connections_refused.inc()
             return False
         self._connections.add(connection)
+        if self.quotas.in_force:
+            self._limit(connection)
         metrics.connections.set(len(self._connections))
         return True
+
+    def _limit(self, connection: Connection) -> None:
+        """Closes a connection too many from its address, not at once: it would come again (KIP-612)."""
+        address = connection.peer.rpartition(":")[0]
+        delay = self.quotas.connect(address)
+        if delay:
+            log.info("%s: too many connections from this address; closed in %.0f ms", connection.peer, delay * 1000)
+            metrics.connections_refused.inc()
+            connection.drain()
+            asyncio.get_running_loop().call_later(delay, connection.abort)
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from ketch.broker.access.quotas import Quotas
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
@@ -108,7 +109,17 @@ class Offer(Protocol):
     def offered(self) -> Callable[[Services], bool] | None: ...
 
 
-class Services(Appending, Fetching, Coordinating, Configured, Protocol):
+class Limited(Protocol):
+    """What limits its clients.
+
+    Attributes:
+        quotas: how much each may use.
+    """
+
+    quotas: Quotas
+
+
+class Services(Limited, Appending, Fetching, Coordinating, Configured, Protocol):
     """The parts of a broker.
 
     Attributes:

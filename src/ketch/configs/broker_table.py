@@ -56,6 +56,8 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "connections.max.idle.ms": ("connections_max_idle_ms", "long"),
     "fetch.max.bytes": ("fetch_max_bytes", "int"),
     "log.retention.check.interval.ms": ("retention_check_interval_ms", "long"),
+    "quota.window.num": ("quota_window_num", "int"),
+    "quota.window.size.seconds": ("quota_window_size_seconds", "int"),
     "log.cleaner.enable": ("log_cleaner_enable", "boolean"),
     "log.cleaner.backoff.ms": ("log_cleaner_backoff_ms", "long"),
     "log.cleaner.dedupe.buffer.size": ("log_cleaner_dedupe_buffer_size", "long"),

@@ -135,6 +135,11 @@ class Settings(BaseSettings):
         1000, description="Incremental fetch sessions kept (KIP-227); 0: none."
     )
 
+    quota_window_num: Annotated[int, Field(ge=2)] = Field(
+        11, description="Samples that a client's rate is averaged over."
+    )
+    quota_window_size_seconds: Positive = Field(1, description="Time of one of them.")
+
     group_min_session_timeout_ms: Positive = Field(6000, description="Least session timeout of a group's member.")
     group_max_session_timeout_ms: Positive = Field(1_800_000, description="Greatest session timeout of a member.")
     group_initial_rebalance_delay_ms: NotNegative = Field(0, description="How long an empty group waits for more.")

@@ -21,6 +21,8 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
+_STRICT_SINCE = 3
+
 
 async def handle(request: Request) -> Answer:
     results = [await _grow(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
@@ -36,6 +38,7 @@ async def _grow(request: Request, asked: Any, duplicate: bool) -> Body:
             raise Refused(ErrorCode.request_timed_out, "The request timed out.")
         topic = await find_topic_now(request, asked.name)
         _check(request, topic, asked)
+        request.mutate(asked.count - topic.partitions, strict=request.version >= _STRICT_SINCE)
         if not request.body.validate_only:
             while not await request.broker.log.topics.grow(topic, asked.count):
                 topic = await find_topic(request, asked.name)  # another request was quicker

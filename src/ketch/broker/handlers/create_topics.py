@@ -29,6 +29,7 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
+_STRICT_SINCE = 6
 MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
 
 
@@ -52,6 +53,7 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
         partitions = _partitions(request, asked)
         await check_collision(request.broker.log, asked.name)
         chosen = validate({config.name: config.value for config in asked.configs})
+        request.mutate(partitions, strict=request.version >= _STRICT_SINCE)
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:
         return _result(asked.name, request.refuse(asked.name, error), printable(str(error)))

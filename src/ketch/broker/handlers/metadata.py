@@ -83,6 +83,7 @@ async def look_up(request: Request, key: TopicKey) -> Topic | ErrorCode:
 
 async def _create(request: Request, name: str) -> Topic | ErrorCode:
     try:
+        request.mutate(request.broker.settings.default_partitions, strict=False)
         return await create_on_demand(request.broker.log, request.broker.settings, name, request.client)
     except UnknownTopicOrPartition as error:
         return code_of(error)
