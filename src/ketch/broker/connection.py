@@ -85,7 +85,7 @@ class Host(Services, Protocol):
     def apis(self) -> Mapping[int, Api]: ...
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay (`max.connections`)."""
+        """Takes a new connection in; False where it has to go at once (`max.connections`)."""
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""

@@ -109,26 +109,26 @@ class Broker:
         self.settings = settings
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay (`max.connections`)."""
+        """Takes a new connection in; False where it has to go at once (`max.connections`)."""
         if len(self._connections) >= self.settings.max_connections:
             log.warning("%s: connection refused: max_connections is %d", connection.peer, self.settings.max_connections)
             metrics.connections_refused.inc()
             return False
+        if self.quotas.in_force and self._is_one_too_many(connection):
+            return True
         self._connections.add(connection)
-        if self.quotas.in_force:
-            self._limit(connection)
         metrics.connections.set(len(self._connections))
         return True
 
-    def _limit(self, connection: Connection) -> None:
-        """Closes a connection too many from its address, not at once: it would come again (KIP-612)."""
+    def _is_one_too_many(self, connection: Connection) -> bool:
+        """Whether too many connections came from its address; then it is closed soon (KIP-612)."""
         address = connection.peer.rpartition(":")[0]
         delay = self.quotas.connect(address)
         if delay:
             log.info("%s: too many connections from this address; closed in %.0f ms", connection.peer, delay * 1000)
             metrics.connections_refused.inc()
-            connection.drain()
-            asyncio.get_running_loop().call_later(delay, connection.abort)
+            connection.ignore(delay)
+        return bool(delay)
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -207,6 +207,15 @@ class MeteredConnection(asyncio.Protocol):
         self._unmute()
         self._pause()
 
+    def ignore(self, seconds: float) -> None:
+        """Takes nothing that the peer says, and closes after so long: it would come again at once."""
+        if self._transport is not None:
+            self._transport.set_protocol(
+                asyncio.Protocol()
+            )  # so that this one hears nothing more, not of its end either
+            asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+            self._transport = None
+
     def abort(self) -> None:
         """Closes at once, whatever is on its way."""
         if self._transport is not None:
