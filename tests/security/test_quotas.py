@@ -46,22 +46,21 @@ def test_each_address_has_its_own_share() -> None:
 
 
 def test_an_entity_has_its_types_in_one_order() -> None:
-    assert entity([("client-id", "app"), ("user", "alice")]) == ALICE_APP
-    assert entity([("ip", "::1")]) == (("ip", "::1"),)
+    assert entity({"client-id": "app", "user": "alice"}) == ALICE_APP
+    assert entity({"ip": "::1"}) == (("ip", "::1"),)
 
 
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ([], "Invalid empty client quota entity"),
-        ([("user", "a"), ("user", "b")], "duplicate entity entry user"),
-        ([("host", "a")], "Unhandled client quota entity type: host"),
-        ([("user", "")], "Empty user not supported"),
-        ([("user", "a"), ("ip", "1.2.3.4")], "Invalid quota entity combination"),
-        ([("ip", "not a host")], "not a host is not a valid IP"),
+        ({}, "Invalid empty client quota entity"),
+        ({"host": "a"}, "Unhandled client quota entity type: host"),
+        ({"user": ""}, "Empty user not supported"),
+        ({"user": "a", "ip": "1.2.3.4"}, "Invalid quota entity combination"),
+        ({"ip": "not a host"}, "not a host is not a valid IP"),
     ],
 )
-def test_an_entity_that_cannot_be(parts: list[tuple[str, str | None]], why: str) -> None:
+def test_an_entity_that_cannot_be(parts: dict[str, str | None], why: str) -> None:
     with pytest.raises(InvalidQuota, match=why):
         entity(parts)
 

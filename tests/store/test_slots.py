@@ -27,9 +27,9 @@ from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Command, Question, call, calls, command, keyed
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
+from ketch.store.access import quotas
 from ketch.store.append import appends, copies, markers, producers
 from ketch.store.append.module import VERSION
-from ketch.store.access import quotas
 from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
 from ketch.store.coordination import commits, groups, native, pending_offsets, transactional_ids
 from ketch.store.coordination.commits import Committed
@@ -176,7 +176,7 @@ class Sample:
             (client_metrics.write, [client_metrics.write(KEYS, "m", {"a": "b"}), client_metrics.write(KEYS, "m", {})]),
             (client_metrics.read, [client_metrics.read(KEYS)]),
             (quotas.read, [quotas.read(KEYS)]),
-            (quotas.alter, [quotas.alter(KEYS, (("user", "u"),), {"producer_byte_rate": 1, "consumer_byte_rate": None})]),
+            (quotas.alter, [quotas.alter(KEYS, (("user", "u"),), {"producer_byte_rate": 1, "a": None})]),
             (configs.change, [configs.change(KEYS, "1", {"a": "1", "b": None})]),
             (configs.read, [configs.read(KEYS)]),
             (identity.cluster_id, [identity.cluster_id(KEYS, "id")]),

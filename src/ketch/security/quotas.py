@@ -6,7 +6,7 @@ Pure: the clock comes as an argument, in seconds. Limits are per broker, as in K
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
@@ -42,23 +42,19 @@ class InvalidQuota(KetchError):
     """A quota that cannot be; Kafka answers INVALID_REQUEST."""
 
 
-def entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
-    """An entity of the parts of a request (ClientQuotaControlManager.validateEntity, configKeysForEntityType).
+def entity(found: Mapping[str, str | None]) -> Entity:
+    """An entity of types and names (ClientQuotaControlManager.validateEntity, configKeysForEntityType).
 
     Raises:
         InvalidQuota: there is no such entity.
     """
-    if not parts:
+    if not found:
         raise InvalidQuota("Invalid empty client quota entity")
-    found: dict[str, str | None] = {}
-    for kind, name in parts:
-        if kind in found:
-            raise InvalidQuota(f"Invalid client quota entity, duplicate entity entry {kind}")
+    for kind, name in found.items():
         if kind not in TYPES:
             raise InvalidQuota(f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise InvalidQuota(f"Empty {kind} not supported")
-        found[kind] = name
     if IP in found and len(found) > 1:
         raise InvalidQuota("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
     if found.get(IP) is not None and not _is_ip(str(found[IP])):

@@ -23,7 +23,7 @@ async def handle(request: Request) -> Answer:
 
 
 async def _alter(request: Request, entry: Any) -> Body:
-    parts = [(part.entity_type, part.entity_name) for part in entry.entity]
+    parts = {part.entity_type: part.entity_name for part in entry.entity}  # of a type that comes twice the last
     code, message = ErrorCode.none, None
     try:
         await _change(request, parts, {op.key: None if op.remove else op.value for op in entry.ops})
@@ -33,11 +33,11 @@ async def _alter(request: Request, entry: Any) -> Body:
     return {
         "error_code": code,
         "error_message": message,
-        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in parts],
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in parts.items()],
     }
 
 
-async def _change(request: Request, parts: list[tuple[str, str | None]], changes: dict[str, float | None]) -> None:
+async def _change(request: Request, parts: dict[str, str | None], changes: dict[str, float | None]) -> None:
     whom = entity(parts)
     for key, value in changes.items():
         if value is not None:

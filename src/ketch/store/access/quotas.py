@@ -49,4 +49,4 @@ def alter(keys: Keyspace, whom: Entity, changes: Mapping[str, float | None]) -> 
 def _entity(path: list[str]) -> Entity:
     """Raises ValueError or InvalidQuota where it is none."""
     parts = zip(path[::2], path[1::2], strict=True)
-    return entity([(_TYPES.get(room, room), None if name == _DEFAULT else unquote(name)) for room, name in parts])
+    return entity({_TYPES.get(room, room): None if name == _DEFAULT else unquote(name) for room, name in parts})
