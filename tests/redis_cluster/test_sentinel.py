@@ -56,6 +56,18 @@ def test_the_sentinel_that_has_led_there_is_asked_first() -> None:
     ]  # fmt: skip
 
 
+def test_sentinels_that_others_name_are_asked_behind_them() -> None:
+    url, found = "redis+sentinel://a4/m", Named(("h", 5), others=(("b4", 1), ("c4", 2)))
+    assert searched(url, found, b"slave", GONE, AT_H5, b"master")[0] == [
+        "redis://a4:26379", "redis://h:5", "redis://b4:1", "redis://c4:2", "redis://h:5",
+    ]  # fmt: skip
+    assert searched(url, GONE, Named(None), GONE)[0] == ["redis://c4:2", "redis://a4:26379", "redis://b4:1"]
+    moved_on = Named(("h", 5), others=(("d4", 1),))  # there is no b4 any more
+    assert searched(url, moved_on, b"slave", GONE, GONE)[0] == [
+        "redis://c4:2", "redis://h:5", "redis://a4:26379", "redis://d4:1",
+    ]  # fmt: skip
+
+
 def test_no_master() -> None:
     url = "redis+sentinel://a3,b3,c3,d3/m"
     answers = (GONE, AT_H5, b"slave", Named(None), Named(("h", 6)), RedisError("NOPERM this user may not"))
