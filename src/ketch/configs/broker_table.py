@@ -74,7 +74,7 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
 }
 # Shown under other names: as listeners, as facts of the broker (`broker.configs`), or not at all for their secrets.
 _ELSEWHERE = {"host", "port", "advertised_host", "advertised_port", "redis", "keyspace"}
-_THROTTLE = "Bytes a second for replicas; it has no effect: a partition has one replica."
+_THROTTLE = "Bytes a second for replicas; it has no effect: Redis replicates."
 
 
 def _documentation(setting: str) -> str:
