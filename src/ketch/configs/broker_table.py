@@ -97,7 +97,7 @@ def _all() -> list[BrokerConfig]:
         BrokerConfig(_of_setting("max.connections", "max_connections", "int", 1), dynamic=True),
         BrokerConfig(_of_setting("producer.id.expiration.ms", "producer_id_expiration_ms", "long", 1), dynamic=True),
         BrokerConfig(ConfigKey("delete.topic.enable", "boolean", "Topics can be deleted.", "true")),
-        BrokerConfig(ConfigKey("default.replication.factor", "int", "A partition has one replica.", "1")),
+        BrokerConfig(ConfigKey("default.replication.factor", "int", "Redis replicates.", "1")),
         BrokerConfig(ConfigKey("process.roles", "list", "There are no controllers.", "broker")),
     ]
     found += [

@@ -68,7 +68,7 @@ async def _check_unchanged(request: Request, topic: Topic, index: int, replicas:
     if tuple(replicas) == (leader, *others):
         return
     check_replicas(request, replicas)
-    message = f"A partition has one replica, on the broker that leads it: {topic.name}-{index} is on broker {leader}."
+    message = f"A partition is on one broker, which leads it: {topic.name}-{index} is on broker {leader}."
     if others:
         message = (
             f"{topic.name}-{index} is led by broker {leader}, which follows from the live brokers, "

@@ -1,7 +1,7 @@
 """CreatePartitions (37), versions 0 to 3: topics get more partitions (KIP-195).
 
-Partitions are on one broker, so an assignment may name one live broker for each; which of them leads is not the client's
-to say. Records stay where they are: a key may go to another partition from then on.
+Partitions are on one broker, so an assignment may name one live broker for each; which of them leads is not the
+client's to say. Records stay where they are: a key may go to another partition from then on.
 """
 
 from __future__ import annotations
