@@ -76,7 +76,7 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
 }
 # Shown under other names: as listeners, as facts of the broker (`broker.configs`), or not at all for their secrets.
 _ELSEWHERE = {"host", "port", "advertised_host", "advertised_port", "redis", "keyspace"}
-_THROTTLE = "Bytes a second for replicas; it has no effect: a partition has one replica."
+_THROTTLE = "Bytes a second for replicas; it has no effect: Redis replicates."
 
 
 def _documentation(setting: str) -> str:
@@ -99,7 +99,7 @@ def _all() -> list[BrokerConfig]:
         BrokerConfig(_of_setting("max.connections", "max_connections", "int", 1), dynamic=True),
         BrokerConfig(_of_setting("producer.id.expiration.ms", "producer_id_expiration_ms", "long", 1), dynamic=True),
         BrokerConfig(ConfigKey("delete.topic.enable", "boolean", "Topics can be deleted.", "true")),
-        BrokerConfig(ConfigKey("default.replication.factor", "int", "A partition has one replica.", "1")),
+        BrokerConfig(ConfigKey("default.replication.factor", "int", "Redis replicates.", "1")),
         BrokerConfig(ConfigKey("process.roles", "list", "There are no controllers.", "broker")),
     ]
     found += [

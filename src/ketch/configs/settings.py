@@ -81,7 +81,7 @@ class Settings(BaseSettings):
 
     auto_create_topics: bool = Field(True, description="Create a topic when a client first asks for it.")
     any_replication_factor: bool = Field(
-        True, description="Take replication factors above 1; a partition has one replica all the same."
+        True, description="Take replication factors above 1; a partition has as many as Redis has all the same."
     )
     default_partitions: Positive = Field(1, description="Partitions of a topic created without a number.")
     default_offset_ids: Literal["time", "dense"] = Field("time", description="offset.ids of new topics.")

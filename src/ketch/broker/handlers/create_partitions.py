@@ -1,7 +1,7 @@
 """CreatePartitions (37), versions 0 to 3: topics get more partitions (KIP-195).
 
-Partitions have one replica, so an assignment may name one live broker for each; which of them leads is not the client's
-to say. Records stay where they are: a key may go to another partition from then on.
+Partitions are on one broker, so an assignment may name one live broker for each; which of them leads is not the
+client's to say. Records stay where they are: a key may go to another partition from then on.
 """
 
 from __future__ import annotations
@@ -74,4 +74,4 @@ def _check_assignments(request: Request, assignments: Any, added: int) -> None:
                 message = f"The manual partition assignment includes broker {broker}, but no such broker is registered."
                 raise Refused(ErrorCode.invalid_replica_assignment, message)
         if len(brokers) != 1:
-            raise Refused(ErrorCode.invalid_replica_assignment, "A partition has one replica: Redis replicates it.")
+            raise Refused(ErrorCode.invalid_replica_assignment, "A partition is on one broker: Redis replicates it.")

@@ -9,7 +9,7 @@ the others get the batch uncompressed.
 A fetch under read_committed gives nothing from the last stable offset on, and names the aborted transactions among what
 it gives (KIP-98). They are named only where there are batches of transactions; Kafka may name some more.
 
-Deviations: every partition has the leader epoch 0; every partition has one replica, so followers' fields are ignored.
+Deviations: every partition has the leader epoch 0; no broker follows another, so followers' fields are ignored.
 """
 
 from __future__ import annotations
