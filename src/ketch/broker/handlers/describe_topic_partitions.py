@@ -60,14 +60,15 @@ async def _page(request: Request, names: list[str]) -> Answer:
 
 
 def _describe(request: Request, topic: Topic, indices: range) -> Body:
-    leader = request.broker.cluster.leader
+    cluster = request.broker.cluster
+    leader, hidden = cluster.leader, cluster.out_of_reach(request.caller.listener)
     elr: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}  # those in sync are always enough
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [{**metadata.partition(leader(topic.id, index), index), **elr} for index in indices],
+        "partitions": [{**metadata.partition(leader(topic.id, index), index, hidden), **elr} for index in indices],
         "topic_authorized_operations": metadata.TOPIC_OPERATIONS,  # whether or not they are asked for
     }
 

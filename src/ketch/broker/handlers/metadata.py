@@ -3,6 +3,9 @@
 Every broker on one Redis can serve every partition; each partition has one of them as its leader and only replica, so
 that they share the work. The controller, which clients ask to create and delete, is the one with the lowest node id.
 A topic that was just created is in the first answer already (Kafka has the client ask again).
+
+Each broker has the address of the listener that the client came in by. One without such a listener is left out, and its
+partitions have no leader: LISTENER_NOT_FOUND, LEADER_NOT_AVAILABLE up to version 5 (Kafka's KRaftMetadataCache).
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ from ketch.wire.responses import Body, Kept
 NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS = authorized(ResourceType.TOPIC)
 CLUSTER_OPERATIONS = authorized(ResourceType.CLUSTER)
+_LISTENERS_SINCE = 6  # versions in which a partition can say that its leader lacks the listener
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
 
 async def handle(request: Request) -> Answer:
     broker = request.broker
-    nodes = broker.cluster.nodes
+    nodes = broker.cluster.reached_by(request.caller.listener)
     return {
         "brokers": [{"node_id": node.id, "host": node.host, "port": node.port, "rack": None} for node in nodes],
         "cluster_id": broker.cluster_id,
@@ -93,35 +97,46 @@ async def _create(request: Request, name: str) -> Topic | ErrorCode:
 
 
 def _describe(request: Request, topic: Topic) -> Kept:
-    leaders = request.broker.cluster.leaders(topic.id, topic.partitions)
-    return _described(topic.name, topic.id, leaders, _operations(request, "topic", TOPIC_OPERATIONS))
+    cluster = request.broker.cluster
+    leaders, hidden = cluster.leaders(topic.id, topic.partitions), cluster.out_of_reach(request.caller.listener)
+    operations = _operations(request, "topic", TOPIC_OPERATIONS)
+    missing = ErrorCode.listener_not_found if request.version >= _LISTENERS_SINCE else ErrorCode.leader_not_available
+    return _described(topic.name, topic.id, leaders, operations, hidden, missing)
 
 
 @lru_cache(4096)  # topics; some 30 bytes of each of their partitions are kept
-def _described(name: str, topic_id: UUID, leaders: tuple[int, ...], operations: int) -> Kept:
+def _described(
+    name: str, topic_id: UUID, leaders: tuple[int, ...], operations: int, hidden: frozenset[int], missing: ErrorCode
+) -> Kept:
     def body() -> Body:
         return {
             "error_code": ErrorCode.none,
             "name": name,
             "topic_id": topic_id,
             "is_internal": False,
-            "partitions": [partition(leader, index) for index, leader in enumerate(leaders)],
+            "partitions": [partition(leader, index, hidden, missing) for index, leader in enumerate(leaders)],
             "topic_authorized_operations": operations,
         }
 
     return Kept(body)
 
 
-def partition(node: int, index: int) -> Body:
-    """A partition that exists: one broker is its leader and only replica."""
+def partition(node: int, index: int, hidden: frozenset[int], missing: ErrorCode = ErrorCode.none) -> Body:
+    """A partition that exists: one broker is its leader and only replica.
+
+    Args:
+        hidden: the node ids of the brokers that have no address for this client.
+        missing: the error of a partition whose leader is one of them.
+    """
+    away = node in hidden
     return {
-        "error_code": ErrorCode.none,
+        "error_code": missing if away else ErrorCode.none,
         "partition_index": index,
-        "leader_id": node,
+        "leader_id": -1 if away else node,
         "leader_epoch": 0,
         "replica_nodes": (node,),
         "isr_nodes": (node,),
-        "offline_replicas": (),
+        "offline_replicas": (node,) if away else (),
     }
 
 
