@@ -5,7 +5,8 @@ API: traits of an API that it must know are in the API's row of the dispatch tab
 
 Every request goes through one pipeline, `Connection._serve`:
 
-1. Authenticate. Who calls is decided when the connection is made (`_caller`): nobody is asked, all are anonymous.
+1. Authenticate. Who calls is decided when the connection is made (`_caller`): whom its TLS certificate names, else
+   anonymous.
 2. Decode: the API's row, in a version that is served, and the request as kio's entity.
 3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
    `Request.caller`: an authorizer decides by these two, here and in no handler.
@@ -30,7 +31,7 @@ from typing import Protocol
 from ketch import metrics
 from ketch.broker.access.quotas import Timed
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
-from ketch.broker.caller import unauthenticated
+from ketch.broker.caller import introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
@@ -121,8 +122,14 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._caller, self.client = unauthenticated(self.peer, self._listener), self.peer
+        self.client = self.peer
         if not self._broker.admit(self):
+            self.abort()
+            return
+        try:
+            self._caller = introduced(transport, self.peer, self._listener)
+        except ValueError as error:
+            log.warning("%s: connection closed: %s", self.client, printable(str(error)))
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
