@@ -27,6 +27,7 @@ from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Command, Question, call, calls, command, keyed
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
+from ketch.store.access import quotas
 from ketch.store.append import appends, copies, markers, producers
 from ketch.store.append.module import VERSION
 from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
@@ -174,6 +175,8 @@ class Sample:
             (brokers.clear, [brokers.clear(KEYS)]),
             (client_metrics.write, [client_metrics.write(KEYS, "m", {"a": "b"}), client_metrics.write(KEYS, "m", {})]),
             (client_metrics.read, [client_metrics.read(KEYS)]),
+            (quotas.read, [quotas.read(KEYS)]),
+            (quotas.alter, [quotas.alter(KEYS, (("user", "u"),), {"producer_byte_rate": 1, "a": None})]),
             (configs.change, [configs.change(KEYS, "1", {"a": "1", "b": None})]),
             (configs.read, [configs.read(KEYS)]),
             (identity.cluster_id, [identity.cluster_id(KEYS, "id")]),

@@ -207,12 +207,16 @@ class RedisCluster:
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
 
     def move_keys(self, slot: int, to: Node, count: int = 100) -> int:
-        """Moves some of the keys; how many."""
-        source = self.owner(slot)
-        keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, count)
+        """Moves some of the keys, whichever the node names first; how many."""
+        keys = self.owner(slot).ask("CLUSTER", "GETKEYSINSLOT", slot, count)
         if keys:
-            source.ask("MIGRATE", "127.0.0.1", to.port, "", 0, int(LIMIT * 1000), "KEYS", *keys)
+            self.move_these(slot, to, *keys)
         return len(keys)
+
+    def move_these(self, slot: int, to: Node, *keys: str | bytes) -> None:
+        """Moves these keys of the slot."""
+        moved = self.owner(slot).ask("MIGRATE", "127.0.0.1", to.port, "", 0, int(LIMIT * 1000), "KEYS", *keys)
+        assert moved == b"OK", moved
 
     def end_migration(self, slot: int, to: Node) -> None:
         """The slot is the new node's, which has all of its keys."""

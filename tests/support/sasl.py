@@ -17,8 +17,9 @@ ALL = f"{SHA_512},{SHA_256},{PLAIN}"
 
 
 def sasl_server(directory: Path, *arguments: str, mechanisms: str = ALL) -> KetchServer:
-    """A broker with a SASL_PLAINTEXT listener alone, not started yet."""
-    listener = ("--listeners", "SASL_PLAINTEXT://127.0.0.1:0", "--sasl-enabled-mechanisms", mechanisms)
+    """A broker that is not started yet. Its only listener speaks SASL_PLAINTEXT, and is called PLAINTEXT."""
+    protocol = ("--listener-security-protocol-map", "PLAINTEXT:SASL_PLAINTEXT")
+    listener = (*protocol, "--sasl-enabled-mechanisms", mechanisms)
     return KetchServer(directory, *listener, *arguments)
 
 

@@ -5,14 +5,15 @@ API: traits of an API that it must know are in the API's row of the dispatch tab
 
 Every request goes through one pipeline, `Connection._serve`:
 
-1. Authenticate. On a listener without SASL who calls is decided when the connection is made (`_caller`), and the stage
-   is one test. With SASL it is `broker.access.authentication`'s: until the client has shown who it is, no request goes
-   on but ApiVersions, and the connection's memory and time are bounded.
+1. Authenticate. On a listener without SASL who calls is decided when the connection is made (`_caller`): whom its TLS
+   certificate names, else anonymous; the stage is one test. With SASL it is `access.authentication`'s: until the client
+   has shown who it is, no request goes on but ApiVersions, and the connection's memory and time are bounded.
 2. Decode: the API's row, in a version that is served, and the request as kio's entity.
 3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
    `Request.caller`: an authorizer decides by these two, here and in no handler.
 4. Handle: the row's handler makes the answer, or a `Later` that will make it.
-5. Throttle. No client is told to wait: `_answer` writes the time, which all responses share.
+5. Throttle. Who has used more than its quotas (`access.quotas`) is told for how long to wait; the response says so at
+   once, and nothing more is taken from the connection for that time (KIP-219).
 6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
 
 A stage that does nothing costs a request nothing.
@@ -29,10 +30,11 @@ from functools import partial
 from typing import Protocol
 
 from ketch import metrics
-from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed
+from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
 from ketch.broker.access.mechanisms import Mechanisms
+from ketch.broker.access.quotas import Timed
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
-from ketch.broker.caller import Caller, unauthenticated
+from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
@@ -40,6 +42,7 @@ from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
 from ketch.connections.metered import Incoming, MeteredConnection
 from ketch.errors import KetchError
+from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError
 from ketch.wire.pieces import BytesLike
@@ -51,7 +54,6 @@ log = logging.getLogger(__name__)
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
-_UNTHROTTLED_MS = 0  # no client is told to wait: there are no quotas
 
 
 class _Response:
@@ -89,7 +91,7 @@ class Host(Services, Protocol):
     def apis(self) -> Mapping[int, Api]: ...
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay (`max.connections`)."""
+        """Takes a new connection in; False where it has to go at once (`max.connections`)."""
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -127,10 +129,16 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._caller, self.client = unauthenticated(self.peer, self._listener), self.peer
+        self.client = self.peer
         if not self._broker.admit(self):
             self.abort()
-        elif self._listener.protocol.sasl:
+            return
+        try:
+            self._caller = introduced(transport, self.peer, self._listener)
+        except ValueError as error:
+            log.warning("%s: connection closed: %s", self.client, printable(str(error)))
+            self.abort()
+        if self._listener.protocol.sasl:
             self._challenge()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -171,7 +179,7 @@ class Connection(MeteredConnection):
 
     async def _keep_pace(self) -> None:
         """Waits while the peer does not read, or has too many answers outstanding."""
-        while not self._writable or len(self._responses) + len(self._unanswered) >= _IN_FLIGHT_MAX:
+        while not self._writable or self._muted or len(self._responses) + len(self._unanswered) >= _IN_FLIGHT_MAX:
             await self._await_progress()
 
     async def _serve(self, received: float, frame: Incoming) -> None:
@@ -187,7 +195,10 @@ class Connection(MeteredConnection):
         size = len(frame) + 4
         self._carrying = size if request.api.carries_records else 0
         try:
-            answer = await request.api.handle(request)
+            handling = request.api.handle(request)
+            if self._broker.quotas.timing:
+                handling = request.timed = Timed(handling)
+            answer = await handling
         finally:
             self._carrying = 0
         metrics.requested(request.api.metric)
@@ -217,13 +228,15 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._rename(header.client_id)
-        return Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+        request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+        request.size = len(frame)
+        return request
 
-    def _decode_known(self, received: float, frame: bytes) -> Request:
+    def _decode_known(self, received: float, frame: bytes) -> Decoded:
         """As `_decode`, of an API whose unknown versions close the connection."""
         request = self._decode(received, frame)
         assert request is not None
-        return request
+        return request.header, request.body
 
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id
@@ -247,9 +260,9 @@ class Connection(MeteredConnection):
 
     def _challenge(self) -> None:
         """The client has to say who it is, within bounds."""
-        settings, serves = self._broker.settings, self._broker.apis[API_VERSIONS].serves
-        mechanisms, listener = self._broker.mechanisms, self._listener.name
-        self._authentication = Authentication(mechanisms, settings, listener, serves, self._grant)
+        listener, serves = self._listener.name, self._broker.apis[API_VERSIONS].serves
+        settings = self._broker.settings.of(listener)
+        self._authentication = Authentication(self._broker.mechanisms, settings, listener, serves, self._grant)
         self._queue_max = settings.sasl_server_max_receive_size
         self._frames.bound(settings.sasl_server_max_receive_size, "sasl_server_max_receive_size")
         loop, seconds = asyncio.get_running_loop(), settings.authentication_timeout_ms / 1000
@@ -275,7 +288,7 @@ class Connection(MeteredConnection):
         try:
             made: list[BytesLike] | None = await stage.take(frame, partial(self._decode_known, received))
         except AuthenticationFailed as error:
-            log.warning("%s: %s", self.client, error)
+            log.warning("%s: %s", self.client, printable(str(error)))
             self.drain()
             self._requests.clear()
             delay = self._broker.settings.connection_failed_authentication_delay_ms / 1000
@@ -314,13 +327,24 @@ class Connection(MeteredConnection):
 
     def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
         self._report(request)
+        throttled = self._throttle(request) if self._broker.quotas.in_force else 0
         if answer is None:
             response.set(None)
         else:
-            answer["throttle_time"] = _UNTHROTTLED_MS  # all responses but those of old versions have it
+            answer["throttle_time"] = throttled  # all responses but those of old versions have it
             header = request.header
             response.set(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
         self._flush()
+
+    def _throttle(self, request: Request) -> int:
+        """For how many ms the client waits; it does so from now on."""
+        if request.api.carries_records:
+            request.use(Quota.PRODUCE, request.size)
+        if request.timed is not None:
+            request.use(Quota.REQUEST, request.timed.busy * 100)
+        if request.delay:
+            self._mute(request.delay)
+        return round(request.delay * 1000)
 
     def _flush(self) -> None:
         """Writes the responses that are ready, as far as those before them are, too."""

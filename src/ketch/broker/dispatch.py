@@ -11,6 +11,7 @@ from ketch.broker.errors import coordinator_error
 from ketch.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_user_scram_credentials,
@@ -121,6 +122,7 @@ TABLE: dict[int, Api] = {
         Api(46, "ListPartitionReassignments", 0, 0, list_partition_reassignments.handle, touches.DESCRIBES_CLUSTER),
         Api(47, "OffsetDelete", 0, 0, offset_delete.handle, touches.OFFSET_DELETE, codes=coordinator_error),
         Api(48, "DescribeClientQuotas", 0, 1, describe_client_quotas.handle, touches.CONFIGS_OF_CLUSTER),
+        Api(49, "AlterClientQuotas", 0, 1, alter_client_quotas.handle, touches.ALTERS_CONFIGS_OF_CLUSTER),
         Api(
             50,
             "DescribeUserScramCredentials",

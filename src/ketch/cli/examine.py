@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from ketch.errors import RedisError, StorageUnavailable
-from ketch.redis.link import ask_once, find_master
+from ketch.redis.master import find_master
+from ketch.redis.pipe import ask_once
 from ketch.redis.slots import SLOTS
 from ketch.redis.topology import Place, Topology, topology
 from ketch.redis.url import RedisAddress, spelled

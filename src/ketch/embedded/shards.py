@@ -37,7 +37,7 @@ from ketch.embedded.nodes import View
 from ketch.embedded.slot_plan import Move
 from ketch.embedded.valkey import STOP_SECONDS, EmbeddedValkey
 from ketch.errors import KetchError, RedisError, StorageUnavailable
-from ketch.redis.link import ask_once
+from ketch.redis.pipe import ask_once
 from ketch.redis.question import Question
 from ketch.redis.slots import SLOTS
 from ketch.redis.url import RedisAddress

@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ketch.errors import KetchError, NotEnoughReplicas, NotEnoughReplicasAfterAppend, StorageUnavailable
+from ketch.log.followers import Followers
 from ketch.redis.driver import Connect, Driver, OwnedDriver
 from ketch.store.append import copies
-from ketch.store.append.copies import Replication
 from ketch.store.keys import Keyspace
 from ketch.tasks import lasting
 
 T = TypeVar("T")
 
 _SLICE_MS = 200  # one WAIT; what is added meanwhile waits for the next one
-_KNOWN_S = 1.0  # how long a number of replicas is believed
 _SPARE_S = 0.1  # what is left of a request's time to say that there were too few copies
 _LONGEST_S = 5.0  # a write that no client gave a time (Kafka's offsets.commit.timeout.ms)
 _MOVED = "another node has become the master meanwhile, and may lack the records"
@@ -54,29 +53,25 @@ class Copies:
 
     Args:
         connect: makes the driver.
+        followers: the replicas of each node.
     """
 
-    def __init__(self, connect: Connect, keys: Keyspace) -> None:
-        self._connect, self._keys = connect, keys
+    def __init__(self, connect: Connect, keys: Keyspace, followers: Followers) -> None:
+        self._connect, self._keys, self._followers = connect, keys, followers
         self._driver: asyncio.Task[OwnedDriver] | None = None
         self._waiting: dict[tuple[Hashable, int], list[_Waiting]] = {}  # by node and number of copies
-        self._known: dict[Hashable, tuple[float, Replication]] = {}  # by node, and when it was asked
 
     async def require(self, key: bytes, wanted: int) -> bytes:
         """The replication id of the key's node, where it has replicas enough for so many copies, its own counted.
 
         Raises:
-            NotEnoughReplicas: fewer replicas follow it.
+            NotEnoughReplicas: fewer replicas are in sync with it.
             StorageUnavailable: Redis is gone.
         """
-        driver = await self._driven()
-        node, now = driver.node(key), time.monotonic()
-        since, found = self._known.get(node, (-_KNOWN_S, None))
-        if found is None or now - since >= _KNOWN_S or found.replicas < wanted - 1:
-            found = await driver.ask(copies.replication(key))
-            self._known[node] = now, found
-        if found.replicas < wanted - 1:
-            made = found.replicas + 1
+        await self._driven()
+        found = await self._followers.at(key, wanted - 1)
+        if found.in_sync < wanted - 1:
+            made = found.in_sync + 1
             raise NotEnoughReplicas(f"{made} of the {wanted} copies that min.insync.replicas wants can be made")
         return found.id
 
@@ -175,7 +170,7 @@ class Copies:
             return []
         others = [each for each in asked if each.master != found.id]
         if others:
-            self._known.pop(node, None)
+            self._followers.forget(node)
             _fail(others, NotEnoughReplicasAfterAppend(_MOVED))
         asked = [each for each in asked if each.master == found.id]
         if found.replicas >= wanted - 1:

@@ -341,3 +341,18 @@ async def open_pipe(
             raise StorageUnavailable(f"Redis at {address.describe()}: {why_unusable(error)}") from None
         raise
     return pipe
+
+
+async def ask_once(address: RedisAddress, timeout: float, question: Question[T]) -> T:
+    """The answer to a question over a connection that is opened for it.
+
+    Raises:
+        StorageUnavailable: there is no connection within `timeout` seconds, or Redis refuses it.
+        TimeoutError: no answer within `timeout` seconds after that.
+    """
+    pipe = await open_pipe(address, timeout, on_lost=lambda: None)
+    try:
+        async with asyncio.timeout(timeout):
+            return await pipe.ask(question)
+    finally:
+        pipe.close()

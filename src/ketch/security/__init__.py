@@ -1,1 +1,4 @@
-"""The rules of who a client is and what it may do, without I/O but reading files that settings name."""
+"""The rules of security, and no I/O beyond reading the files that settings name.
+
+What is stored of them is `store.access`'s, what is asked of a client `broker.access`'s.
+"""

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.batches import batch, records
 from tests.support.kafka import (
+    ALTER_CLIENT_QUOTAS,
     ALTER_REASSIGNMENTS,
     CREATE_TOPICS,
     DESCRIBE_CLIENT_QUOTAS,
@@ -108,6 +109,41 @@ def quotas(kafka: Kafka, topic: str) -> Answers:
     return found
 
 
+QUOTA_CHANGES: list[tuple[list[tuple[str, str | None]], list[tuple[str, float, bool]]]] = [
+    ([], [("producer_byte_rate", 1.0, False)]),
+    ([("user", "x"), ("user", "y")], [("producer_byte_rate", 1.0, False)]),
+    ([("host", "x")], [("producer_byte_rate", 1.0, False)]),
+    ([("user", "")], [("producer_byte_rate", 1.0, False)]),
+    ([("user", "x"), ("ip", "1.2.3.4")], [("producer_byte_rate", 1.0, False)]),
+    ([("ip", "not a host")], [("connection_creation_rate", 1.0, False)]),
+    ([("ip", "1.2.3.4")], [("producer_byte_rate", 1.0, False)]),
+    ([("ip", "1.2.3.4")], [("connection_creation_rate", 3e9, False)]),
+    ([("user", "x")], [("connection_creation_rate", 1.0, False)]),
+    ([("user", "x")], [("no.such", 1.0, False)]),
+    ([("user", "x")], [("no.such", 1.0, True)]),
+    ([("user", "x")], [("producer_byte_rate", 0.0, False)]),
+    ([("user", "x")], [("producer_byte_rate", -1.0, False)]),
+    ([("user", "x")], [("producer_byte_rate", 1.5, False)]),
+    ([("user", "x")], [("producer_byte_rate", 1e30, False)]),
+    ([("user", "x")], [("request_percentage", 1e30, False)]),
+    ([("user", "x"), ("client-id", None)], [("controller_mutation_rate", 0.5, False)]),
+    ([("user", None)], []),
+]
+
+
+def quota_changes(kafka: Kafka, topic: str) -> Answers:
+    found = []
+    for whom, changes in QUOTA_CHANGES:
+        entity = [{"entity_type": kind, "entity_name": name} for kind, name in whom]
+        ops = [{"key": key, "value": value, "remove": remove} for key, value, remove in changes]
+        for version in versions(ALTER_CLIENT_QUOTAS):
+            entries = [{"entity": entity, "ops": ops}]
+            for each in kafka.ask(ALTER_CLIENT_QUOTAS, version, entries=entries, validate_only=True).entries:
+                named = [(part.entity_type, part.entity_name) for part in each.entity]
+                found.append((int(each.error_code), each.error_message, sorted(named, key=str)))
+    return found
+
+
 def features(kafka: Kafka, topic: str) -> Answers:
     found = []
     for version in versions(UPDATE_FEATURES):
@@ -155,6 +191,7 @@ SCENARIOS: list[Callable[[Kafka, str], Answers]] = [
     elections,
     reassignments,
     quotas,
+    quota_changes,
     features,
     clusters,
     collisions,

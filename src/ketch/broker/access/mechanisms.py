@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from ketch.configs.listeners import Listener
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
 from ketch.security import plain, scram
@@ -52,25 +50,21 @@ class Exchange(Protocol):
 
 
 class Mechanisms:
-    """The mechanisms of the setting `sasl_enabled_mechanisms`.
-
-    Attributes:
-        enabled: their names, in the setting's order.
-    """
+    """All mechanisms that there are; `Settings.mechanisms` has those that a listener offers."""
 
     def __init__(self, settings: Settings, log: Log) -> None:
-        self.enabled = settings.mechanisms
-        self._log = log
+        self._settings, self._log = settings, log
         self._passwords: ThreadPoolExecutor | None = None
 
-    def warn(self, listeners: Iterable[Listener]) -> None:
+    def warn(self) -> None:
         """Logs which listeners let passwords go over the network in clear."""
-        open_ = [each.name for each in listeners if each.protocol.sasl and not each.protocol.tls]
-        if open_ and PLAIN in self.enabled:
-            log.warning("listener %s has no TLS: with PLAIN whoever listens in reads passwords", ", ".join(open_))
+        asking = [each for each in self._settings.endpoints if each.protocol.sasl and not each.protocol.tls]
+        names = [each.name for each in asking if PLAIN in self._settings.of(each.name).mechanisms]
+        if names:
+            log.warning("listener %s has no TLS: with PLAIN whoever listens in reads passwords", ", ".join(names))
 
     def exchange(self, mechanism: str) -> Exchange:
-        """A new exchange of an enabled mechanism."""
+        """A new exchange of a mechanism that is offered."""
         return _Plain(self) if mechanism == PLAIN else _Scram(self, BY_NAME[mechanism])
 
     async def known(self, name: str) -> Known:

@@ -15,7 +15,7 @@ import typer
 
 from ketch.cli.serving.report import Reporter
 from ketch.cli.serving.run import Serve
-from ketch.configs.settings import Settings
+from ketch.configs.settings import Settings, has_option
 from ketch.errors import ConfigError, KetchError
 
 _EMBEDDED = ("redis_port", "shards", "fsync", "data_dir")  # settings of the embedded Valkey alone
@@ -76,6 +76,8 @@ def _options() -> list[inspect.Parameter]:
     config = Annotated[Path | None, typer.Option("--config", envvar="KETCH_CONFIG", help="A TOML file of settings.")]
     parameters = [inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config)]
     for name, field in Settings.model_fields.items():
+        if not has_option(name):
+            continue
         flag, kind = name.replace("_", "-"), _plain(field.annotation)
         switch = kind is bool
         option = typer.Option(

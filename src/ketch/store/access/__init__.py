@@ -1,1 +1,1 @@
-"""Questions to Redis about access: users and their credentials."""
+"""Questions about who may do what, and how much of it."""

@@ -13,6 +13,7 @@ was taken by another node than the WAIT, the answer vouches for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ketch.redis.question import Command, Question, call, calls, command
@@ -20,7 +21,21 @@ from ketch.redis.resp import checked, pack
 from ketch.store.keys import Keyspace
 
 _KEPT_MS = 60_000  # the written key goes by itself; no node needs it
+_SILENT_S = 10  # a replica says once a second how far it is; Redis's min-replicas-max-lag is so long by default
 _INFO = ("INFO", "replication")
+
+
+class Follower(NamedTuple):
+    """A replica, as its master lists it.
+
+    Attributes:
+        host, port: by which the master knows it (`replica-announce-ip`, `replica-announce-port`).
+        in_sync: it has had a whole copy of the master, follows it, and has said so within the last `_SILENT_S`.
+    """
+
+    host: str
+    port: int
+    in_sync: bool
 
 
 class Replication(NamedTuple):
@@ -28,20 +43,38 @@ class Replication(NamedTuple):
 
     Attributes:
         id: its replication id, which no other master has and none had before.
-        replicas: how many follow it.
+        followers: its replicas.
+    """
+
+    id: bytes
+    followers: tuple[Follower, ...]
+
+    @property
+    def in_sync(self) -> int:
+        """How many replicas are."""
+        return sum(follower.in_sync for follower in self.followers)
+
+
+class Made(NamedTuple):
+    """Copies of what a node has taken.
+
+    Attributes:
+        id: the node's replication id.
+        replicas: how many replicas have it.
     """
 
     id: bytes
     replicas: int
 
 
-def replication(key: bytes) -> Question[Replication]:
-    """Who follows the key's node now."""
-    return _replication((yield from call(key, *_INFO)))
+def replication(key: bytes | None) -> Question[Replication]:
+    """Who follows the key's node now; without a key, the node that is asked."""
+    info = yield from call(key, *_INFO)
+    return Replication(_id(info), tuple(_followers(info)))
 
 
-def made(keys: Keyspace, key: bytes, replicas: int, timeout_ms: int) -> Question[Replication]:
-    """How many replicas have what the key's node has taken until now, in place of how many follow it.
+def made(keys: Keyspace, key: bytes, replicas: int, timeout_ms: int) -> Question[Made]:
+    """How many replicas have what the key's node has taken until now.
 
     The id is empty where the write and the WAIT were taken by two nodes, since the slot has moved in between.
 
@@ -57,11 +90,19 @@ def made(keys: Keyspace, key: bytes, replicas: int, timeout_ms: int) -> Question
         [Command(key, write, len(write)), command(key, "WAIT", replicas, timeout_ms), command(key, *_INFO)]
     )
     checked(done)
-    id_ = _replication(wrote).id
-    return Replication(id_ if id_ == _replication(waited).id else b"", count)
+    id_ = _id(wrote)
+    return Made(id_ if id_ == _id(waited) else b"", count)
 
 
-def _replication(info: bytes) -> Replication:
-    lines = info.splitlines()
-    id_ = next((line.partition(b":")[2] for line in lines if line.startswith(b"master_replid:")), b"")
-    return Replication(id_, sum(line.startswith(b"slave") and b"state=online" in line for line in lines))
+def _id(info: bytes) -> bytes:
+    return next((line.partition(b":")[2] for line in info.splitlines() if line.startswith(b"master_replid:")), b"")
+
+
+def _followers(info: bytes) -> Iterator[Follower]:
+    """Of lines like `slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=0`."""
+    for line in info.decode(errors="replace").splitlines():
+        name, _, about = line.partition(":")
+        if name.startswith("slave") and name[5:].isdigit():
+            said = dict(each.partition("=")[::2] for each in about.split(","))
+            in_sync = said.get("state") == "online" and int(said.get("lag", 0)) <= _SILENT_S
+            yield Follower(said.get("ip", ""), int(said.get("port", 0)), in_sync)
