@@ -86,7 +86,7 @@ class Broker:
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
         await self.quotas.refresh()
-        self.mechanisms.warn()
+        self.mechanisms.check()
         await self.ports.open()
         await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
         loop = asyncio.get_running_loop()

@@ -29,7 +29,7 @@ Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 OrUnlimited = Annotated[int, Field(ge=-1)]
 
-MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 SIMPLE_FORM = ("host", "port", "advertised_host", "advertised_port")  # of one listener; `listeners` has any number
 _OF_LISTENER = ("ssl_", "sasl_", "connections_max_reauth_ms")  # beginnings of the settings that a listener may override
@@ -41,6 +41,12 @@ def _served(names: str) -> str:
     if any(name not in MECHANISMS for name in given) or len(set(given)) < len(given):
         raise ValueError(f"it should be a list, with commas between, of {', '.join(MECHANISMS)}")
     return names
+
+
+def _key_set(url: str) -> str:
+    if not url.startswith(("https://", "file:///")):
+        raise ValueError("it should begin with https:// or file:///")
+    return url
 
 
 def secret(description: str) -> Any:
@@ -97,8 +103,23 @@ class Settings(BaseSettings):
 
     # -- authentication by SASL
     sasl_enabled_mechanisms: Annotated[str, AfterValidator(_served)] = Field(
-        "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN."
+        "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN and OAUTHBEARER."
     )
+    sasl_oauthbearer_jwks_endpoint_url: Annotated[str, AfterValidator(_key_set)] | None = Field(
+        None, description="URL, https:// or file://, of the key set (JWKS) whose keys sign tokens of OAUTHBEARER."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Positive = Field(
+        3_600_000, description="When the key set is read again."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = Field(None, description="iss of tokens; default: any.")
+    sasl_oauthbearer_expected_audience: str | None = Field(
+        None, description="Values, with commas between, one of which is in aud of tokens; default: any."
+    )
+    sasl_oauthbearer_clock_skew_seconds: NotNegative = Field(
+        30, description="How far the clocks of broker and issuer may be apart."
+    )
+    sasl_oauthbearer_scope_claim_name: str = Field("scope", description="The claim with a token's scopes.")
+    sasl_oauthbearer_sub_claim_name: str = Field("sub", description="The claim with a user's name.")
     sasl_server_max_receive_size: Annotated[int, Field(ge=512)] = Field(
         65_536, description="Largest request of a client that has not authenticated yet."
     )

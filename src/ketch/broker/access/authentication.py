@@ -164,7 +164,7 @@ class Authentication:
             self._stage = Stage.WRONG_MECHANISM
         else:
             self._stage, self._mechanism, self._raw = Stage.TOKENS, wanted, header.api_version == 0
-            self._exchange = self._mechanisms.exchange(wanted)
+            self._exchange = self._mechanisms.exchange(wanted, self._settings)
         return _encoded(header, {"error_code": ErrorCode.none, "mechanisms": enabled})
 
     async def _authenticate(self, header: RequestHeader, request: Any) -> list[BytesLike]:
@@ -191,7 +191,7 @@ class Authentication:
             raise self._failed(str(error)) from None
         except RefusedWithReason as error:
             self._told = str(error)
-            raise self._failed(self._told.removeprefix("Authentication failed: ")) from None
+            raise self._failed(error.why) from None
 
     def _finish(self, exchange: Exchange, name: str) -> int:
         """The client is who it says; the session's lifetime in ms, 0 for no end.
