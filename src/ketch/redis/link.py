@@ -118,7 +118,11 @@ class Link:
 
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""
-        await self._connect(self._timeout)
+        try:
+            await self._connect(self._timeout)
+        except BaseException:
+            await self.stop()
+            raise
         self._keep_up()
 
     def begin(self) -> None:
