@@ -235,6 +235,29 @@ def test_a_master_hangs(replicated: RedisCluster) -> None:
     over(replicated, work)
 
 
+def test_the_only_master_hangs(tmp_path: Path) -> None:
+    """Nobody else is connected to, and the URL names nobody else: its replica is asked who has the slots."""
+    cluster = RedisCluster(tmp_path, masters=1, replicas=1)
+    master, replica = cluster.nodes
+
+    async def run() -> None:
+        link = ClusterLink("test", RedisAddress.parse(f"redis+cluster://127.0.0.1:{master.port}"), TIMEOUT)
+        await link.start()
+        try:
+            master.pause()
+            replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
+            async with asyncio.timeout(60):
+                await eventually(lambda: link.up and link.node(b"key") == replica.place)
+                assert await link.ask(call(b"key", "SET", "key", "1")) == b"OK"
+        finally:
+            await link.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        cluster.stop()
+
+
 def test_a_failover_by_hand(replicated: RedisCluster) -> None:
     """CLUSTER FAILOVER loses nothing: what the old master refuses goes to the new one."""
 
