@@ -118,7 +118,11 @@ class Link:
 
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""
-        await self._connect(self._timeout)
+        try:
+            await self._connect(self._timeout)
+        except BaseException:
+            await self.stop()
+            raise
         self._keep_up()
 
     def begin(self) -> None:
@@ -165,6 +169,7 @@ class Link:
         pause = _ASK_SENTINELS_S
         while True:
             await asyncio.sleep(pause)
+            await self._found.wait()  # until then the sentinels are asked for the next connection
             named = await search.named(_ASK_SENTINELS_S)
             pause = _HURRY_S if named is None or named.down else _ASK_SENTINELS_S
             if self._pipe is None or named is None or named.epoch < self._epoch or named.place == self.place:

@@ -39,11 +39,13 @@ class MasterSearch:
         self._address, self._timeout = address, timeout
         self._pipes: dict[Place, Pipe] = {}
         self._lookout = Lookout(self._ask)
+        self._looking = asyncio.Lock()  # an answer is taken once
 
     async def named(self, limit: float) -> Named | None:
         """What the sentinels say; None where none answers within `limit` seconds."""
-        self._lookout.begin(sentinel.known(self._address))
-        answers = await self._lookout.soon(limit)
+        async with self._looking:
+            self._lookout.begin(sentinel.known(self._address))
+            answers = await self._lookout.soon(limit)
         good = [each for each in answers.values() if isinstance(each, Named)]
         return max(good, key=lambda each: each.epoch, default=None)
 
@@ -56,6 +58,10 @@ class MasterSearch:
         Raises:
             StorageUnavailable: there is none; one sentence says why.
         """
+        async with self._looking:
+            return await self._find(patience)
+
+    async def _find(self, patience: float) -> Found:
         failures: dict[Place, str] = {}
         servers: dict[Place, str] = {}  # those that are not the master, and why
         until = time.monotonic() + patience
