@@ -14,6 +14,8 @@ from typing import TypeVar, cast
 
 import redis
 
+from ketch.redis.slots import slot
+
 _READY = re.compile(
     r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
 )
@@ -119,6 +121,16 @@ class KetchServer:
         if self.cluster is not None:
             return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.nodes[0].port))
         return redis.Redis(port=self.redis_port)
+
+    def redis_nodes(self) -> list[redis.Redis]:
+        """A client of that server, or of each master of the cluster."""
+        if self.cluster is None:
+            return [self.redis()]
+        return [node.client() for node in self.cluster.nodes if node.is_master]
+
+    def redis_of(self, key: str) -> redis.Redis:
+        """A client of that server, or of the cluster's node that has the key."""
+        return self.redis() if self.cluster is None else self.cluster.owner(slot(key.encode())).client()
 
     def close(self) -> None:
         """Ends what it kept its log in, where that was a cluster of its own."""

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ketch.redis.link import Link
+from ketch.redis.driver import OwnedDriver
+from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from ketch.store.coordination import commits, groups, transactional_ids
 from ketch.store.coordination.commits import Committed
@@ -150,8 +151,8 @@ KEYS = Keyspace("korvet")
 
 
 @asynccontextmanager
-async def connected(server: KetchServer) -> AsyncIterator[Link]:
-    link = Link("test", RedisAddress.parse(server.redis_url), 5.0)
+async def connected(server: KetchServer) -> AsyncIterator[OwnedDriver]:
+    link = links(RedisAddress.parse(server.redis_url), 5.0)("test")
     await link.start()
     yield link
     await link.stop()
