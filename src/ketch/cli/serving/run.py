@@ -36,9 +36,6 @@ log = logging.getLogger("ketch")
 _OTHER_FILES = 256
 # glibc's mallopt: parameters as malloc.h numbers them, and bytes
 _MALLOPT = {-3: 32 << 20, -1: 128 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-# New objects before the garbage collector looks. With Python's 700 a broker that was sent batches for 1,000 partitions
-# spent a third of its time there, with this a twentieth. Bytes of records are freed without the collector.
-_COLLECTED_AT = 50_000
 _IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
 
 
@@ -95,7 +92,6 @@ class Serve:
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(_COLLECTED_AT)
         if self._reporter is not None:
             http = self._listening(self._http.port) if self._http is not None else None
             legacy = self._listening(self._legacy.port) if self._legacy is not None else None
