@@ -6,6 +6,7 @@ import random
 import signal
 import socket
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,10 +49,19 @@ class Node(RedisServer):
     def place(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
+    @cached_property
+    def _asking(self) -> redis.Redis:
+        """The client of `ask`, which connects again where the server was started again."""
+        return self.client()
+
     def ask(self, *words: Any) -> Any:
         """A command's reply."""
-        with self.client() as client:
-            return client.execute_command(*words)
+        return self._asking.execute_command(*words)
+
+    def end(self) -> None:
+        """kill -9, also of one that is paused."""
+        self._asking.close()
+        self.kill()
 
     @property
     def is_master(self) -> bool:
@@ -462,5 +472,4 @@ def _scheme(kind: str, secured: Secured | None) -> str:
 
 def _end(nodes: Iterable[Node]) -> None:
     for node in nodes:
-        node.process.kill()  # also one that is paused
-        node.process.wait()
+        node.end()

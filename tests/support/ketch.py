@@ -24,14 +24,18 @@ T = TypeVar("T")
 
 
 def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") -> T:
-    """The first true answer of `probe`; AssertionError if none comes in time."""
-    deadline = time.monotonic() + timeout
+    """The first true answer of `probe`; AssertionError if none comes in time.
+
+    The longer it has waited, the longer it waits until it looks again: a tenth of that.
+    """
+    begun = time.monotonic()
     while True:
         answer = probe()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"gave up after {timeout} s waiting for {what or probe}"
-        time.sleep(0.01)
+        waited = time.monotonic() - begun
+        assert waited < timeout, f"gave up after {timeout} s waiting for {what or probe}"
+        time.sleep(min(max(waited / 10, 0.01), 0.1))
 
 
 class KetchServer:
