@@ -10,7 +10,7 @@ from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
-from ketch.broker.access.quotas import Quotas
+from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -22,6 +22,7 @@ from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dispatch import TABLE
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
@@ -64,6 +65,7 @@ class Broker:
         self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.mechanisms = Mechanisms(settings, self.log)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
@@ -83,6 +85,7 @@ class Broker:
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
+        self.mechanisms.warn(self.settings.endpoints)
         await self.quotas.refresh()
         await self.ports.open()
         await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)

@@ -2,7 +2,7 @@
 
 The broker names its Redis in its configs (`ketch.redis`, `ketch.keyspace`; DescribeConfigs of the broker), and the
 command asks there. A Redis that wants a password, or that is reached at another address from here, is named with
---redis. Nothing here writes to Redis. What is asked of it is in `views`.
+--redis. Only `ketch users` writes there. What is asked of it is in `views`.
 """
 
 from __future__ import annotations

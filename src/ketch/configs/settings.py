@@ -29,6 +29,7 @@ Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 OrUnlimited = Annotated[int, Field(ge=-1)]
 
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 SIMPLE_FORM = ("host", "port", "advertised_host", "advertised_port")  # of one listener; `listeners` has any number
 _OF_LISTENER = ("ssl_", "sasl_", "connections_max_reauth_ms")  # beginnings of the settings that a listener may override
@@ -85,6 +86,21 @@ class Settings(BaseSettings):
         1, description="Broker processes; ports and node ids count up from the first's."
     )
     node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
+
+    # -- authentication by SASL
+    sasl_enabled_mechanisms: str = Field(
+        "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN."
+    )
+    sasl_server_max_receive_size: Annotated[int, Field(ge=512)] = Field(
+        65_536, description="Largest request of a client that has not authenticated yet."
+    )
+    authentication_timeout_ms: Positive = Field(30_000, description="How long a client may take to authenticate.")
+    connection_failed_authentication_delay_ms: NotNegative = Field(
+        100, description="A failed authentication is answered so long after the request."
+    )
+    connections_max_reauth_ms: NotNegative = Field(
+        0, description="When a client has to authenticate again; 0: never, or when its token ends."
+    )
 
     redis: str | None = Field(
         None, description="URL of Redis, a Redis Cluster or Sentinel; default: an embedded Valkey."
@@ -277,6 +293,11 @@ class Settings(BaseSettings):
         told = listening.advertised(self.advertised_listeners, protocols, self.endpoints)
         return tuple(replace(each, port=each.port or ports.get(each.name, 0)) for each in told)
 
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered, by Kafka's names."""
+        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(",") if name.strip())
+
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
         host = self.advertised_host or (socket.gethostname() if self.host in WILDCARD_HOSTS else self.host)
@@ -336,6 +357,14 @@ class Settings(BaseSettings):
         if not keyspace or any(c in "{}" or c.isspace() for c in keyspace):
             raise ValueError("it should be non-empty, without braces and white space")
         return keyspace
+
+    @field_validator("sasl_enabled_mechanisms")
+    @classmethod
+    def _mechanisms_are_served(cls, names: str) -> str:
+        given = [name.strip() for name in names.split(",")]
+        if any(name not in MECHANISMS for name in given) or len(set(given)) < len(given):
+            raise ValueError(f"it should be a list, with commas between, of {', '.join(MECHANISMS)}")
+        return names
 
     @model_validator(mode="after")
     def _largest_request_gets_through(self) -> Self:

@@ -62,6 +62,7 @@ class MeteredConnection(asyncio.Protocol):
         # reading
         self._frames = FrameReader(host.settings.socket_request_max_bytes)
         self._requests: deque[tuple[float, Incoming]] = deque()  # with when it came
+        self._queue_max = host.settings.queued_max_bytes_per_connection
         self._held = 0  # bytes of requests not yet answered, a half received one included
         self._paused = False
         self._ending = False  # nothing more is read
@@ -119,8 +120,7 @@ class MeteredConnection(asyncio.Protocol):
 
     @property
     def _full(self) -> bool:
-        whole = self._held - self._frames.buffered
-        return whole > self._host.settings.queued_max_bytes_per_connection
+        return self._held - self._frames.buffered > self._queue_max
 
     def _lose(self, kept: int) -> None:
         """The peer is gone; requests of `kept` bytes are served all the same."""
