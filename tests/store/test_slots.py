@@ -162,7 +162,7 @@ class Sample:
             (appends.clear_fence, [appends.clear_fence(self.keys)]),
             (appends.store, []),  # see `commands`
             (copies.replication, [copies.replication(self.stream)]),
-            (copies.made, [copies.made(KEYS, self.stream, 0, 1)]),
+            (copies.made, [copies.made(KEYS, self.stream, 0, 1, False)]),
             (markers.is_open, [markers.is_open(self.transactions.transactions, 7)]),
             (markers.all_open, [markers.all_open(self.transactions.transactions)]),
             (markers.trim_aborted, [markers.trim_aborted(self.transactions.aborted, (1, 1))]),
