@@ -8,6 +8,7 @@ too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -48,7 +49,8 @@ class Reporter:
         self._tell({"failed": why})
 
     def _tell(self, message: object) -> None:
-        with os.fdopen(self._fd, "w") as pipe:
+        # The parent has stopped to listen where it was told to end while this worker started; the worker ends in order.
+        with contextlib.suppress(BrokenPipeError), os.fdopen(self._fd, "w") as pipe:
             print(json.dumps(message), file=pipe)
 
 
