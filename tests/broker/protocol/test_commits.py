@@ -154,8 +154,10 @@ KEYS = Keyspace("korvet")
 async def connected(server: KetchServer) -> AsyncIterator[OwnedDriver]:
     link = links(RedisAddress.parse(server.redis_url), 5.0)("test")
     await link.start()
-    yield link
-    await link.stop()
+    try:
+        yield link
+    finally:
+        await link.stop()
 
 
 def early(loaded: str, may_take: bool) -> Holder:
@@ -170,6 +172,8 @@ def late(loaded: str, may_take: bool) -> Holder:
 
 @pytest.mark.parametrize("group", ["plain", "with {a tag}", "with }{ braces"])
 def test_a_commit_of_an_earlier_term(broker: KetchServer, topic: str, group: str) -> None:
+    if broker.cluster is not None and "}{" in group:
+        pytest.skip("a name with a } and no hash tag has no slot for its term: such a group cannot commit on a cluster")
     places, group = [(topic, 0), (topic, 1)], f"{group} {topic}"
 
     async def run() -> None:

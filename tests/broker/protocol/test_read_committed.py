@@ -176,7 +176,7 @@ def test_the_recipe_for_redis_clients(written: Written, broker: KetchServer) -> 
     names: dict[str, Any] = {}
     exec(recipe, names)
     chance = random.Random(5)
-    with broker.redis() as connection:
+    with broker.redis_of(written.stream) as connection:
         assert list(names["committed"](connection, written.stream)) == []
         for _ in range(60):
             step(written, chance)
