@@ -57,6 +57,7 @@ from ketch.redis.topology import (
     redirect,
     topology,
 )
+from ketch.redis.unusable import LOST
 from ketch.redis.url import RedisAddress
 
 T = TypeVar("T")
@@ -274,7 +275,7 @@ class ClusterLink:
             await node.stop()
         for detour in self._detours.values():
             for each in (*detour.answered, *detour.later):
-                each.take(StorageUnavailable("the connection to Redis was lost"))
+                each.take(StorageUnavailable(LOST))
         self._detours.clear()
 
     async def _first_look(self, places: Sequence[Place], limit: float) -> Topology:

@@ -22,7 +22,7 @@ from ketch.records import scan_reply
 from ketch.redis.driver import Reply
 from ketch.redis.question import Command, Question, introduction
 from ketch.redis.resp import first_error, parse
-from ketch.redis.unusable import why_unusable
+from ketch.redis.unusable import LOST, why_unusable
 from ketch.redis.url import RedisAddress
 from ketch.wire.pieces import BytesLike
 
@@ -115,7 +115,7 @@ class Pipe(asyncio.BufferedProtocol):
         self.resume_writing()
         waiting, self._waiting = self._waiting, deque()
         for _, take in waiting:
-            self._give(take, StorageUnavailable("the connection to Redis was lost"))
+            self._give(take, StorageUnavailable(LOST))
         self._on_lost()
 
     # -- the callers' side

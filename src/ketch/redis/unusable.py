@@ -13,7 +13,8 @@ from ketch.redis.url import RedisAddress
 
 _NO_PASSWORD = ("NOAUTH", "Authentication required", "client already authenticated")
 _WRONG_PASSWORD = ("WRONGPASS", "AUTH called", "AUTH <password>", "invalid username-password")
-_LOST = "the connection to Redis was lost"
+
+LOST = "the connection to Redis was lost"
 
 
 def why_unusable(error: BaseException, address: RedisAddress | None = None) -> str:
@@ -46,7 +47,7 @@ def _of_set_up(error: BaseException, cause: BaseException | None, address: Redis
     closed = (
         (isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError))
         or isinstance(cause, ssl.SSLEOFError)
-        or (isinstance(error, StorageUnavailable) and _LOST in str(error))
+        or (isinstance(error, StorageUnavailable) and LOST in str(error))
     )
     if address.ssl is None:
         return "it closed the connection at once, as a port that wants TLS does (rediss://)" if closed else ""
