@@ -57,9 +57,10 @@ ORDERED = "ordered"
 REDIS_KINDS = ("single", "cluster")
 
 
-# As which user what is under test connects to Redis. With `--redis-user broker` every server of the tests has users with
-# the rights of `ketch.store.rights` alone, and brokers are one of these; so is Spark with `--redis-user spark`. In the
-# place of an embedded server stands one of `--redis-server`.
+# As which user what is under test connects to Redis. With `--redis-user broker` every server of the tests has users
+# with the rights of `ketch.store.rights` alone, and brokers are one of these; so is Spark with `--redis-user spark`. In
+# the place of an embedded server stands one of `--redis-server`.
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")

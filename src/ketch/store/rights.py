@@ -1,11 +1,11 @@
 """What each program may do in Redis: commands and keys of a least-privilege Redis user, one role for each program.
 
-This table is the one source of it. `ketch redis user` prints a role as a rule for `ACL SETUSER`, `ketch doctor` compares
-the broker's with what its user may (`views.rights`), docs/security-redis.md shows them, and the tests run brokers and
-Spark as these users. It does no I/O.
+This table is the one source of it. `ketch redis user` prints a role as a rule for `ACL SETUSER`, `ketch doctor`
+compares the broker's with what its user may do (`views.rights`), docs/security-redis.md shows them, and the tests run
+brokers and Spark as these users. It does no I/O.
 
-A script counts as the commands that it calls, and EVAL wants both reading and writing of each key that it is given. So a
-key that a script reads cannot be given for reading alone. AUTH and HELLO need no right. No role has a channel: client
+A script counts as the commands that it calls, and EVAL wants both reading and writing of each key that it is given. So
+a key that a script reads cannot be given for reading alone. AUTH and HELLO need no right. No role has a channel: client
 tracking is told over the connection itself (RESP3).
 """
 
@@ -25,11 +25,11 @@ _ENTRIES = ("xrange", "xrevrange", "xlen", "xinfo|stream")
 _APPENDING = ("eval", *("xadd", "xsetid", "exists", "type", "get", "set", "del"))
 
 # What a broker cannot be without, on every server.
-_BROKER = (
-    *("client|setname", "client|tracking", "ping", "multi", "exec", "eval"),
+NEEDED = (
     *("xadd", "xrange", "xrevrange", "xlen", "xtrim", "xsetid", "xinfo|stream", "xinfo|groups", "xinfo|consumers"),
     *("xgroup|create", "xgroup|setid", "xgroup|destroy", "xgroup|createconsumer", "xgroup|delconsumer"),
     *("xreadgroup", "xack", "xpending", "xclaim"),
+    *("multi", "exec", "eval", "client|setname", "client|tracking", "ping"),
     *("hset", "hsetnx", "hget", "hmget", "hgetall", "hkeys", "hvals", "hlen", "hexists", "hdel", "hscan", "hincrby"),
     *("sadd", "srem", "smembers", "sismember", "scard"),
     *("get", "set", "setnx", "incr", "del", "unlink", "rename", "pexpire", "persist", "scan", "type", "exists"),
@@ -96,9 +96,7 @@ class Role:
     keys: tuple[Keys, ...]
     module: tuple[str, ...] = ()
 
-    def rules(
-        self, keys: Keyspace, module: bool = False, redis6: bool = False, topic: str | None = None
-    ) -> list[str]:
+    def rules(self, keys: Keyspace, module: bool = False, redis6: bool = False, topic: str | None = None) -> list[str]:
         """The rules that give a user these rights and no other; password and state are not among them.
 
         Args:
@@ -119,7 +117,7 @@ BROKER = Role(
     "broker",
     "ketch",
     "ketch serve, and what a person asks of its Redis",
-    (*_BROKER, *CLUSTER, *_MASTER, "select", *_LOOKING),
+    (*NEEDED, *CLUSTER, *_MASTER, "select", *_LOOKING),
     _WHOLE,
     MODULE,
 )
@@ -178,7 +176,7 @@ def whole(commands: Iterable[str]) -> tuple[str, ...]:
 
 
 # What every server must have, and beside that every node of a cluster. HELLO needs no right.
-COMMANDS = (*whole(_BROKER), "HELLO")
+COMMANDS = (*whole(NEEDED), "HELLO")
 CLUSTER_COMMANDS = whole(CLUSTER)
 
 _TOPICS = ("stream:*", "topic:*", "archive:*", "legacy07-brokers:*", "commit:*", "commit-term:*")
