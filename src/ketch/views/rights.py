@@ -188,8 +188,8 @@ def _named(words: str) -> str:
 
 
 def _no_command(reply: bytes) -> bool:
-    """Whether a user may not run the command."""
-    return reply.startswith(b"-NOPERM") and b" run the " in reply
+    """Whether a user may not run the command. EXEC says so as one that has aborted a transaction."""
+    return reply.startswith((b"-NOPERM", b"-EXECABORT")) and b"permissions to run the " in reply
 
 
 def _no_key(reply: bytes) -> bool:
