@@ -16,7 +16,9 @@ import pytest
 import redis.utils
 from hypothesis import HealthCheck, settings
 
+from tests.support import redis_users
 from tests.support.ketch import KetchServer
+from tests.support.modules import NAMES
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -64,12 +66,23 @@ ORDERED = "ordered"
 REDIS_KINDS = ("single", "cluster")
 
 
+# As which user what is under test connects to Redis. With `--redis-user broker` every server of the tests has users
+# with the rights of `ketch.store.rights` alone, and brokers are one of these; so is Spark with `--redis-user spark`. In
+# the place of an embedded server stands one of `--redis-server`.
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")
     parser.addoption("--minutes", type=float, help="run only those long tests that fit into so many minutes")
+    parser.addoption("--redis-user", choices=redis_users.USERS, help="default: each server's default user")
+    parser.addoption("--redis-server", choices=NAMES, default=NAMES[0], help=f"default: {NAMES[0]}")
     parser.addoption("--redis-kind", help=f"comma-separated, of {', '.join(REDIS_KINDS)}; default: {REDIS_KINDS[0]}")
     parser.addoption("--rounds", help=f"comma-separated, of {ORDERED} and seeds; default: {ORDERED}")
     parser.addoption("--storage", help=f"comma-separated, of {', '.join(STORAGE)}; default: what each test says")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    redis_users.chosen, redis_users.binary = config.getoption("--redis-user"), config.getoption("--redis-server")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 import redis
 
 from ketch.redis.slots import slot
+from tests.support import redis_users
 
 _READY = re.compile(
     r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
@@ -38,6 +39,12 @@ def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") ->
         time.sleep(min(max(waited / 10, 0.01), 0.1))
 
 
+def _as_broker(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the broker's Redis user in the URL where the tests run with such users."""
+    chosen = redis_users.chosen
+    return [redis_users.as_user(word, "broker") if chosen and "://" in word else word for word in arguments]
+
+
 class KetchServer:
     """One broker. Attributes are known once `start` has returned.
 
@@ -46,6 +53,8 @@ class KetchServer:
         arguments: of `ketch serve`, beside those this class gives.
         program: the Python module that is `ketch`, and its first arguments.
         clustered: its log is in a Redis Cluster of three masters of its own, not in an embedded server.
+
+    With the option --redis-user it has a server of its own in the place of an embedded one, see `redis_users`.
     """
 
     def __init__(
@@ -57,10 +66,13 @@ class KetchServer:
         clustered: bool = False,
     ) -> None:
         self.directory = directory
-        from tests.support.clusters import RedisCluster  # which uses `eventually`
+        from tests.support.clusters import RedisCluster  # which use `eventually`
+        from tests.support.modules import with_module
 
         self.cluster = RedisCluster(directory / "cluster", masters=3, module=True) if clustered else None
-        self.arguments = arguments
+        apart = redis_users.chosen and not clustered and not {"--redis", "--data-dir"} & set(arguments)
+        self.server = with_module(redis_users.binary, directory / "redis") if apart else None
+        self.arguments = _as_broker(arguments)
         self._program = program
         self.env = {**os.environ, **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
@@ -94,8 +106,8 @@ class KetchServer:
         """The ready line of a new process; None where a port that was chosen before is taken for now."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", *self._program, "serve", "--port", str(self.port), *self.arguments]
-        if self.cluster is not None:
-            command += ["--redis", self.cluster.url]
+        if own := self.cluster or self.server:
+            command += _as_broker(["--redis", own.url])
         elif "--redis" not in self.arguments:
             command += ["--data-dir", str(self.directory / "data"), "--redis-port", str(self.redis_port)]
         with self.log_path.open("ab") as output:
@@ -117,8 +129,9 @@ class KetchServer:
 
     @property
     def redis_url(self) -> str:
-        """Of the server or the cluster it keeps its log in."""
-        return f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        """Of the server or the cluster it keeps its log in, for the user of the option --redis-user."""
+        url = f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        return redis_users.as_user(url, redis_users.chosen) if redis_users.chosen else url
 
     def redis(self) -> redis.Redis:
         """A client of that server, or of the cluster, which has the same methods."""
@@ -137,9 +150,10 @@ class KetchServer:
         return self.redis() if self.cluster is None else self.cluster.owner(slot(key.encode())).client()
 
     def close(self) -> None:
-        """Ends what it kept its log in, where that was a cluster of its own."""
-        if self.cluster is not None:
-            self.cluster.stop()
+        """Ends what it kept its log in, where that was a cluster or a server of its own."""
+        for own in (self.cluster, self.server):
+            if own is not None:
+                own.stop()
 
     def kill(self) -> None:
         """kill -9 of the broker."""
@@ -148,7 +162,11 @@ class KetchServer:
         self.process.wait()
 
     def kill_valkey(self) -> None:
-        """kill -9 of the embedded server."""
+        """kill -9 of the embedded server, which starts again."""
+        if self.server is not None:
+            self.server.kill()
+            self.server.start()
+            return
         os.kill(int(self.redis().info("server")["process_id"]), signal.SIGKILL)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 15.0) -> int:

@@ -94,7 +94,8 @@ def test_fit(server):
     with server("--appendonly", "yes") as address:
         checks = look(address)
     assert {name: check.verdict for name, check in checks.items() if name != "kernel"} == dict.fromkeys(
-        ("Redis", "version", "commands", "role", "persistence", "eviction", "clock", "cluster", "appends"), "ok"
+        ("Redis", "version", "commands", "rights", "role", "persistence", "eviction", "clock", "cluster", "appends"),
+        "ok",
     )
     assert checks["version"].seen.startswith({"valkey": "Valkey 9.", "redis": "Redis "}[server.kind])
     persistence = checks["persistence"]
@@ -161,11 +162,15 @@ def test_commands_are_those_that_the_source_sends(tmp_path):
     ):
         known = {name.upper() for name in client.command()}
     # The embedded Valkey has every command.
-    elsewhere = [path for path in SOURCE.rglob("*.*") if path.name != "health.py" and path.parent.name != "embedded"]
+    elsewhere = [
+        path
+        for path in SOURCE.rglob("*.*")
+        if path.name not in ("health.py", "rights.py") and path.parent.name != "embedded"
+    ]
     sources = [path for path in elsewhere if path.suffix in (".py", ".lua")]
     words = {word for path in sources for word in re.findall(r"""["']([A-Z]{3,})\b""", path.read_text())}
-    # What a URL with a password, a database or sentinels asks for; the beginning of an error.
-    assert {*COMMANDS, *CLUSTER_COMMANDS} == (words & known) - {"AUTH", "SELECT", "READONLY", "ROLE"}
+    # What a URL with a password, a database or sentinels asks for; the beginning of an error; what a person is to run.
+    assert {*COMMANDS, *CLUSTER_COMMANDS} == (words & known) - {"AUTH", "SELECT", "READONLY", "ROLE", "ACL"}
 
 
 def test_forbidden_config_is_no_failure(server):
@@ -208,7 +213,7 @@ def test_nodes_of_a_cluster_are_named_where_they_differ() -> None:
     ]
     found = {check.name: check for check in cluster_checks(nodes, 16384, "redis+cluster://a:1")}
     assert [*found] == [
-        "Redis", "version", "commands", "persistence", "eviction", "clock", "cluster", "appends", "kernel",
+        "Redis", "version", "commands", "rights", "persistence", "eviction", "clock", "cluster", "appends", "kernel",
     ]  # fmt: skip
     assert found["Redis"] == Check("Redis", "ok", "redis+cluster://a:1 answers")
     version = found["version"]

@@ -28,7 +28,7 @@ _COLLECTED_AT = 50_000
 # annotations.
 COMMANDS = (
     *("serve", "status", "cluster", "topics", "groups", "users", "produce", "consume"),
-    *("archive", "offset", "module", "doctor", "version"),
+    *("archive", "offset", "module", "redis", "doctor", "version"),
 )
 
 

@@ -77,7 +77,8 @@ class Serve:
         _keep_memory()
         address = await self._redis()
         timeout = self._settings.redis_timeout_ms / 1000
-        for warning in require_fit(await examine(address, timeout, append=self._settings.append)):
+        append, keyspace = self._settings.append, self._settings.keyspace
+        for warning in require_fit(await examine(address, timeout, append=append, keyspace=keyspace)):
             log.warning(warning.sentence())
         from ketch.broker.server import Broker
 
