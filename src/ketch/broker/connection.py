@@ -6,13 +6,13 @@ API: traits of an API that it must know are in the API's row of the dispatch tab
 Every request goes through one pipeline, `Connection._serve`:
 
 1. Authenticate. On a listener without SASL who calls is decided when the connection is made (`_caller`): whom its TLS
-   certificate names, else anonymous; the stage is one test. With SASL it is `access.authentication`'s: until the client
-   has shown who it is, no request goes on but ApiVersions, and the connection's memory and time are bounded.
+   certificate names, else anonymous. With SASL it is `broker.access.authentication`'s: until the client has shown who
+   it is, no request goes on but ApiVersions, and the connection's memory and time are bounded.
 2. Decode: the API's row, in a version that is served, and the request as kio's entity.
 3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
    `Request.caller`: an authorizer decides by these two, here and in no handler.
 4. Handle: the row's handler makes the answer, or a `Later` that will make it.
-5. Throttle. Who has used more than its quotas (`access.quotas`) is told for how long to wait; the response says so at
+5. Throttle. Who has used more than its quotas (`broker.quotas`) is told for how long to wait; the response says so at
    once, and nothing more is taken from the connection for that time (KIP-219).
 6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
 
@@ -32,10 +32,10 @@ from typing import Protocol
 from ketch import metrics
 from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.access.quotas import Timed
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
 from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
+from ketch.broker.quotas import Timed
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
 from ketch.configs.listeners import Listener
@@ -133,13 +133,14 @@ class Connection(MeteredConnection):
         if not self._broker.admit(self):
             self.abort()
             return
+        if self._listener.protocol.sasl:
+            self._challenge()
+            return
         try:
             self._caller = introduced(transport, self.peer, self._listener)
         except ValueError as error:
             log.warning("%s: connection closed: %s", self.client, printable(str(error)))
             self.abort()
-        if self._listener.protocol.sasl:
-            self._challenge()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

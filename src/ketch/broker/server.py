@@ -11,7 +11,6 @@ from typing import Any
 from ketch import metrics
 from ketch.broker import expiry
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.access.quotas import Quotas
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -23,6 +22,7 @@ from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dispatch import TABLE
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings

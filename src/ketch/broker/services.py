@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from ketch.broker.access.quotas import Quotas
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
@@ -21,6 +20,7 @@ from ketch.broker.coordination.groups import Groups
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings

@@ -21,7 +21,7 @@ from ketch.redis import blocking
 from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Question
 from ketch.redis.server import Server
-from ketch.redis.url import why_unusable
+from ketch.redis.unusable import why_unusable
 from ketch.store.keys import Keyspace
 from ketch.views.kafka.cluster import broker_facts, cluster
 from ketch.views.server import cluster_id

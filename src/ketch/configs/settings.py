@@ -222,6 +222,7 @@ class Settings(BaseSettings):
     min_insync_replicas: Positive = Field(
         1, description="min.insync.replicas of new topics; commits and producer ids have as many copies."
     )
+    copies_on_disk: bool = Field(False, description="A copy counts once it is synced to a disk (WAITAOF).")
     retention_ms: OrUnlimited = Field(604_800_000, description="retention.ms of new topics; -1 keeps forever.")
     retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
     retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")
@@ -411,6 +412,17 @@ class Settings(BaseSettings):
         if last > LAST_PORT:
             raise ValueError(f"{self.shards} shards from redis_port {self.redis_port} on would need port {last}")
         return self
+
+    @model_validator(mode="after")
+    def _disks_are_synced(self) -> Self:
+        if self.copies_on_disk and self.redis is None and self.fsync != "always":
+            raise ValueError(f'copies_on_disk needs fsync = "always" of the embedded Valkey, not "{self.fsync}"')
+        return self
+
+    @property
+    def copies_are_on_disk(self) -> bool:
+        """Whether a copy counts once it is on a disk: asked for, or what is said of the embedded Valkey's own."""
+        return self.copies_on_disk or (self.redis is None and self.fsync == "always")
 
     @model_validator(mode="after")
     def _legacy_fits(self) -> Self:

@@ -229,10 +229,11 @@ class Shards:
     async def _move(self, move: Move) -> None:
         """Raises RedisError where the slots have not arrived."""
         target = (await self._ask(move.target, nodes.view())).own
-        await self._ask(move.source, nodes.give(slot_plan.ranges(move.slots), target.id))
+        ranges = slot_plan.ranges(move.slots)
+        await self._ask(move.source, nodes.give(ranges, target.id))
         while await self._ask(move.source, nodes.giving()):
             await asyncio.sleep(_POLL_SECONDS)
-        await self._ask(move.source, nodes.check_given())
+        await self._ask(move.source, nodes.check_given(ranges, target.id))
         await self._until(self._whole, "agree on who has which slot")
 
 
