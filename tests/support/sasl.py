@@ -12,13 +12,15 @@ from tests.support.cli import in_process
 from tests.support.kafka import SASL_AUTHENTICATE, SASL_HANDSHAKE, Kafka
 from tests.support.ketch import KetchServer
 
+OAUTHBEARER = "OAUTHBEARER"
 SHA_256, SHA_512, PLAIN = "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"
 ALL = f"{SHA_512},{SHA_256},{PLAIN}"
 
 
 def sasl_server(directory: Path, *arguments: str, mechanisms: str = ALL) -> KetchServer:
-    """A broker with a SASL_PLAINTEXT listener alone, not started yet."""
-    listener = ("--listeners", "SASL_PLAINTEXT://127.0.0.1:0", "--sasl-enabled-mechanisms", mechanisms)
+    """A broker that is not started yet. Its only listener speaks SASL_PLAINTEXT, and is called PLAINTEXT."""
+    protocol = ("--listener-security-protocol-map", "PLAINTEXT:SASL_PLAINTEXT")
+    listener = (*protocol, "--sasl-enabled-mechanisms", mechanisms)
     return KetchServer(directory, *listener, *arguments)
 
 
@@ -27,6 +29,20 @@ def add_user(server: KetchServer, name: str, password: str, *arguments: str, com
     words = ["users", command, name, "--redis", server.redis_url, *arguments]
     done = in_process(words, password.encode() + b"\n", dict(server.env))
     assert done.returncode == 0, done.stderr
+
+
+def oauth_server(directory: Path, *arguments: str, **settings: str) -> tuple[KetchServer, Path]:
+    """A broker that takes tokens of OAUTHBEARER, not started yet, and the file with the keys that it goes by.
+
+    Args:
+        settings: those of OAUTHBEARER, by what comes after `sasl_oauthbearer_`.
+    """
+    directory.mkdir(exist_ok=True)
+    keys = directory / "keys.json"
+    given = {"expected_issuer": "https://idp", "expected_audience": "kafka", **settings}
+    words = [word for name, value in given.items() for word in (f"--sasl-oauthbearer-{name.replace('_', '-')}", value)]
+    words += ["--sasl-oauthbearer-jwks-endpoint-url", f"file://{keys}"]
+    return sasl_server(directory, *words, *arguments, mechanisms=f"{SHA_512},{OAUTHBEARER}"), keys
 
 
 class SaslClient(Kafka):
@@ -46,6 +62,12 @@ class SaslClient(Kafka):
     def plain(self, name: str, password: str, authzid: str = "", version: int = 2) -> Any:
         assert self.handshake(PLAIN).error_code == 0
         return self.token(f"{authzid}\0{name}\0{password}".encode(), version)
+
+    def bearer(self, token: str, authzid: str = "") -> Any:
+        """The first answer."""
+        assert self.handshake(OAUTHBEARER).error_code == 0
+        who = f"a={authzid}" if authzid else ""
+        return self.token(f"n,{who},\x01auth=Bearer {token}\x01\x01".encode())
 
     def scram(self, name: str, password: str, mechanism: str = SHA_256) -> Any:
         """The last answer of the exchange, of which the client has seen that the server knows the password too."""

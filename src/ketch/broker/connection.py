@@ -30,7 +30,7 @@ from functools import partial
 from typing import Protocol
 
 from ketch import metrics
-from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed
+from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
 from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
 from ketch.broker.caller import Caller, introduced, unauthenticated
@@ -233,11 +233,11 @@ class Connection(MeteredConnection):
         request.size = len(frame)
         return request
 
-    def _decode_known(self, received: float, frame: bytes) -> Request:
+    def _decode_known(self, received: float, frame: bytes) -> Decoded:
         """As `_decode`, of an API whose unknown versions close the connection."""
         request = self._decode(received, frame)
         assert request is not None
-        return request
+        return request.header, request.body
 
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id
@@ -261,9 +261,9 @@ class Connection(MeteredConnection):
 
     def _challenge(self) -> None:
         """The client has to say who it is, within bounds."""
-        settings, serves = self._broker.settings, self._broker.apis[API_VERSIONS].serves
-        mechanisms, listener = self._broker.mechanisms, self._listener.name
-        self._authentication = Authentication(mechanisms, settings, listener, serves, self._grant)
+        listener, serves = self._listener.name, self._broker.apis[API_VERSIONS].serves
+        settings = self._broker.settings.of(listener)
+        self._authentication = Authentication(self._broker.mechanisms, settings, listener, serves, self._grant)
         self._queue_max = settings.sasl_server_max_receive_size
         self._frames.bound(settings.sasl_server_max_receive_size, "sasl_server_max_receive_size")
         loop, seconds = asyncio.get_running_loop(), settings.authentication_timeout_ms / 1000
@@ -289,7 +289,7 @@ class Connection(MeteredConnection):
         try:
             made: list[BytesLike] | None = await stage.take(frame, partial(self._decode_known, received))
         except AuthenticationFailed as error:
-            log.warning("%s: %s", self.client, error)
+            log.warning("%s: %s", self.client, printable(str(error)))
             self.drain()
             self._requests.clear()
             delay = self._broker.settings.connection_failed_authentication_delay_ms / 1000

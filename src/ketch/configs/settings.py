@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from annotated_types import Ge, Le
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
@@ -29,10 +29,24 @@ Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 OrUnlimited = Annotated[int, Field(ge=-1)]
 
-MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 SIMPLE_FORM = ("host", "port", "advertised_host", "advertised_port")  # of one listener; `listeners` has any number
 _OF_LISTENER = ("ssl_", "sasl_", "connections_max_reauth_ms")  # beginnings of the settings that a listener may override
+
+
+def _served(names: str) -> str:
+    """A list of SASL mechanisms; ValueError where one of them is not served."""
+    given = [name.strip() for name in names.split(",")]
+    if any(name not in MECHANISMS for name in given) or len(set(given)) < len(given):
+        raise ValueError(f"it should be a list, with commas between, of {', '.join(MECHANISMS)}")
+    return names
+
+
+def _key_set(url: str) -> str:
+    if not url.startswith(("https://", "file:///")):
+        raise ValueError("it should begin with https:// or file:///")
+    return url
 
 
 def secret(description: str) -> Any:
@@ -88,9 +102,24 @@ class Settings(BaseSettings):
     node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
 
     # -- authentication by SASL
-    sasl_enabled_mechanisms: str = Field(
-        "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN."
+    sasl_enabled_mechanisms: Annotated[str, AfterValidator(_served)] = Field(
+        "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN and OAUTHBEARER."
     )
+    sasl_oauthbearer_jwks_endpoint_url: Annotated[str, AfterValidator(_key_set)] | None = Field(
+        None, description="URL, https:// or file://, of the key set (JWKS) whose keys sign tokens of OAUTHBEARER."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Positive = Field(
+        3_600_000, description="When the key set is read again."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = Field(None, description="iss of tokens; default: any.")
+    sasl_oauthbearer_expected_audience: str | None = Field(
+        None, description="Values, with commas between, one of which is in aud of tokens; default: any."
+    )
+    sasl_oauthbearer_clock_skew_seconds: NotNegative = Field(
+        30, description="How far the clocks of broker and issuer may be apart."
+    )
+    sasl_oauthbearer_scope_claim_name: str = Field("scope", description="The claim with a token's scopes.")
+    sasl_oauthbearer_sub_claim_name: str = Field("sub", description="The claim with a user's name.")
     sasl_server_max_receive_size: Annotated[int, Field(ge=512)] = Field(
         65_536, description="Largest request of a client that has not authenticated yet."
     )
@@ -296,7 +325,7 @@ class Settings(BaseSettings):
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """The SASL mechanisms that are offered, by Kafka's names."""
-        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(",") if name.strip())
+        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(","))
 
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
@@ -357,14 +386,6 @@ class Settings(BaseSettings):
         if not keyspace or any(c in "{}" or c.isspace() for c in keyspace):
             raise ValueError("it should be non-empty, without braces and white space")
         return keyspace
-
-    @field_validator("sasl_enabled_mechanisms")
-    @classmethod
-    def _mechanisms_are_served(cls, names: str) -> str:
-        given = [name.strip() for name in names.split(",")]
-        if any(name not in MECHANISMS for name in given) or len(set(given)) < len(given):
-            raise ValueError(f"it should be a list, with commas between, of {', '.join(MECHANISMS)}")
-        return names
 
     @model_validator(mode="after")
     def _largest_request_gets_through(self) -> Self:

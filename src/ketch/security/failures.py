@@ -11,4 +11,12 @@ class InvalidCredentials(KetchError):
 
 
 class RefusedWithReason(KetchError):
-    """A SaslAuthenticationException of Kafka: the client gets the message, which tells it nothing of who exists."""
+    """A SaslAuthenticationException of Kafka: the client gets the message, which tells it nothing of who exists.
+
+    Attributes:
+        why: for the log.
+    """
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why or message.removeprefix("Authentication failed: ")

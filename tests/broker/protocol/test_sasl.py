@@ -248,7 +248,7 @@ def test_a_secret_is_in_no_config(server: KetchServer, client: SaslClient) -> No
 
 
 def test_passwords_in_clear_are_warned_of_once(server: KetchServer) -> None:
-    line = "WARNING ketch.broker.access.mechanisms: listener SASL_PLAINTEXT has no TLS: with PLAIN"
+    line = "WARNING ketch.broker.access.mechanisms: listener PLAINTEXT has no TLS: with PLAIN"
     assert server.log.count(line) == 1
 
 

@@ -24,23 +24,27 @@ import math
 import time
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.access.mechanisms import Exchange, Mechanisms
-from ketch.broker.api import Request, printable
 from ketch.configs.settings import Settings
 from ketch.errors import KetchError
 from ketch.security.failures import InvalidCredentials, RefusedWithReason
 from ketch.wire.pieces import BytesLike
-from ketch.wire.requests import api_label, peek_api
+from ketch.wire.requests import RequestHeader, api_label, peek_api
 from ketch.wire.responses import Body, encode_response
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
 
 _HANDSHAKE_KEY = HANDSHAKE.to_bytes(2)
 _AGAIN_S = 1.0  # KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
+
+
+Decoded = tuple[RequestHeader, Any]
+"""A request's header, and its body as kio's entity."""
 
 
 class Stage(Enum):
@@ -71,7 +75,8 @@ class Authentication:
     """One connection's.
 
     Args:
-        listener: its name, for metrics.
+        settings: as they are for its listener.
+        listener: the listener's name, for metrics.
         serves: whether ApiVersions is served in a version.
         grant: called with the principal when the client has shown who it is, again after each re-authentication.
     """
@@ -121,7 +126,7 @@ class Authentication:
             self._stage = Stage.HANDSHAKE
         return key == API_VERSIONS
 
-    async def take(self, frame: bytes, decode: Callable[[bytes], Request]) -> list[BytesLike]:
+    async def take(self, frame: bytes, decode: Callable[[bytes], Decoded]) -> list[BytesLike]:
         """The response to a frame, in pieces.
 
         Args:
@@ -136,41 +141,41 @@ class Authentication:
             return [len(token).to_bytes(4), token]
         key, _, _ = peek_api(frame)
         if self._stage is Stage.TOKENS and key == AUTHENTICATE:
-            return await self._authenticate(decode(frame))
+            return await self._authenticate(*decode(frame))
         if self._stage in (Stage.BEGIN, Stage.HANDSHAKE) and key == HANDSHAKE:
-            return self._shake(decode(frame))
+            return self._shake(*decode(frame))
         if self._stage is Stage.TOKENS and key == HANDSHAKE:
             refused = self._failed("SaslHandshake in place of a token")
-            refused.answer = _encoded(decode(frame), {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()})
+            refused.answer = _encoded(decode(frame)[0], {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()})
             raise refused
         if self._stage is Stage.WRONG_MECHANISM:
             raise self._failed("another mechanism than before")
         raise NotAuthenticated(f"API key {api_label(key)} before it has authenticated")
 
-    def _shake(self, request: Request) -> list[BytesLike]:
-        wanted, enabled = request.body.mechanism, self._mechanisms.enabled
+    def _shake(self, header: RequestHeader, request: Any) -> list[BytesLike]:
+        wanted, enabled = request.mechanism, self._settings.mechanisms
         if wanted not in enabled:
-            error = AuthenticationFailed(f"authentication failed: mechanism {printable(wanted)} is not enabled")
+            error = AuthenticationFailed(f"authentication failed: this mechanism is not enabled: {wanted}")
             body = {"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": enabled}
-            error.answer = _encoded(request, body)
+            error.answer = _encoded(header, body)
             metrics.authenticated(self._listener, "(other)", self._again, failed=True)
             raise error
         if self._again and wanted != self._mechanism:
             self._stage = Stage.WRONG_MECHANISM
         else:
-            self._stage, self._mechanism, self._raw = Stage.TOKENS, wanted, request.version == 0
-            self._exchange = self._mechanisms.exchange(wanted)
-        return _encoded(request, {"error_code": ErrorCode.none, "mechanisms": enabled})
+            self._stage, self._mechanism, self._raw = Stage.TOKENS, wanted, header.api_version == 0
+            self._exchange = self._mechanisms.exchange(wanted, self._settings)
+        return _encoded(header, {"error_code": ErrorCode.none, "mechanisms": enabled})
 
-    async def _authenticate(self, request: Request) -> list[BytesLike]:
+    async def _authenticate(self, header: RequestHeader, request: Any) -> list[BytesLike]:
         try:
-            token, lifetime_ms = await self._evaluate(request.body.auth_bytes)
+            token, lifetime_ms = await self._evaluate(request.auth_bytes)
         except AuthenticationFailed as error:
             body = {"error_code": ErrorCode.sasl_authentication_failed, "error_message": self._told, "auth_bytes": b""}
-            error.answer = _encoded(request, body)
+            error.answer = _encoded(header, body)
             raise
         body = {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": token}
-        return _encoded(request, {**body, "session_lifetime": lifetime_ms})
+        return _encoded(header, {**body, "session_lifetime": lifetime_ms})
 
     async def _evaluate(self, token: bytes) -> tuple[bytes, int]:
         """The token that answers it, and the session's lifetime in ms where that begins with it, else 0."""
@@ -186,7 +191,7 @@ class Authentication:
             raise self._failed(str(error)) from None
         except RefusedWithReason as error:
             self._told = str(error)
-            raise self._failed(self._told.removeprefix("Authentication failed: ")) from None
+            raise self._failed(error.why) from None
 
     def _finish(self, exchange: Exchange, name: str) -> int:
         """The client is who it says; the session's lifetime in ms, 0 for no end.
@@ -219,6 +224,5 @@ class Authentication:
         return AuthenticationFailed(f"{self._doing} failed ({self._mechanism}): {why}")
 
 
-def _encoded(request: Request, body: Body) -> list[BytesLike]:
-    header = request.header
+def _encoded(header: RequestHeader, body: Body) -> list[BytesLike]:
     return encode_response(header.api_key, header.api_version, header.correlation_id, body)

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Protocol
 
-from ketch.configs.listeners import Listener
+from ketch.broker.access.key_set import KeySet
 from ketch.configs.settings import Settings
+from ketch.errors import ConfigError
 from ketch.log.log import Log
-from ketch.security import plain, scram
+from ketch.security import oauth, plain, scram
+from ketch.security.failures import RefusedWithReason
 from ketch.security.scram import BY_NAME, ServerExchange
 from ketch.store.access import users
 from ketch.store.access.users import Known
 
 log = logging.getLogger(__name__)
 
-PLAIN = "PLAIN"
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 
 # A password takes 5 to 40 ms of a core, without the interpreter's lock. The log needs cores, too.
 _PASSWORDS_AT_ONCE = 2
@@ -52,26 +55,45 @@ class Exchange(Protocol):
 
 
 class Mechanisms:
-    """The mechanisms of the setting `sasl_enabled_mechanisms`.
-
-    Attributes:
-        enabled: their names, in the setting's order.
-    """
+    """All mechanisms that there are; `Settings.mechanisms` has those that a listener offers."""
 
     def __init__(self, settings: Settings, log: Log) -> None:
-        self.enabled = settings.mechanisms
-        self._log = log
+        self._settings, self._log = settings, log
+        self._key_sets: dict[str, KeySet] = {}
         self._passwords: ThreadPoolExecutor | None = None
 
-    def warn(self, listeners: Iterable[Listener]) -> None:
-        """Logs which listeners let passwords go over the network in clear."""
-        open_ = [each.name for each in listeners if each.protocol.sasl and not each.protocol.tls]
-        if open_ and PLAIN in self.enabled:
-            log.warning("listener %s has no TLS: with PLAIN whoever listens in reads passwords", ", ".join(open_))
+    def check(self) -> None:
+        """Logs which listeners let passwords go over the network in clear.
 
-    def exchange(self, mechanism: str) -> Exchange:
-        """A new exchange of an enabled mechanism."""
+        Raises:
+            ConfigError: a mechanism that a listener offers lacks a setting or a package.
+        """
+        for listener in self._settings.endpoints:
+            settings = self._settings.of(listener.name)
+            if not listener.protocol.sasl:
+                continue
+            if PLAIN in settings.mechanisms and not listener.protocol.tls:
+                log.warning("listener %s has no TLS: with PLAIN whoever listens in reads passwords", listener.name)
+            if OAUTHBEARER in settings.mechanisms:
+                _check_oauth(settings)
+
+    def exchange(self, mechanism: str, settings: Settings) -> Exchange:
+        """A new exchange of a mechanism that is offered.
+
+        Args:
+            settings: as they are for the listener.
+        """
+        if mechanism == OAUTHBEARER:
+            return _OAuth(self, settings)
         return _Plain(self) if mechanism == PLAIN else _Scram(self, BY_NAME[mechanism])
+
+    def keys(self, settings: Settings) -> KeySet:
+        """The keys of the issuer whose tokens a listener takes."""
+        url = settings.sasl_oauthbearer_jwks_endpoint_url
+        assert url is not None  # by `check`
+        if url not in self._key_sets:
+            self._key_sets[url] = KeySet(url, settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000)
+        return self._key_sets[url]
 
     async def known(self, name: str) -> Known:
         """Raises StorageUnavailable."""
@@ -121,3 +143,50 @@ class _Plain:
         plain.check(login, await self._mechanisms.fits(credential, mechanism, login.password))
         self.name = login.username
         return b""
+
+
+class _OAuth:
+    """One message, with a token. An invalid one is answered with why; the client has to say that it has seen that."""
+
+    def __init__(self, mechanisms: Mechanisms, settings: Settings) -> None:
+        self.name: str | None = None
+        self.lifetime_ms: int | None = None
+        self._keys, self._rules = mechanisms.keys(settings), _rules(settings)
+        self._refused = ""
+
+    async def answer(self, token: bytes) -> bytes:
+        if self._refused:
+            raise RefusedWithReason(oauth.INVALID_TOKEN, self._refused)
+        bearer = oauth.parse(token)
+        try:
+            keys = await self._keys.get(oauth.key_id(bearer.token))
+            identity = oauth.validate(bearer.token, keys, self._rules)
+        except oauth.InvalidToken as error:
+            self._refused = f"invalid token: {error}"
+            return oauth.INVALID_TOKEN.encode()
+        if bearer.authzid and bearer.authzid != identity.name:
+            raise RefusedWithReason(
+                f"Authentication failed: Client requested an authorization id ({bearer.authzid}) that is different from"
+                f" the token's principal name ({identity.name})"
+            )
+        self.name, self.lifetime_ms = identity.name, identity.expires_ms - int(time.time() * 1000)
+        return b""
+
+
+def _rules(settings: Settings) -> oauth.Rules:
+    audiences = tuple(each.strip() for each in (settings.sasl_oauthbearer_expected_audience or "").split(","))
+    return oauth.Rules(
+        settings.sasl_oauthbearer_expected_issuer,
+        tuple(filter(None, audiences)),
+        settings.sasl_oauthbearer_clock_skew_seconds,
+        settings.sasl_oauthbearer_scope_claim_name,
+        settings.sasl_oauthbearer_sub_claim_name,
+    )
+
+
+def _check_oauth(settings: Settings) -> None:
+    """Raises ConfigError where tokens could not be looked at."""
+    if settings.sasl_oauthbearer_jwks_endpoint_url is None:
+        raise ConfigError("OAUTHBEARER needs sasl_oauthbearer_jwks_endpoint_url: where the issuer's public keys are.")
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise ConfigError("OAUTHBEARER needs PyJWT and cryptography: pip install 'ketch[oauth]'.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ketch.broker.access.tokens import refusal
 from ketch.broker.api import Answer, Request
+from ketch.broker.tokens import refusal
 
 
 async def handle(request: Request) -> Answer:
