@@ -22,7 +22,7 @@ STARTED = time.perf_counter()
 # annotations.
 COMMANDS = (
     *("serve", "status", "cluster", "topics", "groups", "produce", "consume"),
-    *("archive", "offset", "module", "doctor", "version"),
+    *("archive", "offset", "module", "certificates", "doctor", "version"),
 )
 
 

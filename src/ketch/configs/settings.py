@@ -370,8 +370,8 @@ class Settings(BaseSettings):
         if self.legacy_port and not (self.legacy_allow_plaintext or listening.loopback(self.legacy_address)):
             raise ValueError(
                 f"legacy_port on {self.legacy_address} would let other machines read and write everything: the protocol"
-                " of Kafka 0.7 has neither TLS nor passwords; legacy_allow_plaintext says that this is meant, legacy_host"
-                " = 127.0.0.1 keeps it on this machine"
+                " of Kafka 0.7 has neither TLS nor passwords; legacy_allow_plaintext says that this is meant,"
+                " legacy_host = 127.0.0.1 keeps it on this machine"
             )
         return self
 
