@@ -15,7 +15,8 @@ from typing import TypeVar, cast
 import redis
 
 _READY = re.compile(
-    r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
+    r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)),"
+    r" redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
 )
 _TCP = re.compile(r"127\.0\.0\.1:(\d+)")
 T = TypeVar("T")

@@ -35,7 +35,7 @@ from ketch.broker.services import Services
 from ketch.complaints import Complaints
 from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
-from ketch.connections.metered import Incoming, MeteredConnection
+from ketch.connections.metered import Incoming, MeteredConnection, TlsHello
 from ketch.errors import KetchError
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError
@@ -289,7 +289,10 @@ class Connection(MeteredConnection):
 
     def _hang_up(self, reason: KetchError) -> None:
         if self._transport is not None:
-            log.warning("%s: connection closed: %s", self.client, printable(str(reason)))
+            if isinstance(reason, TlsHello):
+                self._broker.ports.complain(self._listener, f"{self.peer}: a TLS handshake on a plaintext port")
+            else:
+                log.warning("%s: connection closed: %s", self.client, printable(str(reason)))
             if isinstance(reason, FrameError | MalformedRequest):
                 metrics.bad_requests.inc()
         self._close()
