@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from ketch.security.dn import NoMatchingRule, PrincipalRules, subject
 
 KEY = ec.generate_private_key(ec.SECP256R1())
+ISSUER = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer")])
 DAY = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 
 
 def der(name: x509.Name) -> bytes:
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(x509.Name([])).public_key(KEY.public_key())
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(ISSUER).public_key(KEY.public_key())
     builder = builder.serial_number(1).not_valid_before(DAY).not_valid_after(DAY)
     return builder.sign(KEY, hashes.SHA256()).public_bytes(Encoding.DER)
 
