@@ -20,8 +20,6 @@ from ketch.errors import ConfigError, reason
 from ketch.views.kafka.answers import TIMEOUT, ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
@@ -34,12 +32,26 @@ Bootstrap = Annotated[
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 command_config: ContextVar[Path | None] = ContextVar("command_config", default=None)  # of the command that runs
-_refusal: ContextVar[list[str] | None] = ContextVar("refusal", default=None)
+_refusals: list[str] = []  # why brokers did not let this command in; written from librdkafka's callbacks
+_asking: list[AdminClient] = []  # the client of this command, which has callbacks to serve
+
+
+def note(error: KafkaError) -> None:
+    """librdkafka's callback for errors: keeps what says why a broker does not let the command in."""
+    if error.code() in (error._SSL, error._AUTHENTICATION):
+        _refusals.append(_phrase(error.str()))
 
 
 def refusal() -> str:
-    """Why the broker did not let the last client in, as a phrase; "" where nothing is known of that."""
-    return (_refusal.get() or [""])[-1]
+    """Why the broker does not let the command in, as a phrase; "" where nothing is known of that."""
+    for admin in _asking:
+        admin.poll(0)
+    return _refusals[-1] if _refusals else ""
+
+
+def _phrase(text: str) -> str:
+    """librdkafka's words without the address and the time before and behind them."""
+    return re.sub(r" \(after \d+ms.*\)$", "", re.sub(r"^\S*://\S+: ", "", text)).strip().rstrip(".")
 
 
 def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
@@ -65,26 +77,9 @@ def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
                 "log_level": 0,
                 "socket.connection.setup.timeout.ms": 5000,
                 **properties(command_config.get()),
-                "error_cb": _noting(),
+                "error_cb": note,
             }
     raise ClientError(f"No Kafka broker at {bootstrap}: {failure}.")
-
-
-def _noting() -> Callable[[KafkaError], None]:
-    """librdkafka's callback for errors, which keeps those that say why the client is not let in."""
-    noted: list[str] = []
-    _refusal.set(noted)
-
-    def note(error: KafkaError) -> None:
-        if error.code() in (error._SSL, error._AUTHENTICATION):
-            noted.append(_phrase(error.str()))
-
-    return note
-
-
-def _phrase(text: str) -> str:
-    """librdkafka's words without the address and the time before and behind them."""
-    return re.sub(r" \(after \d+ms.*\)$", "", re.sub(r"^\S*://\S+: ", "", text)).strip().rstrip(".")
 
 
 def _addresses(bootstrap: str) -> list[tuple[str, int]]:
@@ -105,6 +100,8 @@ def admin(bootstrap: str, timeout: float = TIMEOUT) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     try:
-        return AdminClient(configuration(bootstrap, timeout))
+        client = AdminClient(configuration(bootstrap, timeout))
     except KafkaException as error:
         raise ConfigError(f"How to log in to the broker: {error.args[0].str().rstrip('.')}.") from None
+    _asking[:] = [client]
+    return client

@@ -396,7 +396,7 @@ def _of_listener(name: str, key: str, value: Any) -> Any:
         raise ValueError(f"{key} in [listener.{name}] is no setting of a listener, which begin with ssl_ and sasl_")
     field = Settings.model_fields[key]
     try:
-        kind: Any = Annotated[field.annotation, field]
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         shown = "" if is_secret(key) else f" = {value!r}"
