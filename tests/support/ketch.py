@@ -18,7 +18,8 @@ from ketch.redis.slots import slot
 from tests.support import redis_users
 
 _READY = re.compile(
-    r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
+    r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)),"
+    r" redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
 )
 _TCP = re.compile(r"127\.0\.0\.1:(\d+)")
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class KetchServer:
         self.env = {**os.environ, **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self.ports: dict[str, int] = {}  # by listener, where it was given listeners
         self.redis_port = 0
         self.log_path = directory / "ketch.log"
 
@@ -96,7 +98,10 @@ class KetchServer:
         a connection: then it is started until the port is free.
         """
         match = eventually(self._started, 30.0, f"port {self.port} to be free")
-        self.port = int(match["port"])
+        if match["listeners"]:
+            found = re.findall(r"(\w+)://[^,]*:(\d+)", match["listeners"])
+            self.ports = {name: int(port) for name, port in found}
+        self.port = next(iter(self.ports.values())) if self.ports else int(match["port"])
         tcp = _TCP.search(match["redis"])
         if tcp:
             self.redis_port = int(tcp[1])
@@ -105,7 +110,8 @@ class KetchServer:
     def _started(self) -> re.Match[str] | None:
         """The ready line of a new process; None where a port that was chosen before is taken for now."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", *self._program, "serve", "--port", str(self.port), *self.arguments]
+        simple = () if "--listeners" in self.arguments else ("--port", str(self.port))
+        command = [sys.executable, "-m", *self._program, "serve", *simple, *self.arguments]
         if own := self.cluster or self.server:
             command += _as_broker(["--redis", own.url])
         elif "--redis" not in self.arguments:

@@ -40,7 +40,7 @@ from ketch.broker.services import Services
 from ketch.complaints import Complaints
 from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
-from ketch.connections.metered import Incoming, MeteredConnection
+from ketch.connections.metered import Incoming, MeteredConnection, TlsHello
 from ketch.errors import KetchError
 from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
@@ -369,8 +369,11 @@ class Connection(MeteredConnection):
     # -- the end
 
     def _hang_up(self, reason: KetchError) -> None:
-        if self._transport is not None and not isinstance(reason, AuthenticationFailed):  # which was logged
+        if isinstance(reason, TlsHello):
+            self._broker.ports.complain(self._listener, f"{self.peer}: a TLS handshake on a plaintext port")
+        elif self._transport is not None and not isinstance(reason, AuthenticationFailed):  # which was logged
             log.warning("%s: connection closed: %s", self.client, printable(str(reason)))
+        if self._transport is not None:
             if isinstance(reason, FrameError | MalformedRequest):
                 metrics.bad_requests.inc()
         self._close()

@@ -139,6 +139,9 @@ class Settings(BaseSettings):
     redis_key: Path | None = Field(None, description="Key (PEM) of the client certificate.")
     redis_timeout_ms: Positive = Field(5000, description="How long Redis may take to connect or answer.")
     redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
+    redis_auth: Literal["auto", "none", "password"] = Field(
+        "auto", description="Whether the embedded Valkey asks for a password; auto: where a listener has TLS or SASL."
+    )
     shards: Annotated[int, Field(ge=1, le=32)] = Field(
         1, description="Embedded Valkeys, as one cluster; redis_port counts up from the first's."
     )
@@ -463,7 +466,7 @@ def _of_listener(name: str, key: str, value: Any) -> Any:
         raise ValueError(f"{key} in [listener.{name}] is no setting of a listener, which begin with ssl_ and sasl_")
     field = Settings.model_fields[key]
     try:
-        kind: Any = Annotated[field.annotation, field]
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         shown = "" if is_secret(key) else f" = {value!r}"
