@@ -373,9 +373,8 @@ class Connection(MeteredConnection):
             self._broker.ports.complain(self._listener, f"{self.peer}: a TLS handshake on a plaintext port")
         elif self._transport is not None and not isinstance(reason, AuthenticationFailed):  # which was logged
             log.warning("%s: connection closed: %s", self.client, printable(str(reason)))
-        if self._transport is not None:
-            if isinstance(reason, FrameError | MalformedRequest):
-                metrics.bad_requests.inc()
+        if self._transport is not None and isinstance(reason, FrameError | MalformedRequest):
+            metrics.bad_requests.inc()
         self._close()
 
     def _close(self) -> None:
