@@ -11,6 +11,7 @@ from ketch.broker.resources import OneOf, Rule, Touch
 
 PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
 BEGIN, END = "<!-- needs, from src/ketch/broker/touches.py -->\n", "<!-- end of needs -->\n"
+_LISTED = " (each in the list)"
 HEAD = ["| API | needs |", "|---|---|"]
 
 
@@ -23,7 +24,10 @@ def table() -> str:
 
 
 def _all(rules: tuple[Rule, ...]) -> str:
-    return "; ".join(map(_rule, rules)) or "nothing"
+    """What is needed of a name is needed in a list, too, and stands here once."""
+    texts = list(map(_rule, rules))
+    shown = [text for text in texts if not text.endswith(_LISTED) or text.removesuffix(_LISTED) not in texts]
+    return "; ".join(shown) or "nothing"
 
 
 def _rule(rule: Rule) -> str:

@@ -7,8 +7,9 @@ Every request goes through one pipeline, `Connection._serve`:
 
 1. Authenticate. Who calls is decided when the connection is made (`_caller`): nobody is asked, all are anonymous.
 2. Decode: the API's row, in a version that is served, and the request as kio's entity.
-3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
-   `Request.caller`: an authorizer decides by these two, here and in no handler.
+3. Authorize. What a request needs is in its row (`Api.touches`), who calls in `Request.caller`, and what that one may
+   do in `Request.rights`, None where there is no authorizer. A rule that is about the whole request is asked here; a
+   name that is denied by itself gets its error from the handler (`Request.denial`).
 4. Handle: the row's handler makes the answer, or a `Later` that will make it.
 5. Throttle. No client is told to wait: `_answer` writes the time, which all responses share.
 6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
@@ -26,8 +27,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
+from kio.schema.errors import ErrorCode
+
 from ketch import metrics
-from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
+from ketch.broker.access.authorizer import Rights
+from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable, refused_whole
 from ketch.broker.caller import unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
@@ -103,6 +107,7 @@ class Connection(MeteredConnection):
         super().__init__(broker)
         self._broker, self._listener = broker, listener
         self._caller = unauthenticated(self.peer, listener)
+        self._rights: Rights | None = None
         self._client_id: str | None = None
         self.client = self.peer
         self._carrying = 0  # bytes of the Produce request at hand
@@ -120,6 +125,8 @@ class Connection(MeteredConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._caller, self.client = unauthenticated(self.peer, self._listener), self.peer
+        if self._broker.authorizer is not None:
+            self._rights = self._broker.authorizer.rights(self._caller)
         if not self._broker.admit(self):
             self.abort()
 
@@ -172,7 +179,8 @@ class Connection(MeteredConnection):
         size = len(frame) + 4
         self._carrying = size if request.api.carries_records else 0
         try:
-            answer = await request.api.handle(request)
+            code = ErrorCode.none if request.rights is None else request.refusal()
+            answer = await request.api.handle(request) if not code else refused_whole(request, code)
         finally:
             self._carrying = 0
         metrics.requested(request.api.metric)
@@ -202,7 +210,10 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._rename(header.client_id)
-        return Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+        rights = self._rights
+        if rights is not None and rights.caller is not self._caller:  # it has authenticated since
+            rights = self._rights = self._broker.authorizer.rights(self._caller) if self._broker.authorizer else None
+        return Request(self._broker, api, header, body, self._caller, self.client, self._reader, received, rights)
 
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id

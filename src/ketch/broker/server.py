@@ -10,6 +10,7 @@ from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
+from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -62,6 +63,7 @@ class Broker:
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
@@ -81,6 +83,8 @@ class Broker:
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
+        if self.authorizer is not None:
+            await self.authorizer.refresh()
         loop = asyncio.get_running_loop()
         listener = self.settings.endpoints[0]
         try:
@@ -95,6 +99,8 @@ class Broker:
         self.background(loop.create_task(self.cluster.stay()))
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
+        if self.authorizer is not None:
+            self.background(loop.create_task(self.authorizer.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))

@@ -1,0 +1,1 @@
+"""The stages of the pipeline that decide who calls and what it may do."""

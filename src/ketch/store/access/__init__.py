@@ -1,0 +1,1 @@
+"""Who may do what, as it lies in Redis: questions without I/O."""
