@@ -27,6 +27,8 @@ from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Command, Question, call, calls, command, keyed
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
+from ketch.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from ketch.store.access import acls
 from ketch.store.append import appends, copies, markers, producers
 from ketch.store.append.module import VERSION
 from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
@@ -52,6 +54,7 @@ from tests.support.redis_servers import RedisServer
 from tests.support.shuffled import ShuffledConnection, WrongSlot, seeded, shuffled
 
 KEYS = Keyspace("korvet")
+ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", "User:a", "*", Operation.READ, Permission.ALLOW)
 HOLDER = Holder("1-a", 1, "0", may_take=True)
 NOT_QUESTIONS_OF_KEYS = {"health"}  # of the node itself
 _topics = itertools.count(1)
@@ -174,6 +177,10 @@ class Sample:
             (brokers.clear, [brokers.clear(KEYS)]),
             (client_metrics.write, [client_metrics.write(KEYS, "m", {"a": "b"}), client_metrics.write(KEYS, "m", {})]),
             (client_metrics.read, [client_metrics.read(KEYS)]),
+            (acls.add, [acls.add(KEYS, [ACL])]),
+            (acls.read, [acls.read(KEYS)]),
+            (acls.count, [acls.count(KEYS)]),
+            (acls.remove, [acls.remove(KEYS, [ACL.text.encode()])]),
             (configs.change, [configs.change(KEYS, "1", {"a": "1", "b": None})]),
             (configs.read, [configs.read(KEYS)]),
             (identity.cluster_id, [identity.cluster_id(KEYS, "id")]),

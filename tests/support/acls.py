@@ -47,13 +47,16 @@ class Acls:
 
     def set(self, acls: Iterable[Acl]) -> None:
         """Replaces all ACLs, and waits until the broker has them."""
-        mark = f"mark-{next(_marks)}"
+        number = next(_marks)
+        yes, no = f"allowed-{number}", f"denied-{number}"
+        marks = [allow(ResourceType.TOPIC, yes, Operation.DESCRIBE), deny(ResourceType.TOPIC, no, Operation.DESCRIBE)]
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(KEY)
-        pipe.sadd(KEY, allow(ResourceType.TOPIC, mark, Operation.DESCRIBE).text, *(acl.text for acl in acls))
+        pipe.sadd(KEY, *(acl.text for acl in [*marks, *acls]))
         pipe.execute()
-        eventually(lambda: self._seen(mark), what=f"ACLs to be in force: {mark}")
+        eventually(lambda: self._denied(yes, no) == [False, True], what=f"ACLs to be in force: {number}")
 
-    def _seen(self, mark: str) -> bool:
-        answer = self._kafka.ask(METADATA, 9, topics=[{"name": mark}], allow_auto_topic_creation=False)
-        return bool(answer.topics[0].error_code != _DENIED)
+    def _denied(self, *names: str) -> list[bool]:
+        asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
+        found = {topic.name: topic.error_code == _DENIED for topic in self._kafka.ask(METADATA, 9, **asked).topics}
+        return [found[name] for name in names]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ketch import metrics
@@ -31,6 +32,7 @@ from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
+from ketch.security.acls import Operation
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +125,10 @@ class Broker:
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         metrics.connections.set(len(self._connections))
+
+    def allows_anonymous(self, host: str) -> Callable[[Operation, str, str], bool] | None:
+        """What says whether a client of Kafka 0.7 at a host may do something; None: everything."""
+        return None if self.authorizer is None else self.authorizer.anonymous(host)
 
     def background(self, work: asyncio.Future[Any]) -> None:
         """Keeps a task alive until it is done."""

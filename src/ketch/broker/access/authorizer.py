@@ -19,14 +19,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ketch.broker.access.audit import Audit
-from ketch.broker.caller import Caller
+from ketch.broker.caller import ANONYMOUS, Caller
 from ketch.configs.settings import Settings
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.log import Log
-from ketch.security.acls import Acl, Filter, Operation, ResourceType
+from ketch.security.acls import CLUSTER_NAME, Acl, Filter, Operation, ResourceType
 from ketch.security.rules import Decision, Rules
 from ketch.store.access import acls as stored
 
@@ -91,6 +91,23 @@ class Authorizer:
     def rights(self, caller: Caller) -> Rights:
         """What a caller may do, to be kept as long as its connection has this caller."""
         return Rights(self, caller)
+
+    def anonymous(self, host: str) -> Callable[[Operation, str, str], bool]:
+        """Whether a client of Kafka 0.7 may do something to a topic; to create one is a right of the cluster, too."""
+        rights = self.rights(Caller(ANONYMOUS, "LEGACY07", f"/{host}"))
+
+        def allows(operation: Operation, topic: str, request: str) -> bool:
+            asked = [(ResourceType.TOPIC, topic)]
+            if operation is Operation.CREATE:
+                asked.insert(0, (ResourceType.CLUSTER, CLUSTER_NAME))
+            decisions = [rights.decide(operation, resource, name) for resource, name in asked]
+            allowed = [decision for decision in decisions if decision.allowed]
+            decision = (allowed or decisions)[-1]
+            if self.audit.on and (self.audit.all or not decision.allowed):
+                self.audit.note(decision, rights.caller, "", request, operation, ResourceType.TOPIC, topic)
+            return decision.allowed
+
+        return allows
 
     # -- changes; each is in force here when it returns
 

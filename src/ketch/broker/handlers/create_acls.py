@@ -6,18 +6,14 @@ on the others as soon as Redis has told them. Without an authorizer SECURITY_DIS
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.api import Answer, CloseConnection, Request
+from ketch.broker.acls import acl_of, tell_changes
+from ketch.broker.api import Answer, Request
 from ketch.broker.resources import DENIED_TEXTS
 from ketch.errors import KetchError
-from ketch.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType, flaw_of
+from ketch.security.acls import CLUSTER_NAME, Acl, ResourceType, flaw_of
 from ketch.wire.responses import Body
-
-log = logging.getLogger(__name__)
 
 
 def refused(request: Request, code: ErrorCode) -> Answer:
@@ -26,7 +22,7 @@ def refused(request: Request, code: ErrorCode) -> Answer:
 
 
 async def handle(request: Request) -> Answer:
-    asked = [(acl := _acl(each), _flaw(acl)) for each in request.body.creations]
+    asked = [(acl := acl_of(each), _flaw(acl)) for each in request.body.creations]
     authorizer = request.broker.authorizer
     if authorizer is None:
         return _every(request, ErrorCode.security_disabled, "No Authorizer is configured.")
@@ -35,25 +31,8 @@ async def handle(request: Request) -> Answer:
         await authorizer.add(valid)
     except KetchError as error:
         return _every(request, request.refuse("", error), str(error))
-    for acl in valid:
-        log.info("%s: %s added the ACL %s", request.client, request.caller.principal, acl)
+    tell_changes(request, "added", valid)
     return {"results": [_result(ErrorCode.invalid_request if flaw else ErrorCode.none, flaw) for _, flaw in asked]}
-
-
-def _acl(asked: Any) -> Acl:
-    """An ACL of a request; raises CloseConnection where Kafka cannot read it."""
-    codes = (asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
-    if 0 in codes:
-        raise CloseConnection("an ACL has UNKNOWN elements")
-    return Acl(
-        ResourceType.of(asked.resource_type),
-        PatternType.of(asked.resource_pattern_type),
-        asked.resource_name,
-        asked.principal,
-        asked.host,
-        Operation.of(asked.operation),
-        Permission.of(asked.permission_type),
-    )
 
 
 def _flaw(acl: Acl) -> str:

@@ -7,18 +7,14 @@ Kafka.
 
 from __future__ import annotations
 
-import logging
-
 from kio.schema.errors import ErrorCode
 
+from ketch.broker.acls import entry_body, filter_of, pattern_body, tell_changes
 from ketch.broker.api import Answer, Request
-from ketch.broker.handlers.describe_acls import filter_of
 from ketch.broker.resources import DENIED_TEXTS
 from ketch.errors import KetchError
 from ketch.security.acls import Acl, Filter, Operation, PatternType, Permission, ResourceType
 from ketch.wire.responses import Body
-
-log = logging.getLogger(__name__)
 
 
 def refused(request: Request, code: ErrorCode) -> Answer:
@@ -43,8 +39,7 @@ async def handle(request: Request) -> Answer:
 
 
 def _removed(request: Request, acls: list[Acl]) -> Body:
-    for acl in acls:
-        log.info("%s: %s removed the ACL %s", request.client, request.caller.principal, acl)
+    tell_changes(request, "removed", acls)
     return _result(ErrorCode.none, None, acls)
 
 
@@ -65,17 +60,7 @@ def _result(code: ErrorCode, message: str | None, acls: list[Acl]) -> Body:
         "error_code": code,
         "error_message": message,
         "matching_acls": [
-            {
-                "error_code": ErrorCode.none,
-                "error_message": None,
-                "resource_type": acl.resource,
-                "resource_name": acl.name,
-                "pattern_type": acl.pattern,
-                "principal": acl.principal,
-                "host": acl.host,
-                "operation": acl.operation,
-                "permission_type": acl.permission,
-            }
+            {"error_code": ErrorCode.none, "error_message": None, **pattern_body(acl), **entry_body(acl)}
             for acl in acls
         ],
     }

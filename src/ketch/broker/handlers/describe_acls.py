@@ -7,14 +7,14 @@ Without an authorizer SECURITY_DISABLED (54), as Kafka. What a filter says by a 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.api import Answer, CloseConnection, Request
+from ketch.broker.acls import entry_body, filter_of, pattern_body
+from ketch.broker.api import Answer, Request
 from ketch.broker.resources import DENIED_TEXTS
 from ketch.errors import KetchError
-from ketch.security.acls import Acl, Filter, Operation, PatternType, Permission, ResourceType
+from ketch.security.acls import Acl
 from ketch.wire.responses import Body
 
 
@@ -33,42 +33,13 @@ async def handle(request: Request) -> Answer:
         return _answer(request.refuse("", error), str(error), [])
 
 
-def filter_of(asked: Any) -> Filter:
-    """A filter of a request; raises CloseConnection where Kafka cannot read it."""
-    codes = (asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
-    if 0 in codes:
-        raise CloseConnection("a filter of ACLs has UNKNOWN elements")
-    return Filter(
-        ResourceType.of(asked.resource_type_filter),
-        PatternType.of(asked.pattern_type_filter),
-        asked.resource_name_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        Operation.of(asked.operation),
-        Permission.of(asked.permission_type),
-    )
-
-
 def _answer(code: ErrorCode, message: str, acls: list[Acl]) -> Body:
     by_pattern = groupby(acls, key=lambda acl: (acl.resource, acl.pattern, acl.name))
     return {
         "error_code": code,
         "error_message": message,
         "resources": [
-            {
-                "resource_type": resource,
-                "pattern_type": pattern,
-                "resource_name": name,
-                "acls": [
-                    {
-                        "principal": acl.principal,
-                        "host": acl.host,
-                        "operation": acl.operation,
-                        "permission_type": acl.permission,
-                    }
-                    for acl in entries
-                ],
-            }
-            for (resource, pattern, name), entries in by_pattern
+            {**pattern_body(acls[0]), "acls": [entry_body(acl) for acl in acls]}
+            for acls in (list(group) for _, group in by_pattern)
         ],
     }
