@@ -21,7 +21,7 @@ STARTED = time.perf_counter()
 # Each is a module of `ketch.cli.commands` with either `app`, a typer.Typer, or `command`, a function in Typer's
 # annotations.
 COMMANDS = (
-    *("serve", "status", "cluster", "topics", "groups", "produce", "consume"),
+    *("serve", "status", "cluster", "topics", "groups", "acls", "produce", "consume"),
     *("archive", "offset", "module", "doctor", "version"),
 )
 
