@@ -14,22 +14,36 @@ from typing import TypeVar, cast
 
 import redis
 
+from ketch.redis.slots import slot
+from tests.support import redis_users
+
 _READY = re.compile(
-    r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
+    r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)),"
+    r" redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
 )
 _TCP = re.compile(r"127\.0\.0\.1:(\d+)")
 T = TypeVar("T")
 
 
 def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") -> T:
-    """The first true answer of `probe`; AssertionError if none comes in time."""
-    deadline = time.monotonic() + timeout
+    """The first true answer of `probe`; AssertionError if none comes in time.
+
+    The longer it has waited, the longer it waits until it looks again: a tenth of that.
+    """
+    begun = time.monotonic()
     while True:
         answer = probe()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"gave up after {timeout} s waiting for {what or probe}"
-        time.sleep(0.01)
+        waited = time.monotonic() - begun
+        assert waited < timeout, f"gave up after {timeout} s waiting for {what or probe}"
+        time.sleep(min(max(waited / 10, 0.01), 0.1))
+
+
+def _as_broker(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the broker's Redis user in the URL where the tests run with such users."""
+    chosen = redis_users.chosen
+    return [redis_users.as_user(word, "broker") if chosen and "://" in word else word for word in arguments]
 
 
 class KetchServer:
@@ -40,6 +54,8 @@ class KetchServer:
         arguments: of `ketch serve`, beside those this class gives.
         program: the Python module that is `ketch`, and its first arguments.
         clustered: its log is in a Redis Cluster of three masters of its own, not in an embedded server.
+
+    With the option --redis-user it has a server of its own in the place of an embedded one, see `redis_users`.
     """
 
     def __init__(
@@ -51,14 +67,18 @@ class KetchServer:
         clustered: bool = False,
     ) -> None:
         self.directory = directory
-        from tests.support.clusters import RedisCluster  # which uses `eventually`
+        from tests.support.clusters import RedisCluster  # which use `eventually`
+        from tests.support.modules import with_module
 
         self.cluster = RedisCluster(directory / "cluster", masters=3, module=True) if clustered else None
-        self.arguments = arguments
+        apart = redis_users.chosen and not clustered and not {"--redis", "--data-dir"} & set(arguments)
+        self.server = with_module(redis_users.binary, directory / "redis") if apart else None
+        self.arguments = _as_broker(arguments)
         self._program = program
         self.env = {**os.environ, **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self.ports: dict[str, int] = {}  # by listener, where it was given listeners
         self.redis_port = 0
         self.log_path = directory / "ketch.log"
 
@@ -78,7 +98,10 @@ class KetchServer:
         a connection: then it is started until the port is free.
         """
         match = eventually(self._started, 30.0, f"port {self.port} to be free")
-        self.port = int(match["port"])
+        if match["listeners"]:
+            found = re.findall(r"(\w+)://[^,]*:(\d+)", match["listeners"])
+            self.ports = {name: int(port) for name, port in found}
+        self.port = next(iter(self.ports.values())) if self.ports else int(match["port"])
         tcp = _TCP.search(match["redis"])
         if tcp:
             self.redis_port = int(tcp[1])
@@ -87,9 +110,10 @@ class KetchServer:
     def _started(self) -> re.Match[str] | None:
         """The ready line of a new process; None where a port that was chosen before is taken for now."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", *self._program, "serve", "--port", str(self.port), *self.arguments]
-        if self.cluster is not None:
-            command += ["--redis", self.cluster.url]
+        simple = () if "--listeners" in self.arguments else ("--port", str(self.port))
+        command = [sys.executable, "-m", *self._program, "serve", *simple, *self.arguments]
+        if own := self.cluster or self.server:
+            command += _as_broker(["--redis", own.url])
         elif "--redis" not in self.arguments:
             command += ["--data-dir", str(self.directory / "data"), "--redis-port", str(self.redis_port)]
         with self.log_path.open("ab") as output:
@@ -111,8 +135,9 @@ class KetchServer:
 
     @property
     def redis_url(self) -> str:
-        """Of the server or the cluster it keeps its log in."""
-        return f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        """Of the server or the cluster it keeps its log in, for the user of the option --redis-user."""
+        url = f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        return redis_users.as_user(url, redis_users.chosen) if redis_users.chosen else url
 
     def redis(self) -> redis.Redis:
         """A client of that server, or of the cluster, which has the same methods."""
@@ -120,10 +145,21 @@ class KetchServer:
             return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.nodes[0].port))
         return redis.Redis(port=self.redis_port)
 
+    def redis_nodes(self) -> list[redis.Redis]:
+        """A client of that server, or of each master of the cluster."""
+        if self.cluster is None:
+            return [self.redis()]
+        return [node.client() for node in self.cluster.nodes if node.is_master]
+
+    def redis_of(self, key: str) -> redis.Redis:
+        """A client of that server, or of the cluster's node that has the key."""
+        return self.redis() if self.cluster is None else self.cluster.owner(slot(key.encode())).client()
+
     def close(self) -> None:
-        """Ends what it kept its log in, where that was a cluster of its own."""
-        if self.cluster is not None:
-            self.cluster.stop()
+        """Ends what it kept its log in, where that was a cluster or a server of its own."""
+        for own in (self.cluster, self.server):
+            if own is not None:
+                own.stop()
 
     def kill(self) -> None:
         """kill -9 of the broker."""
@@ -132,7 +168,11 @@ class KetchServer:
         self.process.wait()
 
     def kill_valkey(self) -> None:
-        """kill -9 of the embedded server."""
+        """kill -9 of the embedded server, which starts again."""
+        if self.server is not None:
+            self.server.kill()
+            self.server.start()
+            return
         os.kill(int(self.redis().info("server")["process_id"]), signal.SIGKILL)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 15.0) -> int:

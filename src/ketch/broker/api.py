@@ -15,10 +15,12 @@ from ketch.broker.access.authorizer import Rights
 from ketch.broker.caller import Caller
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.errors import Refused, code_of, is_failure
+from ketch.broker.quotas import Timed
 from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
 from ketch.security.acls import Operation, ResourceType
+from ketch.security.quotas import Quota
 from ketch.security.rules import Decision
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
@@ -52,6 +54,9 @@ class Request:
         rights: what the caller may do; None where nobody is asked, and everyone may do everything.
         complaints: what did not go well, for the request's line in the log.
         failures: those of the complaints that are no mistake of the client.
+        size: bytes of its frame.
+        delay: for how long its client waits by what it asked for, seconds.
+        timed: measures the time that it takes, where quotas go by that.
     """
 
     broker: Services
@@ -65,6 +70,9 @@ class Request:
     rights: Rights | None = None
     complaints: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    size: int = 0
+    delay: float = 0.0
+    timed: Timed | None = None
     _audited: set[tuple[Operation, ResourceType, str | None]] | None = None
 
     @property
@@ -145,6 +153,33 @@ class Request:
         of = f" of {what}" if what else ""
         self.complain(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
         return code
+
+    def use(self, quota: Quota, amount: float) -> None:
+        """Counts what its client uses of a quota; where that is too much, the client waits."""
+        quotas = self.broker.quotas
+        if quotas.in_force:
+            self.delay = max(self.delay, quotas.use(quota, self.caller.principal, self.header.client_id, amount))
+
+    def most(self, quota: Quota) -> int:
+        """The most that its client may use of a quota at once; a great number where there is no limit."""
+        return int(self.broker.quotas.most(quota, self.caller.principal, self.header.client_id))
+
+    def mutate(self, partitions: int, *, strict: bool) -> None:
+        """Counts partitions that it creates or deletes.
+
+        Args:
+            strict: whether it is refused where its client has to wait, which newer versions expect (KIP-599).
+
+        Raises:
+            Refused: THROTTLING_QUOTA_EXCEEDED.
+        """
+        quotas = self.broker.quotas
+        if not quotas.in_force:
+            return
+        delay = quotas.mutate(self.caller.principal, self.header.client_id, partitions, strict)
+        self.delay = max(self.delay, delay)
+        if strict and delay:
+            raise Refused(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
 
     @property
     def summary(self) -> str:

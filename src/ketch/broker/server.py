@@ -12,6 +12,7 @@ from typing import Any
 from ketch import metrics
 from ketch.broker import expiry
 from ketch.broker.access.authorizer import Authorizer
+from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -22,12 +23,14 @@ from ketch.broker.coordination.native_groups import NativeGroups
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dispatch import TABLE
 from ketch.broker.dynamic import DynamicConfigs
+from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
 from ketch.connections.room import ResponseRoom
-from ketch.errors import KetchError, reason
+from ketch.errors import KetchError
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.redis.links import links
@@ -36,7 +39,6 @@ from ketch.security.acls import Operation
 
 log = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 # Records inflate, and as commands for Redis they grow again: so much may be on the way at a time, and one batch more.
 _INFLATED_MAX = 64 << 20
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
@@ -63,15 +65,16 @@ class Broker:
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
+        self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
         self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
+        self.mechanisms = Mechanisms(settings, self.log)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
         self.cluster_id = ""
-        self.port = settings.port
-        self._server: asyncio.Server | None = None
+        self.ports = Ports(settings, lambda listener: Connection(self, listener))
         self._connections: set[Connection] = set()
         self._background: set[asyncio.Future[Any]] = set()
 
@@ -80,27 +83,23 @@ class Broker:
 
         Raises:
             StorageUnavailable: Redis can't be reached.
-            KetchError: the port can't be listened on, or another broker has the node id.
+            ConfigError: the settings of a listener cannot be used.
+            KetchError: a port can't be listened on, or another broker has the node id.
         """
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
+        await self.quotas.refresh()
         if self.authorizer is not None:
             await self.authorizer.refresh()
+        self.mechanisms.check()
+        await self.ports.open()
+        await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
         loop = asyncio.get_running_loop()
-        listener = self.settings.endpoints[0]
-        try:
-            self._server = await loop.create_server(
-                lambda: Connection(self, listener), listener.host, listener.port, backlog=_BACKLOG
-            )
-        except OSError as error:
-            where = f"{listener.host}:{listener.port}"
-            raise KetchError(f"Cannot listen on {where}: {reason(error)}; --port and --host choose another.") from None
-        self.port = self._server.sockets[0].getsockname()[1]
-        await self.cluster.join(self.port, alone=self.settings.redis is None)
         self.background(loop.create_task(self.cluster.stay()))
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
+        self.background(loop.create_task(self.quotas.stay()))
         if self.authorizer is not None:
             self.background(loop.create_task(self.authorizer.stay()))
         self.background(loop.create_task(self._close_idle()))
@@ -113,14 +112,26 @@ class Broker:
         self.settings = settings
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay (`max.connections`)."""
+        """Takes a new connection in; False where it has to go at once (`max.connections`)."""
         if len(self._connections) >= self.settings.max_connections:
             log.warning("%s: connection refused: max_connections is %d", connection.peer, self.settings.max_connections)
             metrics.connections_refused.inc()
             return False
+        if self.quotas.in_force and self._is_one_too_many(connection):
+            return True
         self._connections.add(connection)
         metrics.connections.set(len(self._connections))
         return True
+
+    def _is_one_too_many(self, connection: Connection) -> bool:
+        """Whether too many connections came from its address; then it is closed soon (KIP-612)."""
+        address = connection.peer.rpartition(":")[0]
+        delay = self.quotas.connect(address)
+        if delay:
+            log.info("%s: too many connections from this address; closed in %.0f ms", connection.peer, delay * 1000)
+            metrics.connections_refused.inc()
+            connection.ignore(delay)
+        return bool(delay)
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -171,8 +182,7 @@ class Broker:
     async def drain(self) -> None:
         """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""
         await self.cluster.leave()
-        if self._server is not None:
-            self._server.close()
+        self.ports.close()
         for connection in self._connections:
             connection.drain()
         self.log.watcher.close()
@@ -196,8 +206,7 @@ class Broker:
 
     def abort(self) -> None:
         """Stops at once."""
-        if self._server is not None:
-            self._server.close()
+        self.ports.close()
         for connection in list(self._connections):
             connection.abort()
 

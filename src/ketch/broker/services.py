@@ -20,6 +20,8 @@ from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.groups import Groups
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dynamic import DynamicConfigs
+from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
@@ -85,12 +87,12 @@ class Configured(Stored, Protocol):
     Attributes:
         dynamic: broker configs that change while it runs; `settings` has their values.
         telemetry: what clients are to push of their metrics, and have pushed.
-        port: the one that is listened on.
+        ports: those that are listened on.
     """
 
     dynamic: DynamicConfigs
     telemetry: Telemetry
-    port: int
+    ports: Ports
 
 
 class Offer(Protocol):
@@ -109,7 +111,17 @@ class Offer(Protocol):
     def offered(self) -> Callable[[Services], bool] | None: ...
 
 
-class Services(Appending, Fetching, Coordinating, Configured, Protocol):
+class Limited(Protocol):
+    """What limits its clients.
+
+    Attributes:
+        quotas: how much each may use.
+    """
+
+    quotas: Quotas
+
+
+class Services(Limited, Appending, Fetching, Coordinating, Configured, Protocol):
     """The parts of a broker.
 
     Attributes:

@@ -1,1 +1,1 @@
-"""Who may do what, as it lies in Redis: questions without I/O."""
+"""Questions about who may do what, and how much of it."""
