@@ -20,6 +20,7 @@ from tests.support.legacy07 import Legacy, message
 from tests.support.legacy07 import fetch as old_fetch
 from tests.support.legacy07 import offsets as old_offsets
 from tests.support.legacy07 import produce as old_produce
+from tests.support.sasl import SaslClient, add_user, sasl_server
 
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -329,3 +330,28 @@ def test_a_client_of_kafka_0_7_is_anonymous(acls: Acls, guarded: KetchServer, to
     with Legacy(legacy_port(guarded)) as client:
         client.send(old_produce(topic + "-c", 0, message(b"v")), old_offsets("other", 0, -1, 1))
         assert client.response() is not None
+
+
+# -- clients that have said who they are
+
+
+def test_each_user_has_its_own_rights(tmp_path: Path, topic: str) -> None:
+    server = sasl_server(tmp_path, *ON, "--super-users", "User:admin")
+    server.start()
+    try:
+        for name in ("admin", "alice", "bob"):
+            add_user(server, name, "in-secret")
+        with SaslClient(server.port) as admin, SaslClient(server.port) as alice, SaslClient(server.port) as bob:
+            for client, name in ((admin, "admin"), (alice, "alice"), (bob, "bob")):
+                assert client.scram(name, "in-secret").error_code == 0
+            admin.create(topic)
+            assert alice.produce(topic, DATA).error_code == TOPIC_DENIED
+            assert alice.ask(CREATE_ACLS, 3, creations=[creation(topic)]).results[0].error_code == CLUSTER_DENIED
+            writer = creation(topic, principal="User:alice", operation=Operation.WRITE)
+            assert admin.ask(CREATE_ACLS, 3, creations=[writer]).results[0].error_code == 0
+            assert alice.produce(topic, DATA).error_code == 0
+            assert bob.produce(topic, DATA).error_code == TOPIC_DENIED
+            assert admin.produce(topic, DATA).error_code == 0
+    finally:
+        server.stop()
+    assert '"principal": "User:bob"' in server.log

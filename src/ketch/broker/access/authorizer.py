@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from ketch.broker.access.audit import Audit
 from ketch.broker.caller import ANONYMOUS, Caller
 from ketch.configs.settings import Settings
-from ketch.errors import KetchError, StorageUnavailable
+from ketch.errors import StorageUnavailable
 from ketch.log.log import Log
 from ketch.security.acls import CLUSTER_NAME, Acl, Filter, Operation, ResourceType
 from ketch.security.rules import Decision, Rules
@@ -55,7 +55,8 @@ class Authorizer:
         self._allow_if_none = settings.allow_everyone_if_no_acl_found
         self.rules = Rules(None, self._super_users, self._allow_if_none)
         self.audit = Audit(settings.audit_log, settings.audit_level)
-        self._members: dict[bytes, Acl] | None = None
+        self._members: set[bytes] | None = None  # as they were read; None: not yet
+        self._acls: dict[bytes, Acl] = {}  # those of them that can be read
         self._reading = asyncio.Lock()
 
     async def refresh(self) -> None:
@@ -63,30 +64,39 @@ class Authorizer:
         async with self._reading:
             self._waiter.take()
             self._waiter.add_key(self._log.keys.acls)
-            members = await self._log.watcher.ask(stored.read(self._log.keys, self._members))
-            if members != self._members:
-                # Of tens of thousands of ACLs it takes a while, in which other requests are served.
-                rules = await asyncio.to_thread(Rules, members.values(), self._super_users, self._allow_if_none)
-                self._members, self.rules = members, rules
-                log.info("%d ACLs are in force", len(rules.acls))
+            try:
+                members = set(await self._log.watcher.ask(stored.read(self._log.keys)))
+                if members != self._members:
+                    # Of tens of thousands of ACLs it takes a while, in which other requests are served.
+                    self._acls, self.rules = await asyncio.to_thread(self._read, members)
+                    self._members = members
+                    log.info("%d ACLs are in force", len(self.rules.acls))
+            except BaseException:
+                self._waiter.fire(self._log.keys.acls)  # it is still to be read
+                raise
+
+    def _read(self, members: set[bytes]) -> tuple[dict[bytes, Acl], Rules]:
+        acls = stored.parsed(members, self._acls)
+        return acls, Rules(acls.values(), self._super_users, self._allow_if_none)
 
     async def stay(self) -> None:
         """Follows the ACLs, until cancelled."""
         while True:
             try:
-                if await self._waiter.wait(_LOOK_S):
-                    await asyncio.sleep(_TOGETHER_S)
-                    await self.refresh()
-                elif await self._log.watcher.ask(stored.count(self._log.keys)) != len(self._members or ()):
-                    await self.refresh()  # also where a member cannot be read, which costs a question each time
+                await self._look()
             except StorageUnavailable:  # the links say so themselves
                 await asyncio.sleep(_LOOK_S)
-                self._waiter.changed.add(self._log.keys.acls)
-            except KetchError as error:
-                log.warning("ACLs: %s", error)
+            except Exception:  # the next look must come all the same
+                log.exception("ACLs")
                 await asyncio.sleep(_LOOK_S)
-                self._waiter.changed.add(self._log.keys.acls)
             self.audit.settle(time.monotonic())
+
+    async def _look(self) -> None:
+        if await self._waiter.wait(_LOOK_S):
+            await asyncio.sleep(_TOGETHER_S)
+            await self.refresh()
+        elif await self._log.watcher.ask(stored.count(self._log.keys)) != len(self._members or ()):
+            await self.refresh()
 
     def rights(self, caller: Caller) -> Rights:
         """What a caller may do, to be kept as long as its connection has this caller."""
@@ -126,7 +136,7 @@ class Authorizer:
         await self.refresh()
         found = [self.rules.chosen(each) for each in wanted]
         gone = {acl for acls in found for acl in acls}
-        members = [member for member, acl in (self._members or {}).items() if acl in gone]
+        members = [member for member, acl in self._acls.items() if acl in gone]
         if members:
             await self._log.driver.ask(stored.remove(self._log.keys, members))
             await self.refresh()

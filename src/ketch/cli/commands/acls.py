@@ -255,8 +255,12 @@ def _place(where: Where) -> _Place:
     return _Place(partial(by_broker.chosen, admin), partial(by_broker.add, admin), partial(by_broker.remove, admin))
 
 
+def _stored(redis: BrokerRedis) -> dict[bytes, Acl]:
+    return stored.parsed(redis.ask(stored.read(redis.keys)))
+
+
 def _chosen(redis: BrokerRedis, wanted: Filter) -> list[Acl]:
-    return sorted({acl for acl in redis.ask(stored.read(redis.keys)).values() if wanted.matches(acl)})
+    return sorted({acl for acl in _stored(redis).values() if wanted.matches(acl)})
 
 
 def _add(redis: BrokerRedis, acls: Sequence[Acl]) -> None:
@@ -264,7 +268,7 @@ def _add(redis: BrokerRedis, acls: Sequence[Acl]) -> None:
 
 
 def _remove(redis: BrokerRedis, wanted: Filter) -> list[Acl]:
-    found = {member: acl for member, acl in redis.ask(stored.read(redis.keys)).items() if wanted.matches(acl)}
+    found = {member: acl for member, acl in _stored(redis).items() if wanted.matches(acl)}
     if found:
         redis.ask(stored.remove(redis.keys, found))
     return sorted(set(found.values()))

@@ -15,13 +15,18 @@ from ketch.store.keys import Keyspace
 from ketch.store.topics.handwritten import complain
 
 
-def read(keys: Keyspace, known: Mapping[bytes, Acl] | None = None) -> Question[dict[bytes, Acl]]:
-    """All ACLs, by the members that hold them; a person may have written one twice, in other white space.
+def read(keys: Keyspace) -> Question[list[bytes]]:
+    """The members, which `parsed` reads."""
+    members: list[bytes] = yield from call(keys.acls, "SMEMBERS", keys.acls)
+    return members
+
+
+def parsed(members: Iterable[bytes], known: Mapping[bytes, Acl] | None = None) -> dict[bytes, Acl]:
+    """The ACLs of members, by these; a person may have written one twice, in other white space.
 
     Args:
         known: members read before, so that they need not be parsed again.
     """
-    members = yield from call(keys.acls, "SMEMBERS", keys.acls)
     known, found = known or {}, {}
     for member in members:
         acl = known.get(member) or _readable(member)
