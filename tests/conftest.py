@@ -142,6 +142,7 @@ LONG_FIRST = (
     "tests/chaos/test_chaos.py",
     "tests/chaos/test_copy.py",
     "tests/redis_cluster/test_chaos.py::test_ten_faults",
+    "tests/redis_cluster/test_elsewhere_too.py::test_the_protocol",
     "tests/spark/test_sink_kills.py",
     "tests/archive/test_kills.py",
     "tests/spark/test_pipeline.py",

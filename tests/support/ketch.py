@@ -134,16 +134,23 @@ class KetchServer:
         return _READY.search(text)
 
     @property
+    def redis_password(self) -> str | None:
+        """That of the embedded server, where it has one."""
+        path = self.directory / "data" / "redis-password"
+        return path.read_text().strip() if path.exists() else None
+
+    @property
     def redis_url(self) -> str:
         """Of the server or the cluster it keeps its log in, for the user of the option --redis-user."""
-        url = f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        who = f":{self.redis_password}@" if self.redis_password else ""
+        url = f"redis://{who}127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
         return redis_users.as_user(url, redis_users.chosen) if redis_users.chosen else url
 
     def redis(self) -> redis.Redis:
         """A client of that server, or of the cluster, which has the same methods."""
         if self.cluster is not None:
             return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.nodes[0].port))
-        return redis.Redis(port=self.redis_port)
+        return redis.Redis(port=self.redis_port, password=self.redis_password)
 
     def redis_nodes(self) -> list[redis.Redis]:
         """A client of that server, or of each master of the cluster."""

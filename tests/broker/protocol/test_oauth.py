@@ -171,11 +171,12 @@ def test_librdkafka(server: KetchServer, topic: str) -> None:
     def give(_: str) -> tuple[str, float]:
         nonlocal given
         given += 1
-        return token(seconds=3), time.time() + 3
+        # It asks for a new one in time: with one that is about to end it would authenticate again within a second.
+        return token(seconds=4), time.time() + 2
 
     producer = confluent_kafka.Producer(options(server, give, errors))
     failed: list[Any] = []
-    end = time.monotonic() + 7  # more than two tokens
+    end = time.monotonic() + 6  # more than a session
 
     def writes() -> bool:
         producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
