@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import itertools
 import os
 import signal
@@ -11,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis.utils
 from hypothesis import HealthCheck, settings
 
+from tests.support import redis_users
 from tests.support.ketch import KetchServer
+from tests.support.modules import NAMES
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,6 +30,12 @@ os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(o
 # Properties have the same examples every time, and no verdict by the clock: a busy machine may take long for one.
 settings.register_profile("ketch", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ketch")
+
+# The thousands of tests that are collected stay until the end: the garbage collector need not look through them.
+gc.set_threshold(50_000)
+
+# Each client of redis-py parses the metadata of its package for its version, which takes longer than all else it does.
+redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
 
 _names = itertools.count(1)
 
@@ -55,12 +66,23 @@ ORDERED = "ordered"
 REDIS_KINDS = ("single", "cluster")
 
 
+# As which user what is under test connects to Redis. With `--redis-user broker` every server of the tests has users
+# with the rights of `ketch.store.rights` alone, and brokers are one of these; so is Spark with `--redis-user spark`. In
+# the place of an embedded server stands one of `--redis-server`.
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")
     parser.addoption("--minutes", type=float, help="run only those long tests that fit into so many minutes")
+    parser.addoption("--redis-user", choices=redis_users.USERS, help="default: each server's default user")
+    parser.addoption("--redis-server", choices=NAMES, default=NAMES[0], help=f"default: {NAMES[0]}")
     parser.addoption("--redis-kind", help=f"comma-separated, of {', '.join(REDIS_KINDS)}; default: {REDIS_KINDS[0]}")
     parser.addoption("--rounds", help=f"comma-separated, of {ORDERED} and seeds; default: {ORDERED}")
     parser.addoption("--storage", help=f"comma-separated, of {', '.join(STORAGE)}; default: what each test says")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    redis_users.chosen, redis_users.binary = config.getoption("--redis-user"), config.getoption("--redis-server")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -120,6 +142,7 @@ LONG_FIRST = (
     "tests/chaos/test_chaos.py",
     "tests/chaos/test_copy.py",
     "tests/redis_cluster/test_chaos.py::test_ten_faults",
+    "tests/redis_cluster/test_elsewhere_too.py::test_the_protocol",
     "tests/spark/test_sink_kills.py",
     "tests/archive/test_kills.py",
     "tests/spark/test_pipeline.py",

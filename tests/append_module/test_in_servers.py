@@ -7,6 +7,7 @@ import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,64 @@ def test_a_replica_without_the_module_has_every_record(server: RedisServer, writ
             way = appends.chosen_here(writer.keys, NUMBERING, writer.expected, writer.next, three(), None, False)
             assert isinstance(connection.ask(appends.store(way)), Landed)
     replica.kill()
+
+
+@pytest.fixture
+def replica(server: RedisServer, tmp_path: Path) -> Iterator[RedisServer]:
+    """One of the same kind, with the module."""
+    started = with_module(server.name, tmp_path / "replica")  # type: ignore[attr-defined]
+    with closing(started.client()) as client:
+        client.replicaof("127.0.0.1", str(server.port))
+        eventually(lambda: client.info("replication")["master_link_status"] == "up")
+    yield started
+    started.kill()
+
+
+def test_a_replica_with_the_module_has_every_record_and_keeps_them(
+    server: RedisServer, replica: RedisServer, writer: Writer
+) -> None:
+    """In its memory, and in a file of its own."""
+    many = [record(b"%d" % n, key=b"k" if n > 5_000 else None, offset_delta=n) for n in range(9_000)]
+    wide = [record(b"w", headers=[(b"h%d" % n, b"") for n in range(4_000)]), record(b"n", offset_delta=1)]
+    with closing(server.client()) as client:
+        writer.append_some(random.Random(3), 40)
+        writer.append(of_records(many), idempotent=True)
+        writer.append(of_records(wide), idempotent=True)
+        client.xadd(writer.keys.stream, {"value": "foreign"})
+        writer.append_some(random.Random(4), 5)
+        assert client.wait(1, 20_000) == 1
+        expected = content(client, writer.keys)
+    with closing(replica.client()) as follower:
+        assert content(follower, writer.keys) == expected
+        follower.replicaof("NO", "ONE")
+    replica.kill()
+    written = b"".join(path.read_bytes() for path in replica.directory.rglob("*.aof")).lower()
+    assert b"\r\nketch." not in written, "any server can load it"
+    replica.start()
+    with closing(replica.client()) as follower:
+        assert content(follower, writer.keys) == expected
+
+
+def test_a_replica_adds_entries_by_the_module(server: RedisServer, replica: RedisServer, writer: Writer) -> None:
+    """But that of Redis 6.2, whose file would have them twice."""
+    with closing(replica.client()) as follower, closing(server.client()) as client:
+        writer.append(three())
+        assert client.wait(1, 20_000) == 1
+        stats = follower.info("commandstats")
+        assert stats["cmdstat_ketch.load"]["calls"] == 1
+        assert ("cmdstat_xadd" in stats) == (server.name == "redis-6.2")  # type: ignore[attr-defined]
+
+
+def test_a_reader_of_a_replica_wakes(server: RedisServer, replica: RedisServer, writer: Writer) -> None:
+    writer.append(three())
+    with closing(replica.client()) as follower, closing(server.client()) as client:
+        assert client.wait(1, 20_000) == 1
+        with ThreadPoolExecutor() as pool:
+            reading = pool.submit(follower.xread, {writer.keys.stream: "$"}, count=10, block=20_000)
+            eventually(lambda: replica.client().info("clients")["blocked_clients"] == 1)
+            writer.append(three())
+            ((_, entries),) = reading.result()
+        assert len(entries) == 3
 
 
 def aof_of(directory: Path) -> Path:

@@ -56,6 +56,12 @@ def test_a_worker_that_ends_without_a_word() -> None:
     assert asyncio.run(Reports(ours).first()) is None
 
 
+def test_a_worker_whose_parent_was_told_to_end_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, reporter = worker(monkeypatch)
+    os.close(ours)
+    reporter.ready(Ready("[::1]:9092", None))
+
+
 def test_no_worker() -> None:
     assert Reporter.of_environment() is None
 

@@ -218,6 +218,27 @@ def test_client_metrics(tool: Tool) -> None:
     assert tool("ClientMetricsCommand", "--list") == []
 
 
+def test_quotas(tool: Tool) -> None:
+    whom = ["--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-default"]
+    limits = "producer_byte_rate=1048576,request_percentage=12.5"
+    said = tool(CONFIGS, "--alter", "--add-config", limits, *whom)
+    assert said == ["Completed updating config for user alice."]
+    shown = tool(CONFIGS, "--describe", *whom)
+    assert len(shown) == 1
+    assert shown[0].startswith("Quota configs for user-principal 'alice', the default client-id are ")
+    assert {"producer_byte_rate=1048576.0", "request_percentage=12.5"} == set(
+        shown[0].partition(" are ")[2].split(", ")
+    )
+    tool(CONFIGS, "--alter", "--delete-config", "producer_byte_rate,request_percentage", *whom)
+    assert tool(CONFIGS, "--describe", *whom) == []
+    where = ["--entity-type", "ips", "--entity-default"]
+    tool(CONFIGS, "--alter", "--add-config", "connection_creation_rate=1000", *where)
+    assert tool(CONFIGS, "--describe", *where) == [
+        "Quota configs for the default ip are connection_creation_rate=1000.0"
+    ]
+    tool(CONFIGS, "--alter", "--delete-config", "connection_creation_rate", *where)
+
+
 def test_what_there_is_not(tool: Tool) -> None:
     said = tool("FeatureCommand", "upgrade", "--feature", "x=1", code=1)
     assert said[0].endswith("Invalid update version 1 for feature x. No feature can be updated.")

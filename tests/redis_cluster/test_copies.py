@@ -6,23 +6,31 @@ The same tests run on one master with a replica, and on a cluster whose three ma
 
 from __future__ import annotations
 
+import json
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer
 
 from ketch.redis.slots import slot
 from tests.broker.protocol.test_alter import BROKER, DELETE, SET, change
 from tests.chaos.test_crash import PARTITIONS, FullSpeed, check
 from tests.support.batches import batch, records
+from tests.support.cli import Ketch
 from tests.support.clusters import LIMIT, Node, RedisCluster, free_port
-from tests.support.kafka import PRODUCE, Kafka, produce
+from tests.support.kafka import ALTER_REASSIGNMENTS, DESCRIBE_TOPIC_PARTITIONS, PRODUCE, Kafka, produce
 from tests.support.ketch import KetchServer, eventually
 from tests.support.modules import binary
 
-OK, NOT_ENOUGH, NOT_ENOUGH_AFTER_APPEND = 0, 19, 20
+OK, NOT_ENOUGH, NOT_ENOUGH_AFTER_APPEND, INVALID_REPLICA_ASSIGNMENT = 0, 19, 20, 39
 SOON = 1500  # ms that a request may take which is to fail
 ONE = batch(records([b"x"]))
 
@@ -32,8 +40,8 @@ class Place:
     """What a broker keeps its log in: each stream has a master and one replica."""
 
     url: str
-    master: Callable[[str], Node]
-    replica: Callable[[str], Node]
+    master: Callable[..., Node]  # of a topic, and of a partition, else its first
+    replica: Callable[..., Node]
 
 
 def stream(topic: str, partition: int = 0) -> str:
@@ -54,14 +62,14 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         replica = Node(path, directory / "replica", *options, port=free_port())
         stack.callback(replica.kill)
         follows(master, replica)
-        yield Place(master.url, lambda _: master, lambda _: replica)
+        yield Place(master.url, lambda *_: master, lambda *_: replica)
 
 
 def sharded(cluster: RedisCluster) -> Place:
-    def master(topic: str) -> Node:
-        return cluster.owner(slot(stream(topic).encode()))
+    def master(topic: str, partition: int = 0) -> Node:
+        return cluster.owner(slot(stream(topic, partition).encode()))
 
-    return Place(cluster.url, master, lambda topic: cluster.replica_of(master(topic)))
+    return Place(cluster.url, master, lambda *where: cluster.replica_of(master(*where)))
 
 
 def follows(master: Node, replica: Node) -> None:
@@ -191,6 +199,94 @@ def test_a_write_that_is_refused_vouches_for_nothing(place: Place, kafka: Kafka,
     finally:
         master.ask("ACL", "SETUSER", "default", "+set")
     assert code(kafka, topic) == OK
+
+
+# -- what clients are shown
+
+
+def replicas(kafka: Kafka, topic: str, partition: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """All of a partition's replicas and those in sync."""
+    found = kafka.metadata(topic).topics[0].partitions[partition]
+    assert found.replica_nodes[0] == found.leader_id
+    return tuple(found.replica_nodes), tuple(found.isr_nodes)
+
+
+def test_replicas_are_shown(place: Place, kafka: Kafka, topic: str) -> None:
+    assert kafka.create(topic, 3).replication_factor == 2
+    asked: dict[str, Any] = {"topics": [{"name": topic}], "response_partition_limit": 100, "cursor": None}
+    described = kafka.ask(DESCRIBE_TOPIC_PARTITIONS, 0, **asked).topics[0].partitions
+    different = set()
+    for partition in range(3):
+        shown, in_sync = replicas(kafka, topic, partition)
+        assert len(shown) == 2
+        assert in_sync == shown == tuple(described[partition].replica_nodes) == tuple(described[partition].isr_nodes)
+        assert shown[1] not in {broker.node_id for broker in kafka.metadata().brokers}
+        different.add(shown[1])
+    nodes = {place.replica(topic, partition).port for partition in range(3)}
+    assert len(different) == len(nodes), "one id for each replica of Redis"
+
+
+def test_a_replica_that_is_gone_is_not_shown(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic)
+    before = replicas(kafka, topic)
+    master, replica = place.master(topic), place.replica(topic)
+    replica.kill()
+    try:
+        eventually(lambda: replicas(kafka, topic) == (before[0][:1],) * 2, LIMIT, "the replica to be shown no more")
+    finally:
+        replica.start()
+    follows(master, replica)
+    eventually(lambda: replicas(kafka, topic) == before, LIMIT, "the same id again")
+
+
+def test_metadata_does_not_wait_for_a_redis_that_hangs(
+    place: Place, start_ketch: Callable[..., KetchServer], topic: str
+) -> None:
+    server = start_ketch("--redis", place.url, "--metadata-max-age-ms", "3600000", "--node-id", "2")
+    with Kafka(server.port, timeout=LIMIT) as kafka:
+        eventually(lambda: len(kafka.metadata().brokers) == 2, LIMIT, "the brokers to find each other")
+        kafka.create(topic)
+        before = replicas(kafka, topic)
+        master = place.master(topic)
+        master.pause()
+        try:
+            time.sleep(1.1)  # what is known is too old then to be believed unasked
+            assert replicas(kafka, topic) == before
+        finally:
+            master.resume()
+
+
+def test_only_the_assignment_that_is_there_is_taken(kafka: Kafka, topic: str) -> None:
+    kafka.create(topic)
+    shown, _ = replicas(kafka, topic)
+
+    def assign(*nodes: int) -> int:
+        topics = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": nodes}]}]
+        answer = kafka.ask(ALTER_REASSIGNMENTS, 0, timeout=10_000, topics=topics)
+        return int(answer.responses[0].partitions[0].error_code)
+
+    assert assign(*shown) == OK
+    assert assign(shown[0]) == assign(*reversed(shown)) == INVALID_REPLICA_ASSIGNMENT
+
+
+def test_clients_take_replicas_that_are_no_brokers(on_place: KetchServer, kafka: Kafka, topic: str) -> None:
+    """Ids that are not among the brokers, as of brokers that are down."""
+    kafka.create(topic, 2)
+    assert code(kafka, topic) == OK
+    shown, _ = replicas(kafka, topic)
+    admin = AdminClient({"bootstrap.servers": on_place.bootstrap})
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(LIMIT).partitions[0]
+    assert [(node.id, node.host) for node in found.replicas] == [(shown[0], "127.0.0.1"), (shown[1], None)]
+    assert [node.id for node in found.isr] == list(shown)
+    listed = subprocess.run(["kcat", "-b", on_place.bootstrap, "-L", "-t", topic], capture_output=True, check=True)
+    assert f"replicas: {shown[0]},{shown[1]}, isrs: {shown[0]},{shown[1]}" in listed.stdout.decode()
+    consumer = KafkaConsumer(topic, bootstrap_servers=on_place.bootstrap, auto_offset_reset="earliest", client_rack="a")
+    try:
+        assert next(consumer).value == b"x"
+    finally:
+        consumer.close()
+    described = Ketch(on_place)("topics", "describe", topic, "--json").stdout
+    assert json.loads(described)[0]["partitions"][0]["replicas"] == list(shown)
 
 
 # -- masters that die

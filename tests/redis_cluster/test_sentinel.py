@@ -13,6 +13,7 @@ from ketch.redis import sentinel
 from ketch.redis.blocking import ask, connect
 from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Question, call
+from ketch.redis.sentinel import Named
 from ketch.redis.server import Server
 from ketch.redis.url import RedisAddress
 from tests.support.clusters import LIMIT, Node, Sentinels, free_port
@@ -37,26 +38,39 @@ def searched(url: str, *answers: Any) -> tuple[list[str], RedisAddress | str]:
     raise AssertionError(step)
 
 
+AT_H5 = Named(("h", 5))
 GONE = StorageUnavailable("Redis at redis://x cannot be used: Connection refused.")
 
 
 def test_the_first_sentinel_leads_to_the_master() -> None:
-    asked, master = searched("redis+sentinel://u:p@a1,b1/m/3", ("h", 5), b"master")
+    asked, master = searched("redis+sentinel://u:p@a1,b1/m/3", AT_H5, b"master")
     assert asked == ["redis://a1:26379", "redis://h:5/3"]
     assert master == RedisAddress("h", 5, db=3, username="u", password="p")
 
 
 def test_the_sentinel_that_has_led_there_is_asked_first() -> None:
     url = "redis+sentinel://a2,b2,c2/m"
-    assert searched(url, GONE, ("h", 5), b"master")[0] == ["redis://a2:26379", "redis://b2:26379", "redis://h:5"]
-    assert searched(url, GONE, None, ("h", 5), b"master")[0] == [
+    assert searched(url, GONE, AT_H5, b"master")[0] == ["redis://a2:26379", "redis://b2:26379", "redis://h:5"]
+    assert searched(url, GONE, Named(None), AT_H5, b"master")[0] == [
         "redis://b2:26379", "redis://a2:26379", "redis://c2:26379", "redis://h:5",
+    ]  # fmt: skip
+
+
+def test_sentinels_that_others_name_are_asked_behind_them() -> None:
+    url, found = "redis+sentinel://a4/m", Named(("h", 5), others=(("b4", 1), ("c4", 2)))
+    assert searched(url, found, b"slave", GONE, AT_H5, b"master")[0] == [
+        "redis://a4:26379", "redis://h:5", "redis://b4:1", "redis://c4:2", "redis://h:5",
+    ]  # fmt: skip
+    assert searched(url, GONE, Named(None), GONE)[0] == ["redis://c4:2", "redis://a4:26379", "redis://b4:1"]
+    moved_on = Named(("h", 5), others=(("d4", 1),))  # there is no b4 any more
+    assert searched(url, moved_on, b"slave", GONE, GONE)[0] == [
+        "redis://c4:2", "redis://h:5", "redis://a4:26379", "redis://d4:1",
     ]  # fmt: skip
 
 
 def test_no_master() -> None:
     url = "redis+sentinel://a3,b3,c3,d3/m"
-    answers = (GONE, ("h", 5), b"slave", None, ("h", 6), RedisError("NOPERM this user may not"))
+    answers = (GONE, AT_H5, b"slave", Named(None), Named(("h", 6)), RedisError("NOPERM this user may not"))
     assert searched(url, *answers)[1] == (
         "No master is found by redis+sentinel://a3:26379,b3:26379,c3:26379,d3:26379/m:"
         " Redis at redis://x cannot be used: Connection refused;"

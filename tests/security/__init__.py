@@ -1,1 +1,1 @@
-
+"""Rules of security, without a broker."""

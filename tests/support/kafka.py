@@ -24,10 +24,12 @@ CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS
 ALTER_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 33, 37, 44
 LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 74, 75
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_LOG_DIRS, ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 23, 35, 43, 45, 46
-DESCRIBE_CLIENT_QUOTAS, DESCRIBE_QUORUM, UPDATE_FEATURES, DESCRIBE_CLUSTER = 48, 55, 57, 60
+DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS, DESCRIBE_QUORUM, UPDATE_FEATURES, DESCRIBE_CLUSTER = 48, 49, 55, 57, 60
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 FIND_COORDINATOR = 10
+SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_USERS, ALTER_USERS = 17, 36, 50, 51
+CREATE_TOKEN, RENEW_TOKEN, EXPIRE_TOKEN, DESCRIBE_TOKEN = TOKENS = range(38, 42)
 ON_DEMAND = GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72  # named by ApiVersions while there is a subscription
 SERVED = {
     PRODUCE: range(3, 14),
@@ -35,6 +37,14 @@ SERVED = {
     LIST_OFFSETS: range(1, 10),
     METADATA: range(13),
     API_VERSIONS: range(5),
+    SASL_HANDSHAKE: range(2),
+    SASL_AUTHENTICATE: range(3),
+    CREATE_TOKEN: range(1, 4),
+    RENEW_TOKEN: range(1, 3),
+    EXPIRE_TOKEN: range(1, 3),
+    DESCRIBE_TOKEN: range(1, 4),
+    DESCRIBE_USERS: range(1),
+    ALTER_USERS: range(1),
     CREATE_TOPICS: range(2, 8),
     DELETE_TOPICS: range(1, 7),
     DELETE_RECORDS: range(3),
@@ -49,6 +59,7 @@ SERVED = {
     ALTER_REASSIGNMENTS: range(2),
     LIST_REASSIGNMENTS: range(1),
     DESCRIBE_CLIENT_QUOTAS: range(2),
+    ALTER_CLIENT_QUOTAS: range(2),
     DESCRIBE_QUORUM: range(3),
     UPDATE_FEATURES: range(3),
     DESCRIBE_CLUSTER: range(3),
@@ -115,7 +126,9 @@ def _convert(kind: str | None, inner: tuple[bool, Any], value: Any) -> Any:
 
 
 def _zero(kind: str | None) -> Any:
-    return {"string": "", "bool": False, "timedelta_i32": timedelta(), "uuid": None, "bytes": b""}.get(kind or "", 0)
+    if kind is not None and kind.startswith("timedelta"):
+        return timedelta()
+    return {"string": "", "bool": False, "uuid": None, "bytes": b""}.get(kind or "", 0)
 
 
 def ms(moment: datetime | None) -> int:

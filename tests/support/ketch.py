@@ -14,6 +14,9 @@ from typing import TypeVar, cast
 
 import redis
 
+from ketch.redis.slots import slot
+from tests.support import redis_users
+
 _READY = re.compile(
     r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)),"
     r" redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
@@ -23,14 +26,24 @@ T = TypeVar("T")
 
 
 def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") -> T:
-    """The first true answer of `probe`; AssertionError if none comes in time."""
-    deadline = time.monotonic() + timeout
+    """The first true answer of `probe`; AssertionError if none comes in time.
+
+    The longer it has waited, the longer it waits until it looks again: a tenth of that.
+    """
+    begun = time.monotonic()
     while True:
         answer = probe()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"gave up after {timeout} s waiting for {what or probe}"
-        time.sleep(0.01)
+        waited = time.monotonic() - begun
+        assert waited < timeout, f"gave up after {timeout} s waiting for {what or probe}"
+        time.sleep(min(max(waited / 10, 0.01), 0.1))
+
+
+def _as_broker(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the broker's Redis user in the URL where the tests run with such users."""
+    chosen = redis_users.chosen
+    return [redis_users.as_user(word, "broker") if chosen and "://" in word else word for word in arguments]
 
 
 class KetchServer:
@@ -41,6 +54,8 @@ class KetchServer:
         arguments: of `ketch serve`, beside those this class gives.
         program: the Python module that is `ketch`, and its first arguments.
         clustered: its log is in a Redis Cluster of three masters of its own, not in an embedded server.
+
+    With the option --redis-user it has a server of its own in the place of an embedded one, see `redis_users`.
     """
 
     def __init__(
@@ -52,10 +67,13 @@ class KetchServer:
         clustered: bool = False,
     ) -> None:
         self.directory = directory
-        from tests.support.clusters import RedisCluster  # which uses `eventually`
+        from tests.support.clusters import RedisCluster  # which use `eventually`
+        from tests.support.modules import with_module
 
         self.cluster = RedisCluster(directory / "cluster", masters=3, module=True) if clustered else None
-        self.arguments = arguments
+        apart = redis_users.chosen and not clustered and not {"--redis", "--data-dir"} & set(arguments)
+        self.server = with_module(redis_users.binary, directory / "redis") if apart else None
+        self.arguments = _as_broker(arguments)
         self._program = program
         self.env = {**os.environ, **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
@@ -94,8 +112,8 @@ class KetchServer:
         self.directory.mkdir(parents=True, exist_ok=True)
         simple = () if "--listeners" in self.arguments else ("--port", str(self.port))
         command = [sys.executable, "-m", *self._program, "serve", *simple, *self.arguments]
-        if self.cluster is not None:
-            command += ["--redis", self.cluster.url]
+        if own := self.cluster or self.server:
+            command += _as_broker(["--redis", own.url])
         elif "--redis" not in self.arguments:
             command += ["--data-dir", str(self.directory / "data"), "--redis-port", str(self.redis_port)]
         with self.log_path.open("ab") as output:
@@ -116,20 +134,39 @@ class KetchServer:
         return _READY.search(text)
 
     @property
+    def redis_password(self) -> str | None:
+        """That of the embedded server, where it has one."""
+        path = self.directory / "data" / "redis-password"
+        return path.read_text().strip() if path.exists() else None
+
+    @property
     def redis_url(self) -> str:
-        """Of the server or the cluster it keeps its log in."""
-        return f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        """Of the server or the cluster it keeps its log in, for the user of the option --redis-user."""
+        who = f":{self.redis_password}@" if self.redis_password else ""
+        url = f"redis://{who}127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        return redis_users.as_user(url, redis_users.chosen) if redis_users.chosen else url
 
     def redis(self) -> redis.Redis:
         """A client of that server, or of the cluster, which has the same methods."""
         if self.cluster is not None:
             return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.nodes[0].port))
-        return redis.Redis(port=self.redis_port)
+        return redis.Redis(port=self.redis_port, password=self.redis_password)
+
+    def redis_nodes(self) -> list[redis.Redis]:
+        """A client of that server, or of each master of the cluster."""
+        if self.cluster is None:
+            return [self.redis()]
+        return [node.client() for node in self.cluster.nodes if node.is_master]
+
+    def redis_of(self, key: str) -> redis.Redis:
+        """A client of that server, or of the cluster's node that has the key."""
+        return self.redis() if self.cluster is None else self.cluster.owner(slot(key.encode())).client()
 
     def close(self) -> None:
-        """Ends what it kept its log in, where that was a cluster of its own."""
-        if self.cluster is not None:
-            self.cluster.stop()
+        """Ends what it kept its log in, where that was a cluster or a server of its own."""
+        for own in (self.cluster, self.server):
+            if own is not None:
+                own.stop()
 
     def kill(self) -> None:
         """kill -9 of the broker."""
@@ -138,7 +175,11 @@ class KetchServer:
         self.process.wait()
 
     def kill_valkey(self) -> None:
-        """kill -9 of the embedded server."""
+        """kill -9 of the embedded server, which starts again."""
+        if self.server is not None:
+            self.server.kill()
+            self.server.start()
+            return
         os.kill(int(self.redis().info("server")["process_id"]), signal.SIGKILL)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 15.0) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import redis
 
+from tests.support import redis_users
 from tests.support.ketch import eventually
 
 
@@ -42,6 +43,9 @@ class RedisServer:
         self._command = [
             binary, "--port", str(self.port), "--save", "", "--appendonly", "yes", "--dir", str(directory), *options,
         ]  # fmt: skip
+        if redis_users.chosen:
+            redis6 = binary == binaries().get("redis-6.2")
+            self._command += redis_users.options("--loadmodule" in options, redis6)
         self._log = directory / "redis.log"
         self._env = env
         self.start()
@@ -72,5 +76,19 @@ class RedisServer:
         self.process.wait()
 
     def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(10)
+        try:
+            refused = self._refused()
+        finally:
+            self.process.terminate()
+            self.process.wait(10)
+        assert not refused, f"Redis has refused: {'; '.join(refused)}"
+
+    def _refused(self) -> list[str]:
+        """What it has refused to users that should have all rights they need, see `redis_users`."""
+        if not redis_users.chosen or self.process.poll() is not None:
+            return []
+        try:
+            with redis.Redis(port=self.port, socket_timeout=5) as client:
+                return redis_users.refused(client)
+        except redis.RedisError:  # it wants a password, or hangs: this test is about something else
+            return []

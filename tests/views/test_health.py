@@ -32,6 +32,7 @@ from ketch.views.health import (
     cluster_checks,
     require_fit,
 )
+from tests.support.tls import certificate
 
 LIMIT = 20.0
 SOURCE = Path(__file__).parents[2] / "src" / "ketch"
@@ -93,7 +94,8 @@ def test_fit(server):
     with server("--appendonly", "yes") as address:
         checks = look(address)
     assert {name: check.verdict for name, check in checks.items() if name != "kernel"} == dict.fromkeys(
-        ("Redis", "version", "commands", "role", "persistence", "eviction", "clock", "cluster", "appends"), "ok"
+        ("Redis", "version", "commands", "rights", "role", "persistence", "eviction", "clock", "cluster", "appends"),
+        "ok",
     )
     assert checks["version"].seen.startswith({"valkey": "Valkey 9.", "redis": "Redis "}[server.kind])
     persistence = checks["persistence"]
@@ -160,11 +162,15 @@ def test_commands_are_those_that_the_source_sends(tmp_path):
     ):
         known = {name.upper() for name in client.command()}
     # The embedded Valkey has every command.
-    elsewhere = [path for path in SOURCE.rglob("*.*") if path.name != "health.py" and path.parent.name != "embedded"]
+    elsewhere = [
+        path
+        for path in SOURCE.rglob("*.*")
+        if path.name not in ("health.py", "rights.py") and path.parent.name != "embedded"
+    ]
     sources = [path for path in elsewhere if path.suffix in (".py", ".lua")]
     words = {word for path in sources for word in re.findall(r"""["']([A-Z]{3,})\b""", path.read_text())}
-    # What a URL with a password, a database or sentinels asks for; the beginning of an error.
-    assert {*COMMANDS, *CLUSTER_COMMANDS} == (words & known) - {"AUTH", "SELECT", "READONLY", "ROLE"}
+    # What a URL with a password, a database or sentinels asks for; the beginning of an error; what a person is to run.
+    assert {*COMMANDS, *CLUSTER_COMMANDS} == (words & known) - {"AUTH", "SELECT", "READONLY", "ROLE", "ACL"}
 
 
 def test_forbidden_config_is_no_failure(server):
@@ -207,7 +213,7 @@ def test_nodes_of_a_cluster_are_named_where_they_differ() -> None:
     ]
     found = {check.name: check for check in cluster_checks(nodes, 16384, "redis+cluster://a:1")}
     assert [*found] == [
-        "Redis", "version", "commands", "persistence", "eviction", "clock", "cluster", "appends", "kernel",
+        "Redis", "version", "commands", "rights", "persistence", "eviction", "clock", "cluster", "appends", "kernel",
     ]  # fmt: skip
     assert found["Redis"] == Check("Redis", "ok", "redis+cluster://a:1 answers")
     version = found["version"]
@@ -329,10 +335,3 @@ def test_tls_with_client_certificate(tmp_path):
         assert look(RedisAddress.parse(url, stranger[0], cert, key))["Redis"].verdict == "fail"
         assert look(RedisAddress.parse(url, ca))["Redis"].verdict == "fail"
         assert look(RedisAddress.parse(f"redis://127.0.0.1:{port}"), timeout=2.0)["Redis"].verdict == "fail"
-
-
-def certificate(directory: Path, name: str, *options: object) -> tuple[Path, Path]:
-    cert, key = directory / f"{name}.pem", directory / f"{name}.key"
-    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {key} -out {cert}".split()
-    subprocess.run([*command, *map(str, options)], check=True, capture_output=True)
-    return cert, key

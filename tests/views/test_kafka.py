@@ -56,7 +56,7 @@ def test_topics(admin: AdminClient, filled: str) -> None:
     assert [str(error) for error in missing] == ["Topic nothere cannot be described: there is no such topic."]
     found = topics.description(admin, known[0])
     assert (found.name, len(found.id)) == (filled, 22)
-    assert found.partitions == (PartitionPlace(0, 1, 0, 3), PartitionPlace(1, 1, 0, 0))
+    assert found.partitions == (PartitionPlace(0, 1, (1,), (1,), 0, 3), PartitionPlace(1, 1, (1,), (1,), 0, 0))
     assert found.configs["offset.ids"] == "dense"
     assert found.configs.items() <= {config.name: config.value for config in topics.configs(admin, filled)}.items()
     with pytest.raises(ClientError, match="nothere"):

@@ -13,10 +13,12 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.caller import Caller
 from ketch.broker.coordination.readers import Reader
-from ketch.broker.errors import code_of, is_failure
+from ketch.broker.errors import Refused, code_of, is_failure
+from ketch.broker.quotas import Timed
 from ketch.broker.resources import Rule
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
+from ketch.security.quotas import Quota
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
 
@@ -48,6 +50,9 @@ class Request:
         received: when its last byte came, seconds of the monotonic clock.
         complaints: what did not go well, for the request's line in the log.
         failures: those of the complaints that are no mistake of the client.
+        size: bytes of its frame.
+        delay: for how long its client waits by what it asked for, seconds.
+        timed: measures the time that it takes, where quotas go by that.
     """
 
     broker: Services
@@ -60,6 +65,9 @@ class Request:
     received: float
     complaints: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    size: int = 0
+    delay: float = 0.0
+    timed: Timed | None = None
 
     @property
     def version(self) -> int:
@@ -87,6 +95,33 @@ class Request:
         of = f" of {what}" if what else ""
         self.complain(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
         return code
+
+    def use(self, quota: Quota, amount: float) -> None:
+        """Counts what its client uses of a quota; where that is too much, the client waits."""
+        quotas = self.broker.quotas
+        if quotas.in_force:
+            self.delay = max(self.delay, quotas.use(quota, self.caller.principal, self.header.client_id, amount))
+
+    def most(self, quota: Quota) -> int:
+        """The most that its client may use of a quota at once; a great number where there is no limit."""
+        return int(self.broker.quotas.most(quota, self.caller.principal, self.header.client_id))
+
+    def mutate(self, partitions: int, *, strict: bool) -> None:
+        """Counts partitions that it creates or deletes.
+
+        Args:
+            strict: whether it is refused where its client has to wait, which newer versions expect (KIP-599).
+
+        Raises:
+            Refused: THROTTLING_QUOTA_EXCEEDED.
+        """
+        quotas = self.broker.quotas
+        if not quotas.in_force:
+            return
+        delay = quotas.mutate(self.caller.principal, self.header.client_id, partitions, strict)
+        self.delay = max(self.delay, delay)
+        if strict and delay:
+            raise Refused(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
 
     @property
     def summary(self) -> str:

@@ -29,6 +29,10 @@ class Caller:
     listener: str
     host: str
 
+    @property
+    def anonymous(self) -> bool:
+        return self.principal == ANONYMOUS
+
 
 def unauthenticated(peer: str, listener: Listener) -> Caller:
     """Who a client at "host:port" is where nobody is asked."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
+from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -22,6 +23,7 @@ from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dispatch import TABLE
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
@@ -62,8 +64,10 @@ class Broker:
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
+        self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.mechanisms = Mechanisms(settings, self.log)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
@@ -83,12 +87,15 @@ class Broker:
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
+        await self.quotas.refresh()
+        self.mechanisms.check()
         await self.ports.open()
         await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
         loop = asyncio.get_running_loop()
         self.background(loop.create_task(self.cluster.stay()))
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
+        self.background(loop.create_task(self.quotas.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))
@@ -99,14 +106,26 @@ class Broker:
         self.settings = settings
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay (`max.connections`)."""
+        """Takes a new connection in; False where it has to go at once (`max.connections`)."""
         if len(self._connections) >= self.settings.max_connections:
             log.warning("%s: connection refused: max_connections is %d", connection.peer, self.settings.max_connections)
             metrics.connections_refused.inc()
             return False
+        if self.quotas.in_force and self._is_one_too_many(connection):
+            return True
         self._connections.add(connection)
         metrics.connections.set(len(self._connections))
         return True
+
+    def _is_one_too_many(self, connection: Connection) -> bool:
+        """Whether too many connections came from its address; then it is closed soon (KIP-612)."""
+        address = connection.peer.rpartition(":")[0]
+        delay = self.quotas.connect(address)
+        if delay:
+            log.info("%s: too many connections from this address; closed in %.0f ms", connection.peer, delay * 1000)
+            metrics.connections_refused.inc()
+            connection.ignore(delay)
+        return bool(delay)
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -20,6 +20,7 @@ from ketch.broker.coordination.groups import Groups
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
@@ -109,7 +110,17 @@ class Offer(Protocol):
     def offered(self) -> Callable[[Services], bool] | None: ...
 
 
-class Services(Appending, Fetching, Coordinating, Configured, Protocol):
+class Limited(Protocol):
+    """What limits its clients.
+
+    Attributes:
+        quotas: how much each may use.
+    """
+
+    quotas: Quotas
+
+
+class Services(Limited, Appending, Fetching, Coordinating, Configured, Protocol):
     """The parts of a broker.
 
     Attributes:

@@ -155,6 +155,7 @@ LIST_TRANSACTIONS: Rules = (on_transactional_ids(Operation.DESCRIBE, note=_LISTE
 DESCRIBE_CONFIGS: Rules = _configs(Operation.DESCRIBE_CONFIGS)
 ALTER_CONFIGS: Rules = _configs(Operation.ALTER_CONFIGS)
 CONFIGS_OF_CLUSTER: Rules = (on_cluster(Operation.DESCRIBE_CONFIGS),)
+ALTERS_CONFIGS_OF_CLUSTER: Rules = (on_cluster(Operation.ALTER_CONFIGS),)
 DESCRIBES_CLUSTER: Rules = (on_cluster(Operation.DESCRIBE),)
 ALTERS_CLUSTER: Rules = (on_cluster(Operation.ALTER),)
 DESCRIBE_CLUSTER: Rules = (on_cluster(Operation.DESCRIBE, when=_shows_operations, note=_SHOWN),)

@@ -2,7 +2,7 @@
 
 The broker names its Redis in its configs (`ketch.redis`, `ketch.keyspace`; DescribeConfigs of the broker), and the
 command asks there. A Redis that wants a password, or that is reached at another address from here, is named with
---redis. Nothing here writes to Redis. What is asked of it is in `views`.
+--redis. Only `ketch users` writes there. What is asked of it is in `views`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ketch.redis import blocking
 from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Question
 from ketch.redis.server import Server
-from ketch.redis.url import why_unusable
+from ketch.redis.unusable import why_unusable
 from ketch.store.keys import Keyspace
 from ketch.views.kafka.cluster import broker_facts, cluster
 from ketch.views.server import cluster_id

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 it failed, 2 it was called wrongly (a bad argument or sett
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from importlib import import_module
@@ -19,11 +20,16 @@ from ketch.errors import ConfigError, KetchError
 
 STARTED = time.perf_counter()
 
+# New objects before the garbage collector looks. With Python's 700 it took a tenth of a broker's start, where nearly
+# all that is made stays, and a third of the time of a broker that was sent batches for 1,000 partitions; with this a
+# twentieth. Bytes of records are freed without the collector.
+_COLLECTED_AT = 50_000
+
 # Each is a module of `ketch.cli.commands` with either `app`, a typer.Typer, or `command`, a function in Typer's
 # annotations.
 COMMANDS = (
-    *("serve", "status", "cluster", "topics", "groups", "produce", "consume"),
-    *("archive", "offset", "module", "certificates", "doctor", "version"),
+    *("serve", "status", "cluster", "topics", "groups", "users", "produce", "consume"),
+    *("archive", "offset", "module", "redis", "certificates", "doctor", "version"),
 )
 
 
@@ -107,6 +113,7 @@ def _ketch(
 
 def main() -> None:
     """Runs the command that was typed, and exits. Whatever fails is one sentence on stderr."""
+    gc.set_threshold(_COLLECTED_AT)
     try:
         code = app(prog_name="ketch", standalone_mode=False)
     except KetchError as error:

@@ -54,8 +54,21 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "socket.request.max.bytes": ("socket_request_max_bytes", "int"),
     "queued.max.request.bytes": ("queued_max_bytes", "long"),
     "connections.max.idle.ms": ("connections_max_idle_ms", "long"),
+    "sasl.enabled.mechanisms": ("sasl_enabled_mechanisms", "list"),
+    "sasl.oauthbearer.jwks.endpoint.url": ("sasl_oauthbearer_jwks_endpoint_url", "string"),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": ("sasl_oauthbearer_jwks_endpoint_refresh_ms", "long"),
+    "sasl.oauthbearer.expected.issuer": ("sasl_oauthbearer_expected_issuer", "string"),
+    "sasl.oauthbearer.expected.audience": ("sasl_oauthbearer_expected_audience", "list"),
+    "sasl.oauthbearer.clock.skew.seconds": ("sasl_oauthbearer_clock_skew_seconds", "int"),
+    "sasl.oauthbearer.scope.claim.name": ("sasl_oauthbearer_scope_claim_name", "string"),
+    "sasl.oauthbearer.sub.claim.name": ("sasl_oauthbearer_sub_claim_name", "string"),
+    "sasl.server.max.receive.size": ("sasl_server_max_receive_size", "int"),
+    "connection.failed.authentication.delay.ms": ("connection_failed_authentication_delay_ms", "int"),
+    "connections.max.reauth.ms": ("connections_max_reauth_ms", "long"),
     "fetch.max.bytes": ("fetch_max_bytes", "int"),
     "log.retention.check.interval.ms": ("retention_check_interval_ms", "long"),
+    "quota.window.num": ("quota_window_num", "int"),
+    "quota.window.size.seconds": ("quota_window_size_seconds", "int"),
     "log.cleaner.enable": ("log_cleaner_enable", "boolean"),
     "log.cleaner.backoff.ms": ("log_cleaner_backoff_ms", "long"),
     "log.cleaner.dedupe.buffer.size": ("log_cleaner_dedupe_buffer_size", "long"),
@@ -87,7 +100,7 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
 }
 # Shown under other names: as listeners, as facts of the broker (`broker.configs`), or not at all for their secrets.
 _ELSEWHERE = {*SIMPLE_FORM, "listeners", "advertised_listeners", "listener", "redis", "keyspace"}
-_THROTTLE = "Bytes a second for replicas; it has no effect: a partition has one replica."
+_THROTTLE = "Bytes a second for replicas; it has no effect: Redis replicates."
 
 
 def _documentation(setting: str) -> str:
@@ -110,7 +123,7 @@ def _all() -> list[BrokerConfig]:
         BrokerConfig(_of_setting("max.connections", "max_connections", "int", 1), dynamic=True),
         BrokerConfig(_of_setting("producer.id.expiration.ms", "producer_id_expiration_ms", "long", 1), dynamic=True),
         BrokerConfig(ConfigKey("delete.topic.enable", "boolean", "Topics can be deleted.", "true")),
-        BrokerConfig(ConfigKey("default.replication.factor", "int", "A partition has one replica.", "1")),
+        BrokerConfig(ConfigKey("default.replication.factor", "int", "Redis replicates.", "1")),
         BrokerConfig(ConfigKey("process.roles", "list", "There are no controllers.", "broker")),
     ]
     found += [

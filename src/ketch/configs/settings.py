@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from annotated_types import Ge, Le
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
@@ -29,9 +29,24 @@ Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 OrUnlimited = Annotated[int, Field(ge=-1)]
 
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 SIMPLE_FORM = ("host", "port", "advertised_host", "advertised_port")  # of one listener; `listeners` has any number
 _OF_LISTENER = ("ssl_", "sasl_", "connections_max_reauth_ms")  # beginnings of the settings that a listener may override
+
+
+def _served(names: str) -> str:
+    """A list of SASL mechanisms; ValueError where one of them is not served."""
+    given = [name.strip() for name in names.split(",")]
+    if any(name not in MECHANISMS for name in given) or len(set(given)) < len(given):
+        raise ValueError(f"it should be a list, with commas between, of {', '.join(MECHANISMS)}")
+    return names
+
+
+def _key_set(url: str) -> str:
+    if not url.startswith(("https://", "file:///")):
+        raise ValueError("it should begin with https:// or file:///")
+    return url
 
 
 def secret(description: str) -> Any:
@@ -85,6 +100,36 @@ class Settings(BaseSettings):
         1, description="Broker processes; ports and node ids count up from the first's."
     )
     node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
+
+    # -- authentication by SASL
+    sasl_enabled_mechanisms: Annotated[str, AfterValidator(_served)] = Field(
+        "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN and OAUTHBEARER."
+    )
+    sasl_oauthbearer_jwks_endpoint_url: Annotated[str, AfterValidator(_key_set)] | None = Field(
+        None, description="URL, https:// or file://, of the key set (JWKS) whose keys sign tokens of OAUTHBEARER."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Positive = Field(
+        3_600_000, description="When the key set is read again."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = Field(None, description="iss of tokens; default: any.")
+    sasl_oauthbearer_expected_audience: str | None = Field(
+        None, description="Values, with commas between, one of which is in aud of tokens; default: any."
+    )
+    sasl_oauthbearer_clock_skew_seconds: NotNegative = Field(
+        30, description="How far the clocks of broker and issuer may be apart."
+    )
+    sasl_oauthbearer_scope_claim_name: str = Field("scope", description="The claim with a token's scopes.")
+    sasl_oauthbearer_sub_claim_name: str = Field("sub", description="The claim with a user's name.")
+    sasl_server_max_receive_size: Annotated[int, Field(ge=512)] = Field(
+        65_536, description="Largest request of a client that has not authenticated yet."
+    )
+    authentication_timeout_ms: Positive = Field(30_000, description="How long a client may take to authenticate.")
+    connection_failed_authentication_delay_ms: NotNegative = Field(
+        100, description="A failed authentication is answered so long after the request."
+    )
+    connections_max_reauth_ms: NotNegative = Field(
+        0, description="When a client has to authenticate again; 0: never, or when its token ends."
+    )
 
     redis: str | None = Field(
         None, description="URL of Redis, a Redis Cluster or Sentinel; default: an embedded Valkey."
@@ -166,7 +211,7 @@ class Settings(BaseSettings):
 
     auto_create_topics: bool = Field(True, description="Create a topic when a client first asks for it.")
     any_replication_factor: bool = Field(
-        True, description="Take replication factors above 1; a partition has one replica all the same."
+        True, description="Take replication factors above 1; a partition has as many as Redis has all the same."
     )
     default_partitions: Positive = Field(1, description="Partitions of a topic created without a number.")
     default_offset_ids: Literal["time", "dense"] = Field("time", description="offset.ids of new topics.")
@@ -180,6 +225,7 @@ class Settings(BaseSettings):
     min_insync_replicas: Positive = Field(
         1, description="min.insync.replicas of new topics; commits and producer ids have as many copies."
     )
+    copies_on_disk: bool = Field(False, description="A copy counts once it is synced to a disk (WAITAOF).")
     retention_ms: OrUnlimited = Field(604_800_000, description="retention.ms of new topics; -1 keeps forever.")
     retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
     retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")
@@ -219,6 +265,11 @@ class Settings(BaseSettings):
     max_incremental_fetch_session_cache_slots: NotNegative = Field(
         1000, description="Incremental fetch sessions kept (KIP-227); 0: none."
     )
+
+    quota_window_num: Annotated[int, Field(ge=2)] = Field(
+        11, description="Samples that a client's rate is averaged over."
+    )
+    quota_window_size_seconds: Positive = Field(1, description="Time of one of them.")
 
     group_min_session_timeout_ms: Positive = Field(6000, description="Least session timeout of a group's member.")
     group_max_session_timeout_ms: Positive = Field(1_800_000, description="Greatest session timeout of a member.")
@@ -273,6 +324,11 @@ class Settings(BaseSettings):
         protocols = listening.protocols(self.listener_security_protocol_map)
         told = listening.advertised(self.advertised_listeners, protocols, self.endpoints)
         return tuple(replace(each, port=each.port or ports.get(each.name, 0)) for each in told)
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered, by Kafka's names."""
+        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(","))
 
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
@@ -359,6 +415,17 @@ class Settings(BaseSettings):
         if last > LAST_PORT:
             raise ValueError(f"{self.shards} shards from redis_port {self.redis_port} on would need port {last}")
         return self
+
+    @model_validator(mode="after")
+    def _disks_are_synced(self) -> Self:
+        if self.copies_on_disk and self.redis is None and self.fsync != "always":
+            raise ValueError(f'copies_on_disk needs fsync = "always" of the embedded Valkey, not "{self.fsync}"')
+        return self
+
+    @property
+    def copies_are_on_disk(self) -> bool:
+        """Whether a copy counts once it is on a disk: asked for, or what is said of the embedded Valkey's own."""
+        return self.copies_on_disk or (self.redis is None and self.fsync == "always")
 
     @model_validator(mode="after")
     def _legacy_fits(self) -> Self:

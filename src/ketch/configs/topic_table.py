@@ -20,7 +20,7 @@ _NO_SEGMENTS = "a Redis stream has no segments"
 _NO_INDEX = "a Redis stream is its own index"
 _NO_FILES = "records lie in Redis, not in files"
 _SYNCS = "the setting `fsync` says when Redis syncs"
-_ONE_REPLICA = "a partition has one replica, and Redis replicates it"
+_ONE_REPLICA = "a partition is on one broker, and Redis replicates it"
 _ARCHIVE_JOB = "the archive job decides"
 _FIXED_LEVEL = "each codec is used at one level"
 

@@ -6,6 +6,7 @@ bound both. A protocol's own class serves the frames (`_work`) and writes. The c
 - The budget says so, which counts the requests of all connections (`budget.Budget`).
 - Its own whole requests, received and not answered, have more than `queued_max_bytes_per_connection`. A request on its
   way in may always come to its end, however large.
+- Its client has used too much (`_mute`): for that time no request is taken up, either.
 - It is ending (`drain`): what has come in is served, and nothing more is read.
 
 A response that the peer does not take holds up the next request: `_writable` is False until it does.
@@ -62,6 +63,8 @@ class MeteredConnection(asyncio.Protocol):
         last_active: when the peer last sent something or took a response, by the monotonic clock.
     """
 
+    _muted: asyncio.TimerHandle | None = None  # of the class until a client is muted: most never are
+
     def __init__(self, host: Host) -> None:
         self._host = host
         self.peer = "?"
@@ -69,6 +72,7 @@ class MeteredConnection(asyncio.Protocol):
         # reading
         self._frames = FrameReader(host.settings.socket_request_max_bytes)
         self._requests: deque[tuple[float, Incoming]] = deque()  # with when it came
+        self._queue_max = host.settings.queued_max_bytes_per_connection
         self._held = 0  # bytes of requests not yet answered, a half received one included
         self._paused = False
         self._ending = False  # nothing more is read
@@ -126,8 +130,7 @@ class MeteredConnection(asyncio.Protocol):
 
     @property
     def _full(self) -> bool:
-        whole = self._held - self._frames.buffered
-        return whole > self._host.settings.queued_max_bytes_per_connection
+        return self._held - self._frames.buffered > self._queue_max
 
     def _lose(self, kept: int) -> None:
         """The peer is gone; requests of `kept` bytes are served all the same."""
@@ -135,6 +138,7 @@ class MeteredConnection(asyncio.Protocol):
         self._host.budget.leave(self, self._held - kept)
         self._held = kept
         self._writable = True
+        self._unmute()
         self._note_progress()
         self._start_work()
 
@@ -162,14 +166,36 @@ class MeteredConnection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Reads again, unless it must not for a reason of its own."""
-        if self._transport is not None and self._paused and not (self._full or self._ending):
+        if self._transport is not None and self._paused and not (self._full or self._ending or self._muted):
             self._paused = False
             self._transport.resume_reading()
+
+    def _mute(self, seconds: float) -> None:
+        """Takes nothing from the client for so long, from now on."""
+        if self._transport is None or self._ending:
+            return
+        loop = asyncio.get_running_loop()
+        if self._muted is not None:
+            seconds = max(seconds, self._muted.when() - loop.time())
+            self._muted.cancel()
+        self._pause()
+        self._muted = loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+            self.last_active = time.monotonic()  # it was not the client that was silent
+            self._resume_within_budget()
+            self._note_progress()
 
     def _release(self, size: int) -> None:
         """A request of so many bytes is done with."""
         self._held -= size
         self._host.budget.give(self, size, self._held)
+        self._resume_within_budget()
+
+    def _resume_within_budget(self) -> None:
         if self._paused and self._host.budget.open_for(self):
             self.resume()
 
@@ -188,6 +214,7 @@ class MeteredConnection(asyncio.Protocol):
     def drain(self) -> None:
         """Reads nothing more; what has come in is served."""
         self._ending = True
+        self._unmute()
         self._pause()
 
     @property
@@ -199,6 +226,15 @@ class MeteredConnection(asyncio.Protocol):
         """Closes once what is on its way has been sent."""
         if self._transport is not None:
             self._transport.close()
+
+    def ignore(self, seconds: float) -> None:
+        """Takes nothing that the peer says, and closes after so long: it would come again at once."""
+        if self._transport is not None:
+            self._transport.set_protocol(
+                asyncio.Protocol()
+            )  # so that this one hears nothing more, not of its end either
+            asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+            self._transport = None
 
     def abort(self) -> None:
         """Closes at once, whatever is on its way."""

@@ -38,7 +38,7 @@ from ketch.embedded.nodes import View
 from ketch.embedded.slot_plan import Move
 from ketch.embedded.valkey import STOP_SECONDS, EmbeddedValkey
 from ketch.errors import KetchError, RedisError, StorageUnavailable
-from ketch.redis.link import ask_once
+from ketch.redis.pipe import ask_once
 from ketch.redis.question import Question
 from ketch.redis.slots import SLOTS
 from ketch.redis.url import RedisAddress
@@ -238,10 +238,11 @@ class Shards:
     async def _move(self, move: Move) -> None:
         """Raises RedisError where the slots have not arrived."""
         target = (await self._ask(move.target, nodes.view())).own
-        await self._ask(move.source, nodes.give(slot_plan.ranges(move.slots), target.id))
+        ranges = slot_plan.ranges(move.slots)
+        await self._ask(move.source, nodes.give(ranges, target.id))
         while await self._ask(move.source, nodes.giving()):
             await asyncio.sleep(_POLL_SECONDS)
-        await self._ask(move.source, nodes.check_given())
+        await self._ask(move.source, nodes.check_given(ranges, target.id))
         await self._until(self._whole, "agree on who has which slot")
 
 

@@ -18,6 +18,7 @@ from ketch.errors import UnknownTopicId, UnknownTopicOrPartition
 from ketch.log import reads as log_reads
 from ketch.log.commits import Commits
 from ketch.log.copies import Copies
+from ketch.log.followers import Followers
 from ketch.log.live import Shared
 from ketch.log.partition import Partition
 from ketch.log.reads import PartitionRead
@@ -53,6 +54,7 @@ class Log:
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
         copies: whether replicas have what was written.
+        followers: which replicas there are.
         watcher: what is known of streams, and the connection of appends.
     """
 
@@ -78,7 +80,8 @@ class Log:
             pending_max=settings.group_pending_max,
             exists=self._exists,
         )
-        self.copies = Copies(connect, self.keys)
+        self.followers = Followers(self._reads, self.keys)
+        self.copies = Copies(connect, self.keys, self.followers, settings.redis_timeout_ms, settings.copies_are_on_disk)
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index

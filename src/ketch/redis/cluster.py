@@ -18,9 +18,9 @@ Theory of operation.
   A push may have overtaken it then, so `on_down` is called behind it.
 - A command that nobody has executed within the timeout fails with StorageUnavailable. It was not executed.
 - A node that is lost fails what was sent to it with StorageUnavailable, in doubt, as `Link` does.
-- The topology is asked of a few nodes every second, and more often while something is amiss. A node that was cut off
-  knows an older one: what counts is the highest epoch. A node that has no slot any more is left: what it has not
-  answered fails.
+- The topology is asked of a few nodes every second, and more often while something is amiss: a node is lost, or does
+  not answer. What counts is the highest epoch among the answers that come soon (`redis.lookout`), since a node that was
+  cut off knows an older topology. A node that has no slot any more is left: what it has not answered fails.
 - When a node is lost, or slots have gone to another one, `on_down` is called: pushes may have been lost with them.
 """
 
@@ -32,15 +32,17 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.driver import Node, Reply
-from ketch.redis.link import Link, ask_once
-from ketch.redis.pipe import drop, resolve, run
+from ketch.redis.link import Link
+from ketch.redis.lookout import Lookout
+from ketch.redis.pipe import ask_once, drop, resolve, run
 from ketch.redis.question import Command, Question, command
 from ketch.redis.slots import slot
 from ketch.redis.topology import (
@@ -55,6 +57,7 @@ from ketch.redis.topology import (
     redirect,
     topology,
 )
+from ketch.redis.unusable import LOST
 from ketch.redis.url import RedisAddress
 
 T = TypeVar("T")
@@ -64,7 +67,7 @@ log = logging.getLogger(__name__)
 _REFRESH_S = 1.0  # between two looks at the topology
 _HURRY_S = 0.1  # the same, while a node is lost or a slot was found elsewhere
 _PAUSE_S = 0.05  # before a slot that is being moved, or that no node serves, is tried again
-_LOOK_S = 1.0  # a node may take to show the topology
+_LOOK_S = 1.0  # for which the topology is waited for
 _ASKED = 3  # nodes: of these one is likely to know the newest, and each node is asked by many brokers
 _ERROR = ord("-")
 _PING = command(None, "PING")
@@ -102,6 +105,22 @@ class _Detour:
     later: deque[_Sent] = field(default_factory=deque)
 
 
+class Changes:
+    """Logs each change of a cluster once, however many links of a program see it."""
+
+    def __init__(self) -> None:
+        self._newest: Topology | None = None
+
+    def seen(self, found: Topology) -> None:
+        """A link has looked. One that is behind another one sees what was a change before."""
+        known = self._newest
+        if known is not None and found.epoch < known.epoch:
+            return
+        self._newest = found
+        if known is not None and not found.same(known):
+            log.info("Redis Cluster has changed: %s", hosts(found.masters))
+
+
 class ClusterLink:
     """One named way to a cluster, a connection to each master: an `OwnedDriver`.
 
@@ -109,6 +128,7 @@ class ClusterLink:
         name, on_up, on_down, on_push: see `driver.Connect`.
         address: with the seeds, the nodes that are asked first.
         timeout: s that connecting, each reply, and a slot that nobody serves may take.
+        changes: that of all links of a program to this cluster.
     """
 
     def __init__(
@@ -119,14 +139,17 @@ class ClusterLink:
         on_up: Callable[[Node], Awaitable[None]] | None = None,
         on_down: Callable[[], None] | None = None,
         on_push: Callable[[Any], None] | None = None,
+        changes: Changes | None = None,
     ) -> None:
         self._name, self._address, self._timeout = name, address, timeout
         self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
+        self._changes = changes or Changes()
         self._topology: Topology | None = None
         self._nodes: dict[Place, Link] = {}
         self._by_slot: list[Link | None] = []  # the topology, as a send needs it
         self._detours: dict[int, _Detour] = {}
         self._amiss = asyncio.Event()
+        self._lookout = Lookout(self._shown_by)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the callers' side
@@ -229,7 +252,7 @@ class ClusterLink:
 
     async def start(self) -> None:
         """See `OwnedDriver.start`: every master is connected to."""
-        found = await self._first_look()
+        found = await self._first_look(self._address.seeds, 2 * self._timeout)
         nodes = [self._nodes.setdefault(place, self._link(place)) for place in found.masters]
         try:
             for node in nodes:
@@ -237,6 +260,7 @@ class ClusterLink:
         except StorageUnavailable:
             await self.stop()
             raise
+        self._changes.seen(found)
         self._use(found)
         self._spawn(self._keep())
 
@@ -245,29 +269,40 @@ class ClusterLink:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lookout.stop()
         nodes, self._nodes, self._topology, self._by_slot = list(self._nodes.values()), {}, None, []
         for node in nodes:
             await node.stop()
         for detour in self._detours.values():
             for each in (*detour.answered, *detour.later):
-                each.take(StorageUnavailable("the connection to Redis was lost"))
+                each.take(StorageUnavailable(LOST))
         self._detours.clear()
 
-    async def _first_look(self) -> Topology:
-        """The topology, from the first seed that shows one.
+    async def _first_look(self, places: Sequence[Place], limit: float) -> Topology:
+        """The topology, as the one of these nodes shows it that answers first, over connections of their own.
+
+        Args:
+            limit: s to wait for that.
 
         Raises:
-            StorageUnavailable: there is none; the message says of the last seed why. The cluster is not whole.
+            StorageUnavailable: there is none; the message says of the last node why. The cluster is not whole.
         """
-        error: Exception | None = None
-        for host, port in self._address.seeds:
-            try:
-                found = await ask_once(self._address.at(host, port), self._timeout, topology(host))
-                check_whole(found, self._address.describe())
-                return found
-            except (StorageUnavailable, RedisError, TimeoutError) as failed:
-                error = failed
-        raise StorageUnavailable(str(error) or f"Redis at {self._address.describe()}: no answer in time") from None
+        lookout = Lookout(self._shown_to_strangers)
+        lookout.begin(places)
+        try:
+            answers = await lookout.soon(limit)
+        finally:
+            await lookout.stop()
+        if found := _newest(answers.values()):
+            return found
+        error = next((str(answers[place]) for place in reversed(places) if place in answers), "")
+        raise StorageUnavailable(error or f"Redis at {self._address.describe()}: no answer in time")
+
+    async def _shown_to_strangers(self, place: Place) -> Topology:
+        """As a node shows it over a connection of its own. Raises RedisError where the cluster is not whole."""
+        found = await ask_once(self._address.at(*place), self._timeout, topology(place[0]))
+        check_whole(found, self._address.describe())
+        return found
 
     async def _keep(self) -> None:
         """Looks at the topology for as long as the link lives."""
@@ -279,27 +314,29 @@ class ClusterLink:
                 await asyncio.sleep(_HURRY_S)
                 self._amiss.clear()
             await self._look()
-            if not self.up:
+            if self._lookout.waits or not self.up:
                 self._amiss.set()
 
     async def _look(self) -> None:
-        """Asks some nodes for the topology. What the one with the highest epoch says counts."""
-        nodes = [(place, node) for place, node in self._nodes.items() if node.up]
-        asked = [self._seen_by(*each) for each in random.sample(nodes, min(_ASKED, len(nodes)))]
-        found = [each for each in await asyncio.gather(*asked) if each is not None]
-        if not found:  # every node that was known is gone: the seeds may know others
+        """Asks some nodes for the topology."""
+        nodes = [place for place, node in self._nodes.items() if node.up and not self._lookout.silent(place)]
+        self._lookout.begin(_some(nodes))
+        found = _newest((await self._lookout.soon(_LOOK_S)).values())
+        if found is None:  # every master that was known is gone or hangs: a replica or a seed may know others
+            replicas = [] if self._topology is None else list(chain(*self._topology.replicas.values()))
             with contextlib.suppress(StorageUnavailable):
-                found = [await self._first_look()]
-        if found:
-            self._use(max(found, key=lambda each: each.epoch))
+                found = await self._first_look([*_some(replicas), *self._address.seeds], _LOOK_S)
+        if found is not None:
+            self._changes.seen(found)
+            self._use(found)
 
-    async def _seen_by(self, place: Place, node: Link) -> Topology | None:
+    async def _shown_by(self, place: Place) -> Topology:
         try:
-            async with asyncio.timeout(_LOOK_S):
-                return await node.ask(topology(place[0]))
-        except (StorageUnavailable, RedisError, TimeoutError) as error:
+            node = self._nodes.get(place) or self._any()  # it may have been left in this turn of the event loop
+            return await node.ask(topology(node.place[0]))
+        except (StorageUnavailable, RedisError) as error:
             log.debug("%s connection: %s does not show its cluster: %s", self._name, hosts([place]), error)
-            return None
+            raise
 
     def _use(self, found: Topology) -> None:
         """Follows a topology that is not older than what is known."""
@@ -310,9 +347,10 @@ class ClusterLink:
         links = [self._node_at(place) for place in found.masters]
         self._by_slot = [None if index is None else links[index] for index in found.indices()]
         for place in [place for place in self._nodes if place not in found.masters]:
-            self._spawn(self._nodes.pop(place).stop())
+            node = self._nodes.pop(place)
+            node.leave()  # before `on_down`: what is learnt after that is not from a node whose pushes are lost
+            self._spawn(node.stop())
         if known is not None:
-            log.info("Redis Cluster has changed (%s connection): %s", self._name, hosts(found.masters))
             self._lost()
 
     def _spawn(self, work: Any) -> None:
@@ -411,6 +449,16 @@ class ClusterLink:
             self._amiss.set()  # others may have moved with it
         with contextlib.suppress(StorageUnavailable):  # who sends to it will hear of that
             await self._node_at(place).came_up(self._timeout)
+
+
+def _some(places: Sequence[Place]) -> list[Place]:
+    return random.sample(places, min(_ASKED, len(places)))
+
+
+def _newest(answers: Iterable[Topology | Exception]) -> Topology | None:
+    """The topology with the highest epoch; None where there are errors only."""
+    found = [each for each in answers if isinstance(each, Topology)]
+    return max(found, key=lambda each: each.epoch, default=None)
 
 
 def _tried(sent: _Sent, tried: asyncio.Future[bool], reply: Reply) -> None:

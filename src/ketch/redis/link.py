@@ -3,8 +3,9 @@
 It owns the reconnects, with backoff, and says when the connection is up, lost and up again. Each connection is a
 `redis.pipe.Pipe`. Nothing that was sent is sent again: its sender gets StorageUnavailable.
 
-Behind sentinels each connection is one to the server that they name and that says that it is the master. They are asked
-again every second: when they name another one, the connection is given up.
+Behind sentinels each connection is one to the server that they name and that says that it is the master
+(`redis.master`). They are asked again every second, and more often while they take the master for down: when they name
+another one, the connection is given up.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
-from ketch.errors import RedisError, StorageUnavailable
-from ketch.redis import sentinel
+from ketch.errors import StorageUnavailable
 from ketch.redis.driver import Node, Reply
+from ketch.redis.master import MasterSearch
 from ketch.redis.pipe import Pipe, open_pipe
 from ketch.redis.question import Command, Question
 from ketch.redis.url import RedisAddress
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 _BACKOFF_FIRST = 0.02
 _BACKOFF_MAX = 1.0
 _ASK_SENTINELS_S = 1.0
+_HURRY_S = 0.1  # the same, while a sentinel takes the master for down or none answers
+_PATIENCE_S = 1.0  # a sentinel, or the server that it names, may take to answer; then they are asked again
 
 
 class Link:
@@ -50,6 +53,8 @@ class Link:
     ) -> None:
         self._name, self._address, self._timeout = name, address, timeout
         self._at = address  # where the last connection led to
+        self._search = MasterSearch(address, timeout) if address.kind == "sentinel" else None
+        self._epoch = 0  # of the failover that made that server the master
         self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
         self._pipe: Pipe | None = None
         self._lost = asyncio.Event()
@@ -113,7 +118,11 @@ class Link:
 
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""
-        await self._connect()
+        try:
+            await self._connect(self._timeout, again=False)
+        except BaseException:
+            await self.stop()
+            raise
         self._keep_up()
 
     def begin(self) -> None:
@@ -132,41 +141,61 @@ class Link:
                 await self._found.wait()
         _ = self._live
 
-    async def stop(self) -> None:
+    def leave(self) -> None:
+        """Closes the connection for good: nothing of it is read any more, and what waits for a reply fails.
+
+        `on_down` is not called. `stop` is to be called all the same.
+        """
         self._on_down, pipe, self._pipe = None, self._pipe, None
+        self._found.clear()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         if pipe is not None:
             pipe.close()
 
+    async def stop(self) -> None:
+        self.leave()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._search is not None:
+            await self._search.stop()
+
     def _keep_up(self) -> None:
         self._spawn(self._keep())
-        if self._address.kind == "sentinel":
-            self._spawn(self._follow())
+        if self._search is not None:
+            self._spawn(self._follow(self._search))
 
-    async def _follow(self) -> None:
+    async def _follow(self, search: MasterSearch) -> None:
         """Gives up a connection to a server that is the master no more."""
+        pause = _ASK_SENTINELS_S
         while True:
-            await asyncio.sleep(_ASK_SENTINELS_S)
+            await asyncio.sleep(pause)
+            await self._found.wait()  # until then the sentinels are asked for the next connection
+            named = await search.named(_ASK_SENTINELS_S)
+            pause = _HURRY_S if named is None or named.down else _ASK_SENTINELS_S
+            if self._pipe is None or named is None or named.epoch < self._epoch or named.place == self.place:
+                continue
             with contextlib.suppress(StorageUnavailable):
-                found = await find_master(self._address, self._timeout)
-                pipe = self._pipe
-                if pipe is not None and (found.host, found.port) != self.place:
+                found = (await search.find(_PATIENCE_S, again=True)).address
+                if self._pipe is not None and found.seeds[0] != self.place:
                     log.warning("The master is %s now (%s connection)", found.describe(), self._name)
-                    pipe.close()
+                    self._pipe.close()
 
-    async def _connect(self) -> None:
+    async def _connect(self, patience: float, again: bool) -> None:
+        """For the arguments see `MasterSearch.find`."""
         self._lost.clear()
-        if self._address.kind == "sentinel":
-            self._at = await find_master(self._address, self._timeout)
+        if self._search is not None:
+            self._at, self._epoch = await self._search.find(patience, again)
         pipe = await open_pipe(self._at, self._timeout, self._went, self._on_push)
-        if self._on_up is not None:
-            await self._on_up(pipe)
+        self._spawn(pipe.watch(self._timeout))
+        try:
+            if self._on_up is not None:
+                await self._on_up(pipe)
+        except BaseException:
+            pipe.close()
+            raise
         if pipe.connected:
             self._pipe = pipe
             self._found.set()
-            self._spawn(pipe.watch(self._timeout))
 
     async def _keep(self) -> None:
         while True:
@@ -178,9 +207,9 @@ class Link:
         delay = _BACKOFF_FIRST
         while self._pipe is None:
             await asyncio.sleep(delay)
-            delay = min(2 * delay, _BACKOFF_MAX)
+            delay = min(2 * delay, _BACKOFF_MAX if self._search is None else _HURRY_S)
             try:
-                await self._connect()
+                await self._connect(min(self._timeout, _PATIENCE_S), again=True)
             except Exception as error:  # whatever it was, the next try may do
                 log.debug("%s connection: %s", self._name, error)
 
@@ -197,40 +226,3 @@ class Link:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def find_master(address: RedisAddress, timeout: float) -> RedisAddress:
-    """The master behind sentinels, see `redis.sentinel`.
-
-    Raises:
-        StorageUnavailable: none is found; one sentence says why.
-    """
-    search = sentinel.search(address)
-    step = next(search)
-    try:
-        while True:
-            try:
-                answer = await ask_once(step.address, timeout, step.question)
-            except (StorageUnavailable, RedisError, TimeoutError) as error:
-                silent = f"Redis at {step.address.describe()}: silent for {timeout:g} s"
-                step = search.throw(StorageUnavailable(str(error) or silent))
-            else:
-                step = search.send(answer)
-    except StopIteration as found:
-        master: RedisAddress = found.value
-        return master
-
-
-async def ask_once(address: RedisAddress, timeout: float, question: Question[T]) -> T:
-    """The answer to a question over a connection that is opened for it.
-
-    Raises:
-        StorageUnavailable: there is no connection within `timeout` seconds, or Redis refuses it.
-        TimeoutError: no answer within `timeout` seconds after that.
-    """
-    pipe = await open_pipe(address, timeout, on_lost=lambda: None)
-    try:
-        async with asyncio.timeout(timeout):
-            return await pipe.ask(question)
-    finally:
-        pipe.close()

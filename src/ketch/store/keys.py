@@ -16,11 +16,12 @@ class Keyspace:
 
     __slots__ = (
         "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
-        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics",
+        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics", "quotas", "users", "glob",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.glob = _glob(name.encode()).decode()  # the prefix as a part of a glob pattern
         self.topics = f"{name}:topics".encode()
         self.topic_ids = f"{name}:topic-ids".encode()
         self.groups = f"{name}:groups".encode()
@@ -30,6 +31,8 @@ class Keyspace:
         self.brokers = f"{name}:brokers".encode()
         self.broker_configs = f"{name}:broker-configs".encode()
         self.client_metrics = f"{name}:client-metrics".encode()
+        self.quotas = f"{name}:quotas".encode()
+        self.users = f"{name}:users".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()
 

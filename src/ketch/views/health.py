@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import hiredis
@@ -19,28 +19,25 @@ from ketch.redis.question import Question, call, command
 from ketch.redis.resp import parse
 from ketch.redis.slots import SLOTS
 from ketch.store.append import appends
+from ketch.store.keys import Keyspace
+from ketch.store.rights import CLUSTER_COMMANDS, COMMANDS
+from ketch.views import rights
+from ketch.views.rights import Rights
 from ketch.views.server import kind_and_version, parse_info
 
 Verdict = Literal["ok", "warn", "fail"]
 
 MIN_REDIS = (6, 2)
 MIN_VALKEY = (7, 2)
+_SHOWN = 8  # rights in one line
 _SEVERITY: tuple[Verdict, ...] = ("fail", "warn", "ok")
 MAX_CLOCK_SECONDS = 1.0
+_RULE = "`ketch redis user broker`"
+_LACKING = f"give the user what {_RULE} prints"
 _UNSERVED = "give every slot a node that is up (CLUSTER INFO)"
 _SYNCED_BY_KETCH = "no: Ketch syncs it as its own fsync setting says"
 # flushAppendOnlyFile in Redis's aof.c: the write to the file waits for the sync before, the answers do not.
 _POSTPONED = "a kill of Redis while its disk is slow loses up to 2 s of acknowledged records, but not with always"
-
-COMMANDS = (
-    *("XADD", "XRANGE", "XREVRANGE", "XLEN", "XINFO", "XTRIM", "XSETID"),
-    *("XGROUP", "XREADGROUP", "XACK", "XPENDING", "XCLAIM"),
-    *("MULTI", "EXEC", "EVAL", "CLIENT", "HELLO", "PING", "SCAN", "TYPE", "EXISTS", "TIME", "MEMORY", "INFO", "WAIT"),
-    *("HSET", "HSETNX", "HGET", "HMGET", "HGETALL", "HKEYS", "HVALS", "HLEN", "HEXISTS", "HDEL", "HSCAN", "HINCRBY"),
-    *("SADD", "SREM", "SMEMBERS", "SISMEMBER", "SCARD"),
-    *("GET", "SET", "SETNX", "INCR", "DEL", "UNLINK", "RENAME", "PEXPIRE", "PERSIST"),
-)
-CLUSTER_COMMANDS = ("ASKING", "CLUSTER")  # of a cluster's nodes, beside those
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one look at the server brought: INFO, what CONFIG GET may tell, its clock, its commands."""
+    """What one look at the server brought: INFO, what CONFIG GET may tell, its clock, its commands, and
+    what the user may do."""
 
     info: Mapping[str, str]
     save: str | None
@@ -68,6 +66,7 @@ class Facts:
     missing: tuple[str, ...]
     cluster: Mapping[str, str] | None
     by_module: int = 0
+    rights: Rights = field(default_factory=Rights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def checks(facts: Facts, address: str, embedded: bool = False, append: str = "au
         embedded: it is the Valkey of `ketch.embedded`, which syncs the file itself unless appendfsync is always.
         append: the setting.
     """
-    facts = _synced(facts) if embedded else facts
+    facts = _own(facts) if embedded else facts
     reached = Check("Redis", "ok", f"{address} answers")
     return [reached, *(check(facts) for check in _CHECKS), _appends(facts, append), _kernel()]
 
@@ -101,7 +100,13 @@ def checks(facts: Facts, address: str, embedded: bool = False, append: str = "au
 def unusable(address: str, why: str) -> list[Check]:
     """The checks where Redis does not answer; `why` is a phrase without full stop."""
     # A Redis that asks for a password runs and was reached: the reason alone says what to do.
-    advice = "" if "password" in why else "start Redis, or check the address and the network in between"
+    advice = (
+        ""
+        if "password" in why
+        else _LACKING
+        if "NOPERM" in why
+        else "start Redis, or check the address and the network in between"
+    )
     return [Check("Redis", "fail", f"{address} cannot be used ({why})", advice), _kernel()]
 
 
@@ -121,7 +126,7 @@ def cluster_checks(
         address, embedded, append: see `checks`.
     """
     facts = {node.name: node.found for node in nodes if isinstance(node.found, Facts)}
-    facts = {name: _synced(found) for name, found in facts.items()} if embedded else facts
+    facts = {name: _own(found) for name, found in facts.items()} if embedded else facts
     if not facts:
         return [_reached(nodes, address), _nodes(nodes, served), _kernel()]
     each = [_together({name: check(found) for name, found in facts.items()}) for check in _NODE_CHECKS]
@@ -129,9 +134,10 @@ def cluster_checks(
     return [_reached(nodes, address), *each, _clocks(facts), _nodes(nodes, served), appended, _kernel()]
 
 
-def _synced(facts: Facts) -> Facts:
-    """As the facts of an embedded Valkey are to be read."""
-    return replace(facts, appendfsync=_SYNCED_BY_KETCH) if facts.appendfsync == "no" else facts
+def _own(facts: Facts) -> Facts:
+    """As the facts of an embedded Valkey are to be read, whose user is its owner."""
+    synced = _SYNCED_BY_KETCH if facts.appendfsync == "no" else facts.appendfsync
+    return replace(facts, appendfsync=synced, rights=replace(facts.rights, excess=None))
 
 
 def require_fit(checks: list[Check]) -> list[Check]:
@@ -142,8 +148,12 @@ def require_fit(checks: list[Check]) -> list[Check]:
     return [check for check in checks if check.verdict == "warn"]
 
 
-def facts() -> Question[Facts]:
-    """One look at the server."""
+def facts(keys: Keyspace, thorough: bool = False) -> Question[Facts]:
+    """One look at the server, over a connection that is used for nothing else after it.
+
+    Args:
+        thorough: see `rights.look`.
+    """
     info = parse_info((yield from call(None, "INFO")))
     clustered = info.get("cluster_enabled") == "1"
     before = time.time()
@@ -157,6 +167,7 @@ def facts() -> Question[Facts]:
         missing=(yield from _missing(clustered)),
         cluster=(yield from _cluster_info()) if clustered else None,
         by_module=(yield from appends.module_version()),
+        rights=(yield from rights.look(keys, clustered, thorough)),
     )
 
 
@@ -211,6 +222,33 @@ def _commands(facts: Facts) -> Check:
     if facts.missing:
         return Check("commands", "fail", f"{', '.join(facts.missing)} missing", "allow these commands")
     return Check("commands", "ok", f"all {len(_commands_for(facts.cluster is not None))} that Ketch uses")
+
+
+def _rights(facts: Facts) -> Check:
+    found = facts.rights
+    who = f"user {found.user}" if found.user else "this user"
+    lacking = [f"may not run {_some(found.commands)}"] if found.commands else []
+    lacking += [f"may not use {_some(found.keys)}"] if found.keys else []
+    if lacking:
+        return Check("rights", "fail", f"{who} {' and '.join(lacking)}", f"give it what {_RULE} prints")
+    if not found.excess:
+        return Check("rights", "ok", f"{who} has what a broker needs" + _no_more(found))
+    if found.user == "default":
+        return Check("rights", "ok", f"{who}, whom nothing is forbidden", f"make a user for Ketch: {_RULE}")
+    seen = f"{who} may do more than a broker needs: {_some(found.excess)}"
+    return Check("rights", "warn", seen, f"give it what {_RULE} prints")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of them, and how many there are beside."""
+    left = len(names) - _SHOWN
+    return ", ".join(names) if left <= 1 else f"{', '.join(names[:_SHOWN])} and {left} more"
+
+
+def _no_more(found: Rights) -> str:
+    if found.excess is None:
+        return ""
+    return ", and no more" if found.exact else "; nothing more was found (it may not ask ACL GETUSER)"
 
 
 def _role(facts: Facts) -> Check:
@@ -270,6 +308,10 @@ def _appends(facts: Facts, append: str) -> Check:
         return Check("appends", "ok", "by transactions, as the setting append says")
     if facts.by_module:
         return Check("appends", "ok", "by the append module")
+    if facts.rights.module:
+        verdict: Verdict = "fail" if append == "module" else "ok"
+        seen = "by transactions: this user may not use the append module"
+        return Check("appends", verdict, seen, "give it what `ketch redis user broker --module` prints")
     seen, advice = "by transactions: no append module", "load the file that `ketch module path` prints, for more speed"
     if append == "module":
         return Check(
@@ -287,6 +329,7 @@ def _kernel() -> Check:
 _CHECKS: tuple[Callable[[Facts], Check], ...] = (
     _version,
     _commands,
+    _rights,
     _role,
     _persistence,
     _eviction,

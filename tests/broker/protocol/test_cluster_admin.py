@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.batches import batch, records
 from tests.support.kafka import (
+    ALTER_CLIENT_QUOTAS,
     ALTER_REASSIGNMENTS,
     CREATE_TOPICS,
     DESCRIBE_CLIENT_QUOTAS,
@@ -108,6 +109,41 @@ def quotas(kafka: Kafka, topic: str) -> Answers:
     return found
 
 
+QUOTA_CHANGES: list[tuple[list[tuple[str, str | None]], list[tuple[str, float, bool]]]] = [
+    ([], [("producer_byte_rate", 1.0, False)]),
+    ([("user", "x"), ("user", "y")], [("producer_byte_rate", 1.0, False)]),
+    ([("host", "x")], [("producer_byte_rate", 1.0, False)]),
+    ([("user", "")], [("producer_byte_rate", 1.0, False)]),
+    ([("user", "x"), ("ip", "1.2.3.4")], [("producer_byte_rate", 1.0, False)]),
+    ([("ip", "not a host")], [("connection_creation_rate", 1.0, False)]),
+    ([("ip", "1.2.3.4")], [("producer_byte_rate", 1.0, False)]),
+    ([("ip", "1.2.3.4")], [("connection_creation_rate", 3e9, False)]),
+    ([("user", "x")], [("connection_creation_rate", 1.0, False)]),
+    ([("user", "x")], [("no.such", 1.0, False)]),
+    ([("user", "x")], [("no.such", 1.0, True)]),
+    ([("user", "x")], [("producer_byte_rate", 0.0, False)]),
+    ([("user", "x")], [("producer_byte_rate", -1.0, False)]),
+    ([("user", "x")], [("producer_byte_rate", 1.5, False)]),
+    ([("user", "x")], [("producer_byte_rate", 1e30, False)]),
+    ([("user", "x")], [("request_percentage", 1e30, False)]),
+    ([("user", "x"), ("client-id", None)], [("controller_mutation_rate", 0.5, False)]),
+    ([("user", None)], []),
+]
+
+
+def quota_changes(kafka: Kafka, topic: str) -> Answers:
+    found = []
+    for whom, changes in QUOTA_CHANGES:
+        entity = [{"entity_type": kind, "entity_name": name} for kind, name in whom]
+        ops = [{"key": key, "value": value, "remove": remove} for key, value, remove in changes]
+        for version in versions(ALTER_CLIENT_QUOTAS):
+            entries = [{"entity": entity, "ops": ops}]
+            for each in kafka.ask(ALTER_CLIENT_QUOTAS, version, entries=entries, validate_only=True).entries:
+                named = [(part.entity_type, part.entity_name) for part in each.entity]
+                found.append((int(each.error_code), each.error_message, sorted(named, key=str)))
+    return found
+
+
 def features(kafka: Kafka, topic: str) -> Answers:
     found = []
     for version in versions(UPDATE_FEATURES):
@@ -155,6 +191,7 @@ SCENARIOS: list[Callable[[Kafka, str], Answers]] = [
     elections,
     reassignments,
     quotas,
+    quota_changes,
     features,
     clusters,
     collisions,
@@ -250,7 +287,7 @@ def test_what_partitions_take_in_redis(kafka: Kafka, broker: KetchServer, made: 
     kafka.stored(made, batch(records([bytes(1000)] * 50)))
     asked = [{"topic": made, "partitions": [0, 1, 7]}, {"topic": f"{made}-no", "partitions": [0]}]
     ((name, sizes),) = directories(kafka, version, asked).items()
-    assert name.startswith(("redis://", "unix://"))
+    assert name.startswith(("redis://", "unix://", "redis+cluster://"))
     assert set(sizes) == {(made, 0), (made, 1)}
     usage = broker.redis().memory_usage(f"korvet:stream:{made}:0")
     assert sizes[made, 0] == usage > 50_000
@@ -263,10 +300,11 @@ def test_the_size_of_the_redis(start_ketch: Callable[..., KetchServer]) -> None:
     server = start_ketch()
     with Kafka(server.port) as kafka:
         for maxmemory in (0, 300 << 20):
-            server.redis().config_set("maxmemory", maxmemory)
+            for node in server.redis_nodes():
+                node.config_set("maxmemory", maxmemory)
             (found,) = kafka.ask(DESCRIBE_LOG_DIRS, 4, topics=None).results
-            info = server.redis().info("memory")
-            assert found.total_bytes == (maxmemory or info["total_system_memory"])
+            machines = [node.info("memory")["total_system_memory"] for node in server.redis_nodes()]
+            assert found.total_bytes == sum(maxmemory or machine for machine in machines)
             assert 0 < found.usable_bytes < found.total_bytes
 
 

@@ -26,7 +26,7 @@ enum { API_OK = 0, API_ERR = 1, API_VERSION = 1 };
 enum { READ = 1 << 0, WRITE = 1 << 1 };
 enum { KEY_EMPTY = 0, KEY_HASH = 3, KEY_STREAM = 7 };
 enum { ITERATE_REVERSE = 1 << 1 };
-enum { LOADING = 1 << 13 };
+enum { REPLICA = 1 << 3, LOADING = 1 << 13 };
 enum { NOTIFY_HASH = 1 << 6, NOTIFY_STREAM = 1 << 10 };
 enum { REPLY_ARRAY = 3 };
 enum { HANDLE_SLOT_MIGRATION = 1 << 5 };

@@ -26,6 +26,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
+from ketch.complaints import Complaints
 from ketch.coordinator.machine import Machine, Persist, Reply, Tick
 from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
 from ketch.log.log import Log
@@ -87,6 +88,7 @@ class Machines(Generic[M]):
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a machine is stored in order
         self._retiring: set[str] = set()
         self._waiting: dict[Token, str] = {}
+        self._complaints = Complaints()
 
     # -- asking a machine
 
@@ -366,9 +368,12 @@ class Machines(Generic[M]):
             if not self._namespace.shared and not self._cluster.alone:
                 await self._link.ask(self._namespace.journal(machine.id))
         except KetchError as error:
+            text = f"{self._namespace.name} {machine.id}: cannot be stored: {error}"
             overtaken = self._namespace.shared and isinstance(error, Overtaken)
-            level = logging.DEBUG if overtaken else logging.WARNING
-            log.log(level, "%s %s: cannot be stored: %s", self._namespace.name, machine.id, error)
+            if overtaken:
+                log.debug(text)
+            elif line := self._complaints.line(text, time.monotonic()):  # members come again at once
+                log.warning(line)
             rest = self._after_failure(machine, rest)
         finally:
             self._saving[machine.id] -= 1

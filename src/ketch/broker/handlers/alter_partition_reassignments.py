@@ -1,8 +1,9 @@
 """AlterPartitionReassignments (45), versions 0 and 1: replicas of partitions (KIP-455).
 
-A partition has one replica, on the broker that leads it, and which broker leads it follows from the brokers that are
-live (`broker.coordination.cluster`). So the assignment that is there already is accepted, any other is refused with
-INVALID_REPLICA_ASSIGNMENT (39), and there is none to cancel (NO_REASSIGNMENT_IN_PROGRESS 85).
+A partition has one broker as a replica, the one that leads it, and which broker that is follows from the brokers that
+are live (`broker.coordination.cluster`). Its other replicas are Redis's (`log.followers`), which only Redis can change.
+So the assignment that is there already is accepted, any other is refused with INVALID_REPLICA_ASSIGNMENT (39), and
+there is none to cancel (NO_REASSIGNMENT_IN_PROGRESS 85).
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
             raise Refused(ErrorCode.unknown_topic_or_partition, f"Unable to find partition {name}:{index}.")
         if asked.replicas is None:
             raise Refused(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
-        check_replicas(request, asked.replicas)
-        _check_unchanged(request, topic, index, asked.replicas)
+        await _check_unchanged(request, topic, index, asked.replicas)
     except KetchError as error:
         code, message = request.refuse(f"{name}-{index}", error), printable(str(error))
     return {"partition_index": index, "error_code": code, "error_message": message}
@@ -62,10 +62,16 @@ def check_replicas(request: Request, replicas: Sequence[int]) -> None:
             raise Refused(ErrorCode.invalid_replica_assignment, message)
 
 
-def _check_unchanged(request: Request, topic: Topic, index: int, replicas: Sequence[int]) -> None:
-    leader = request.broker.cluster.leader(topic.id, index)
-    if tuple(replicas) != (leader,):
+async def _check_unchanged(request: Request, topic: Topic, index: int, replicas: Sequence[int]) -> None:
+    leader, followers = request.broker.cluster.leader(topic.id, index), await request.broker.log.followers.of(topic)
+    others = followers[index].replicas if followers else ()
+    if tuple(replicas) == (leader, *others):
+        return
+    check_replicas(request, replicas)
+    message = f"A partition is on one broker, which leads it: {topic.name}-{index} is on broker {leader}."
+    if others:
         message = (
-            f"A partition has one replica, on the broker that leads it: {topic.name}-{index} is on broker {leader}."
+            f"{topic.name}-{index} is led by broker {leader}, which follows from the live brokers, "
+            f"and its other replicas, {list(others)}, are Redis's."
         )
-        raise Refused(ErrorCode.invalid_replica_assignment, message)
+    raise Refused(ErrorCode.invalid_replica_assignment, message)

@@ -1,7 +1,7 @@
 """CreatePartitions (37), versions 0 to 3: topics get more partitions (KIP-195).
 
-Partitions have one replica, so an assignment may name one live broker for each; which of them leads is not the client's
-to say. Records stay where they are: a key may go to another partition from then on.
+Partitions are on one broker, so an assignment may name one live broker for each; which of them leads is not the
+client's to say. Records stay where they are: a key may go to another partition from then on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
+_STRICT_SINCE = 3
+
 
 async def handle(request: Request) -> Answer:
     results = [await _grow(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
@@ -36,6 +38,7 @@ async def _grow(request: Request, asked: Any, duplicate: bool) -> Body:
             raise Refused(ErrorCode.request_timed_out, "The request timed out.")
         topic = await find_topic_now(request, asked.name)
         _check(request, topic, asked)
+        request.mutate(asked.count - topic.partitions, strict=request.version >= _STRICT_SINCE)
         if not request.body.validate_only:
             while not await request.broker.log.topics.grow(topic, asked.count):
                 topic = await find_topic(request, asked.name)  # another request was quicker
@@ -71,4 +74,4 @@ def _check_assignments(request: Request, assignments: Any, added: int) -> None:
                 message = f"The manual partition assignment includes broker {broker}, but no such broker is registered."
                 raise Refused(ErrorCode.invalid_replica_assignment, message)
         if len(brokers) != 1:
-            raise Refused(ErrorCode.invalid_replica_assignment, "A partition has one replica: Redis replicates it.")
+            raise Refused(ErrorCode.invalid_replica_assignment, "A partition is on one broker: Redis replicates it.")

@@ -1,9 +1,10 @@
 """CreateTopics (19), versions 2 to 7.
 
-A partition has one replica here (Redis replicates), and the response says so. A greater replication factor is taken all
-the same, or with `any_replication_factor=false` refused. Manual assignments have to name live brokers; which broker
-leads a partition follows from the brokers that are live, not from them. As in Kafka a name may not differ from another
-topic's in `.` and `_` alone. Of two such names that two brokers create in the same moment both may come to be.
+Redis replicates: a partition has its leader and the replicas that Redis has (`log.followers`), and the response says
+how many that are. A greater replication factor is taken all the same, or with `any_replication_factor=false` refused,
+as is any above 1. Manual assignments have to name live brokers; which broker leads a partition follows from the brokers
+that are live, not from them. As in Kafka a name may not differ from another topic's in `.` and `_` alone. Of two such
+names that two brokers create in the same moment both may come to be.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
+_STRICT_SINCE = 6
 MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
 
 
@@ -52,10 +54,11 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
         partitions = _partitions(request, asked)
         await check_collision(request.broker.log, asked.name)
         chosen = validate({config.name: config.value for config in asked.configs})
+        request.mutate(partitions, strict=request.version >= _STRICT_SINCE)
         topic = await _make(request, asked.name, partitions, chosen)
     except KetchError as error:
         return _result(asked.name, request.refuse(asked.name, error), printable(str(error)))
-    return _made(request, topic)
+    return await _made(request, topic)
 
 
 async def _make(request: Request, name: str, partitions: int, chosen: dict[str, str]) -> Topic:
@@ -115,15 +118,16 @@ def _check_factor(request: Request, factor: int) -> None:
 def _why_factor(factor: int) -> str:
     if factor <= 0:
         return "Replication factor must be larger than 0, or -1 to use the default value."
-    return f"Unable to replicate the partition {factor} time(s): a partition has one replica, Redis replicates it."
+    return f"Unable to replicate the partition {factor} time(s): a partition is on one broker, Redis replicates it."
 
 
-def _made(request: Request, topic: Topic) -> Body:
+async def _made(request: Request, topic: Topic) -> Body:
+    followers = await request.broker.log.followers.of(topic)
     shown = configs.topic_configs(topic, request.broker)
     return _result(topic.name, ErrorCode.none, None) | {
         "topic_id": topic.id,
         "num_partitions": topic.partitions,
-        "replication_factor": 1,
+        "replication_factor": 1 + (len(followers[0].replicas) if followers else 0),
         "configs": shown,
     }
 

@@ -16,6 +16,8 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
+_STRICT_SINCE = 5
+
 
 async def handle(request: Request) -> Answer:
     asked = [(name, ZERO_ID) for name in getattr(request.body, "topic_names", ())]
@@ -32,6 +34,7 @@ async def _delete(request: Request, name: str | None, topic_id: UUID, times: int
         topic = await find_topic_now(request, topic_id if name is None else name)
         if request.body.timeout.total_seconds() <= 0:
             return _result(name, topic_id, ErrorCode.request_timed_out, None)
+        request.mutate(topic.partitions, strict=request.version >= _STRICT_SINCE)
         await request.broker.log.delete(topic)
     except KetchError as error:
         code = request.refuse(name or shown(topic_id), error)

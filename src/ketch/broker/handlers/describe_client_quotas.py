@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48), versions 0 and 1: there are none (KIP-546); a filter that cannot be is refused."""
+"""DescribeClientQuotas (48), versions 0 and 1: the quotas whose entities a filter finds (KIP-546)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.security.quotas import TYPES, Entity
 
-_ENTITIES = ("user", "client-id", "ip")
 _EXACT, _DEFAULT, _ANY = range(3)  # DescribeClientQuotasRequest.MATCH_TYPE
 
 
@@ -20,7 +20,27 @@ async def handle(request: Request) -> Answer:
     except Refused as error:
         code = request.refuse("", error)
         return {"error_code": code, "error_message": printable(str(error)), "entries": None}
-    return {"error_code": ErrorCode.none, "error_message": None, "entries": ()}
+    limits = request.broker.quotas.limits
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in whom],
+            "values": [{"key": key, "value": value} for key, value in limits[whom].items()],
+        }
+        for whom in limits
+        if _found(whom, request.body)
+    ]
+    return {"error_code": ErrorCode.none, "error_message": None, "entries": entries}
+
+
+def _found(whom: Entity, body: Any) -> bool:
+    """Whether the filter finds an entity (ClientQuotasImage.describe); strict: it has no other types, either."""
+    if body.strict and len(whom) != len(body.components):
+        return False
+    names = dict(whom)
+    return all(
+        each.entity_type in names and (each.match_type == _ANY or names[each.entity_type] == each.match)
+        for each in body.components
+    )
 
 
 def _check(components: Sequence[Any]) -> None:
@@ -32,7 +52,7 @@ def _check(components: Sequence[Any]) -> None:
             raise Refused(ErrorCode.invalid_request, "Invalid empty entity type.")
         if kind in seen:
             raise Refused(ErrorCode.invalid_request, f"Entity type {kind} cannot appear more than once in the filter.")
-        if kind not in _ENTITIES:
+        if kind not in TYPES:
             raise Refused(ErrorCode.unsupported_version, f"Unsupported entity type {kind}")
         _check_match(component)
         seen.append(kind)

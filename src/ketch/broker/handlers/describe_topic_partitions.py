@@ -1,7 +1,8 @@
 """DescribeTopicPartitions (75), version 0: topics by name, so many partitions at a time (KIP-966).
 
 No topics stands for all. Topics come in the order of their names, from the cursor on; where the limit cuts the list
-off, the answer's cursor says where to go on. As in Kafka a topic that does not exist is never created.
+off, the answer's cursor says where to go on. As in Kafka a topic that does not exist is never created. Replicas are as
+in Metadata.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import metadata
+from ketch.log.followers import NONE
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
@@ -52,23 +54,26 @@ async def _page(request: Request, names: list[str]) -> Answer:
                 topics.append(_error(name, topic))
             continue
         end = min(topic.partitions, start + left)
-        topics.append(_describe(request, topic, range(start, end)))
+        topics.append(await _describe(request, topic, range(start, end)))
         if end < topic.partitions:
             return _answer(topics, {"topic_name": name, "partition_index": end})
         left -= max(0, end - start)
     return _answer(topics, None)
 
 
-def _describe(request: Request, topic: Topic, indices: range) -> Body:
+async def _describe(request: Request, topic: Topic, indices: range) -> Body:
     cluster = request.broker.cluster
     leader, hidden = cluster.leader, cluster.out_of_reach(request.caller.listener)
-    elr: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}  # those in sync are always enough
+    followers = await request.broker.log.followers.of(topic) or (NONE,) * topic.partitions
+    elr: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}  # Redis chooses the next master, not Kafka's way
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [{**metadata.partition(leader(topic.id, index), index, hidden), **elr} for index in indices],
+        "partitions": [
+            {**metadata.partition(leader(topic.id, index), index, followers[index], hidden), **elr} for index in indices
+        ],
         "topic_authorized_operations": metadata.TOPIC_OPERATIONS,  # whether or not they are asked for
     }
 

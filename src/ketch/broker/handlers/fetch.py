@@ -9,14 +9,14 @@ the others get the batch uncompressed.
 A fetch under read_committed gives nothing from the last stable offset on, and names the aborted transactions among what
 it gives (KIP-98). They are named only where there are batches of transactions; Kafka may name some more.
 
-Deviations: every partition has the leader epoch 0; every partition has one replica, so followers' fields are ignored.
+Deviations: every partition has the leader epoch 0; no broker follows another, so followers' fields are ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
@@ -37,6 +37,7 @@ from ketch.errors import KetchError
 from ketch.log.partition import Partition
 from ketch.log.reading import Member
 from ketch.log.reads import PartitionRead
+from ketch.security.quotas import Quota
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.pieces import Pieces
 from ketch.wire.responses import Body
@@ -167,6 +168,8 @@ async def _read(request: Request, reads: list[PartitionRead]) -> None:
         for read in with_data:
             read.member = _member(request, read.partition)
         room = min(max(request.body.max_bytes, 0), responses.of_fetch(broker.settings.fetch_max_bytes))
+        if broker.quotas.in_force:
+            room = min(room, request.most(Quota.FETCH))
         reserved = min(sum(max(read.max_bytes, 0) for read in with_data), room)
         responses.count(reserved)
         try:
@@ -258,8 +261,9 @@ async def _changed(request: Request, session: Session, deadline: float) -> bool:
 # -- answering
 
 
-def _answer(request: Request, session: Session, results: Iterable[_Result]) -> Body:
+def _answer(request: Request, session: Session, results: Collection[_Result]) -> Body:
     topics: dict[TopicKey, list[Body]] = {}
+    request.use(Quota.FETCH, sum(len(result.records) for result in results))
     committed = request.body.isolation_level == _READ_COMMITTED
     for result in results:
         if result.news or not session.incremental:

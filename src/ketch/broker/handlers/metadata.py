@@ -1,7 +1,9 @@
 """Metadata (3), versions 0 to 12: brokers and topics; those asked for by name are created where that is allowed.
 
-Every broker on one Redis can serve every partition; each partition has one of them as its leader and only replica, so
-that they share the work. The controller, which clients ask to create and delete, is the one with the lowest node id.
+Every broker on one Redis can serve every partition; each partition has one of them as its leader, so that they share
+the work. It is the partition's first replica; where Redis has replicas, these follow it, with ids of their own and no
+place among the brokers: `log.followers` says why. They are at most a second old, and none are shown that Redis took too
+long to name. The controller, which clients ask to create and delete, is the one with the lowest node id.
 A topic that was just created is in the first answer already (Kafka has the client ask again).
 
 Each broker has the address of the listener that the client came in by. One without such a listener is left out, and its
@@ -21,6 +23,7 @@ from ketch.broker.resources import ResourceType, authorized
 from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.errors import InvalidTopic, KetchError, UnknownTopicId, UnknownTopicOrPartition
 from ketch.log.creation import create_on_demand
+from ketch.log.followers import NONE, Shown
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.responses import Body, Kept
 
@@ -53,7 +56,7 @@ async def _topics(request: Request) -> list[Body | Kept]:
     if asked is None or (request.version == 0 and not asked):
         # Without Redis this raises, which closes the connection: there is no place for an error but in a topic, and a
         # list that looks complete and is not would be worse than none.
-        return [_describe(request, topic) for topic in await request.broker.log.topics.all()]
+        return [await _describe(request, topic) for topic in await request.broker.log.topics.all()]
     ids = dict.fromkeys(topic.topic_id for topic in asked if getattr(topic, "topic_id", None))
     if ids:  # what is asked for by name is left out then, as Kafka does
         return [await _by_id(request, topic_id) for topic_id in ids]
@@ -64,7 +67,7 @@ async def _by_id(request: Request, topic_id: UUID) -> Body | Kept:
     if request.version < _NULL_NAMES_SINCE:
         return _error(ErrorCode.invalid_request, "", topic_id)
     topic = await look_up(request, topic_id)
-    return _describe(request, topic) if isinstance(topic, Topic) else _error(topic, None, topic_id)
+    return await _describe(request, topic) if isinstance(topic, Topic) else _error(topic, None, topic_id)
 
 
 async def _by_name(request: Request, name: str) -> Body | Kept:
@@ -72,7 +75,7 @@ async def _by_name(request: Request, name: str) -> Body | Kept:
     # Versions 0 to 3 have no say in it.
     if topic is ErrorCode.unknown_topic_or_partition and getattr(request.body, "allow_auto_topic_creation", True):
         topic = await _create(request, name)
-    return _describe(request, topic) if isinstance(topic, Topic) else _error(topic, name)
+    return await _describe(request, topic) if isinstance(topic, Topic) else _error(topic, name)
 
 
 async def look_up(request: Request, key: TopicKey) -> Topic | ErrorCode:
@@ -87,6 +90,7 @@ async def look_up(request: Request, key: TopicKey) -> Topic | ErrorCode:
 
 async def _create(request: Request, name: str) -> Topic | ErrorCode:
     try:
+        request.mutate(request.broker.settings.default_partitions, strict=False)
         return await create_on_demand(request.broker.log, request.broker.settings, name, request.client)
     except UnknownTopicOrPartition as error:
         return code_of(error)
@@ -96,35 +100,49 @@ async def _create(request: Request, name: str) -> Topic | ErrorCode:
         return request.refuse(name, error, ErrorCode.leader_not_available)
 
 
-def _describe(request: Request, topic: Topic) -> Kept:
+async def _describe(request: Request, topic: Topic) -> Kept:
     cluster = request.broker.cluster
     leaders, hidden = cluster.leaders(topic.id, topic.partitions), cluster.out_of_reach(request.caller.listener)
+    followers = await request.broker.log.followers.of(topic)
     operations = _operations(request, "topic", TOPIC_OPERATIONS)
     missing = ErrorCode.listener_not_found if request.version >= _LISTENERS_SINCE else ErrorCode.leader_not_available
-    return _described(topic.name, topic.id, leaders, operations, hidden, missing)
+    return _described(topic.name, topic.id, leaders, followers, operations, hidden, missing)
 
 
 @lru_cache(4096)  # topics; some 30 bytes of each of their partitions are kept
 def _described(
-    name: str, topic_id: UUID, leaders: tuple[int, ...], operations: int, hidden: frozenset[int], missing: ErrorCode
+    name: str,
+    topic_id: UUID,
+    leaders: tuple[int, ...],
+    followers: tuple[Shown, ...],
+    operations: int,
+    hidden: frozenset[int],
+    missing: ErrorCode,
 ) -> Kept:
     def body() -> Body:
+        pairs = zip(leaders, followers or (NONE,) * len(leaders), strict=True)
         return {
             "error_code": ErrorCode.none,
             "name": name,
             "topic_id": topic_id,
             "is_internal": False,
-            "partitions": [partition(leader, index, hidden, missing) for index, leader in enumerate(leaders)],
+            "partitions": [
+                partition(leader, index, each, hidden, missing) for index, (leader, each) in enumerate(pairs)
+            ],
             "topic_authorized_operations": operations,
         }
 
     return Kept(body)
 
 
-def partition(node: int, index: int, hidden: frozenset[int], missing: ErrorCode = ErrorCode.none) -> Body:
-    """A partition that exists: one broker is its leader and only replica.
+def partition(
+    node: int, index: int, followers: Shown, hidden: frozenset[int], missing: ErrorCode = ErrorCode.none
+) -> Body:
+    """A partition that exists.
 
     Args:
+        node: the broker that leads it.
+        followers: its other replicas.
         hidden: the node ids of the brokers that have no address for this client.
         missing: the error of a partition whose leader is one of them.
     """
@@ -134,8 +152,8 @@ def partition(node: int, index: int, hidden: frozenset[int], missing: ErrorCode 
         "partition_index": index,
         "leader_id": -1 if away else node,
         "leader_epoch": 0,
-        "replica_nodes": (node,),
-        "isr_nodes": (node,),
+        "replica_nodes": (node, *followers.replicas),
+        "isr_nodes": (node, *followers.in_sync),
         "offline_replicas": (node,) if away else (),
     }
 

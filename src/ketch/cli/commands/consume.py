@@ -102,10 +102,10 @@ def command(
 
 
 def _wanted(topic: Topic, chosen: list[int] | None) -> list[int]:
-    missing = sorted(set(chosen or ()) - set(topic.leaders))
+    missing = sorted(set(chosen or ()) - set(topic.places))
     if missing:
-        raise ClientError(f"Topic {topic.name} has no partition {missing[0]}; it has 0 to {max(topic.leaders)}.")
-    return sorted(set(chosen)) if chosen else list(topic.leaders)
+        raise ClientError(f"Topic {topic.name} has no partition {missing[0]}; it has 0 to {max(topic.places)}.")
+    return sorted(set(chosen)) if chosen else list(topic.places)
 
 
 def _key(text: str | None, encoding: Encoding) -> bytes | None:

@@ -34,7 +34,7 @@ def command(
     config: Annotated[Path | None, typer.Option(envvar="KETCH_CONFIG", help="A TOML file of settings.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Check Redis: version, persistence, eviction, clock; and the kernel.
+    """Check Redis: version, rights, persistence, eviction, clock; and the kernel.
 
     Looks at what `ketch serve` would use with the same options, environment and file. Exits with 1 when a check fails.
     """
@@ -59,7 +59,8 @@ def command(
 async def _examine(settings: Settings) -> list[Check]:
     timeout = settings.redis_timeout_ms / 1000
     if settings.redis is not None:
-        return await examine(RedisAddress.of(settings), timeout, append=settings.append)
+        address = RedisAddress.of(settings)
+        return await examine(address, timeout, append=settings.append, keyspace=settings.keyspace, thorough=True)
     running = running_url(settings.data_dir)
     if running is not None:
         return await _examine_embedded(running, settings, timeout)

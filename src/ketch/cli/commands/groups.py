@@ -233,7 +233,7 @@ def _partitions(admin: AdminClient, named: Iterable[str]) -> list[TopicPartition
         (described,) = topics.describe(admin, [name])
         if not all(number.isdecimal() for number in numbers.split(",")) and numbers:
             raise ConfigError(f"--topic {item!r} should be TOPIC or TOPIC:PARTITION,...")
-        indexes = [int(number) for number in numbers.split(",")] if numbers else list(described.leaders)
+        indexes = [int(number) for number in numbers.split(",")] if numbers else list(described.places)
         found += [(name, index) for index in indexes]
     return sorted(set(found))
 

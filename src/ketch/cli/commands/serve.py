@@ -37,6 +37,8 @@ def command(config: Path | None, **flags: Any) -> None:
         format=f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s",
         stream=sys.stderr,
     )
+    # kio describes its types to Hypothesis wherever that is installed, which takes longer than the rest of kio.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     import uvloop
 
     if settings.workers > 1:

@@ -108,7 +108,7 @@ def _show_list(found: list[dict[str, Any]], with_stats: bool, as_json: bool) -> 
 
 @app.command()
 def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Show each partition's leader and offsets, and the configs that are not default."""
+    """Show each partition's leader, replicas and offsets, and the configs that are not default."""
     admin = client.admin(bootstrap)
     known, missing = topics.describe_known(admin, names)
     found = [asdict(topics.description(admin, topic)) for topic in known]
@@ -121,21 +121,32 @@ def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Js
     raise_all(missing)
 
 
-_ENDS = ("leader", "earliest", "latest")
+_NODES = ("replicas", "isr")
+_ENDS = ("earliest", "latest")
+
+
+def _nodes(partition: dict[str, Any]) -> list[str]:
+    """Replicas and those in sync, as Kafka's tools write them."""
+    return [",".join(map(str, partition[column])) for column in _NODES]
 
 
 def _show_tables(found: list[dict[str, Any]]) -> None:
+    columns, optional = ("partition", "leader", *_NODES, *_ENDS), (*_NODES, "leader")
     for topic in found:
         shown = ", ".join(f"{key}={config_shown(key, value)}" for key, value in topic["configs"].items())
-        rows = [[p["partition"], *(p[end] for end in _ENDS)] for p in topic["partitions"]]
-        show_rows(("partition", *_ENDS), rows, f"{topic['name']} ({topic['id']})", shown, optional=("leader",))
+        rows = [[p["partition"], p["leader"], *_nodes(p), *(p[end] for end in _ENDS)] for p in topic["partitions"]]
+        show_rows(columns, rows, f"{topic['name']} ({topic['id']})", shown, optional)
 
 
 def _show_lines(found: list[dict[str, Any]]) -> None:
     for topic in found:
         shown = ", ".join(f"{key}={value}" for key, value in topic["configs"].items())
         head = [topic["name"], topic["id"]]
-        show_rows((), [[*head, p["partition"], *(p[end] for end in _ENDS), shown] for p in topic["partitions"]])
+        rows = [
+            [*head, p["partition"], p["leader"], *(p[end] for end in _ENDS), shown, *_nodes(p)]
+            for p in topic["partitions"]
+        ]
+        show_rows((), rows)
 
 
 @app.command()

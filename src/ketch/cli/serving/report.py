@@ -53,7 +53,8 @@ class Reporter:
         self._tell({"brokers": count})
 
     def _tell(self, message: object) -> None:
-        with suppress(BrokenPipeError):  # nobody reads any more
+        # The parent has stopped to listen where it was told to end while this worker started; the worker ends in order.
+        with suppress(BrokenPipeError):
             os.write(self._fd, json.dumps(message).encode() + b"\n")
 
 

@@ -37,9 +37,6 @@ log = logging.getLogger("ketch")
 _OTHER_FILES = 256
 # glibc's mallopt: parameters as malloc.h numbers them, and bytes
 _MALLOPT = {-3: 32 << 20, -1: 128 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-# New objects before the garbage collector looks. With Python's 700 a broker that was sent batches for 1,000 partitions
-# spent a third of its time there, with this a twentieth. Bytes of records are freed without the collector.
-_COLLECTED_AT = 50_000
 _IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
 
 
@@ -80,7 +77,8 @@ class Serve:
         _keep_memory()
         address = await self._redis()
         timeout = self._settings.redis_timeout_ms / 1000
-        for warning in require_fit(await examine(address, timeout, append=self._settings.append)):
+        append, keyspace = self._settings.append, self._settings.keyspace
+        for warning in require_fit(await examine(address, timeout, append=append, keyspace=keyspace)):
             log.warning(warning.sentence())
         from ketch.broker.server import Broker
 
@@ -96,7 +94,6 @@ class Serve:
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(_COLLECTED_AT)
         if self._reporter is not None:
             self._report(self._reporter, broker)
         else:

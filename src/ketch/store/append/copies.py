@@ -1,18 +1,21 @@
 """Questions about copies of what was written: which replicas follow a node, and how far they have come.
 
 WAIT (Redis 3.0) answers once enough replicas have what the connection that asks has written, and with it everything
-that the node took before. So one write behind many appends, whoever sent these, vouches for all of them.
+that the node took before. So one write behind many appends, whoever sent these, vouches for all of them. WAITAOF (Redis
+7.2, Valkey) does the same for disks: it answers once the write is synced to the append-only files of the node and of
+enough replicas.
 
 It vouches for what this node has taken, and a node that took over from another may lack what that one had answered. So
 each answer has the replication id: a master makes a new one whenever it becomes one, and when it starts.
 
-WAIT itself is refused by no node, and without a write of its connection it succeeds at once. So the write is a
+WAIT itself is refused by no master, and without a write of its connection it succeeds at once. So the write is a
 transaction that also says which node has taken it: where the write is refused (the slot has moved, Redis is full), or
 was taken by another node than the WAIT, the answer vouches for nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ketch.redis.question import Command, Question, call, calls, command
@@ -20,7 +23,21 @@ from ketch.redis.resp import checked, pack
 from ketch.store.keys import Keyspace
 
 _KEPT_MS = 60_000  # the written key goes by itself; no node needs it
+_SILENT_S = 10  # a replica says once a second how far it is; Redis's min-replicas-max-lag is so long by default
 _INFO = ("INFO", "replication")
+
+
+class Follower(NamedTuple):
+    """A replica, as its master lists it.
+
+    Attributes:
+        host, port: by which the master knows it (`replica-announce-ip`, `replica-announce-port`).
+        in_sync: it has had a whole copy of the master, follows it, and has said so within the last `_SILENT_S`.
+    """
+
+    host: str
+    port: int
+    in_sync: bool
 
 
 class Replication(NamedTuple):
@@ -28,40 +45,73 @@ class Replication(NamedTuple):
 
     Attributes:
         id: its replication id, which no other master has and none had before.
-        replicas: how many follow it.
+        followers: its replicas.
     """
 
     id: bytes
-    replicas: int
+    followers: tuple[Follower, ...]
+
+    @property
+    def in_sync(self) -> int:
+        """How many replicas are."""
+        return sum(follower.in_sync for follower in self.followers)
 
 
-def replication(key: bytes) -> Question[Replication]:
-    """Who follows the key's node now."""
-    return _replication((yield from call(key, *_INFO)))
+class Made(NamedTuple):
+    """Copies of what a node has taken.
+
+    Attributes:
+        id: the node's replication id.
+        copies: how many nodes have it, the node itself counted where it has.
+    """
+
+    id: bytes
+    copies: int
 
 
-def made(keys: Keyspace, key: bytes, replicas: int, timeout_ms: int) -> Question[Replication]:
-    """How many replicas have what the key's node has taken until now, in place of how many follow it.
+def replication(key: bytes | None) -> Question[Replication]:
+    """Who follows the key's node now; without a key, the node that is asked."""
+    info = yield from call(key, *_INFO)
+    return Replication(_id(info), tuple(_followers(info)))
+
+
+def made(keys: Keyspace, key: bytes, copies: int, timeout_ms: int, on_disk: bool) -> Question[Made]:
+    """How many copies there are of what the key's node has taken until now.
 
     The id is empty where the write and the WAIT were taken by two nodes, since the slot has moved in between.
 
     Args:
-        replicas: that are waited for.
+        copies: that are waited for, the node's own counted.
         timeout_ms: at most; 0 would be for ever.
+        on_disk: only those count that are synced to an append-only file.
 
     Raises:
         RedisError: the node refuses the write or the WAIT.
     """
     write = (pack("MULTI"), pack("SET", keys.copies(key), "", "PX", _KEPT_MS), pack(*_INFO), pack("EXEC"))
+    wait = ("WAITAOF", 1) if on_disk else ("WAIT",)
     (done, wrote), count, waited = yield from calls(
-        [Command(key, write, len(write)), command(key, "WAIT", replicas, timeout_ms), command(key, *_INFO)]
+        [Command(key, write, len(write)), command(key, *wait, copies - 1, timeout_ms), command(key, *_INFO)]
     )
     checked(done)
-    id_ = _replication(wrote).id
-    return Replication(id_ if id_ == _replication(waited).id else b"", count)
+    id_ = _id(wrote)
+    return Made(id_ if id_ == _id(waited) else b"", sum(count) if on_disk else 1 + count)
 
 
-def _replication(info: bytes) -> Replication:
-    lines = info.splitlines()
-    id_ = next((line.partition(b":")[2] for line in lines if line.startswith(b"master_replid:")), b"")
-    return Replication(id_, sum(line.startswith(b"slave") and b"state=online" in line for line in lines))
+def disks_can_be_waited_for(key: bytes) -> Question[None]:
+    """Raises RedisError where the key's node has no WAITAOF, or no append-only file."""
+    yield from call(key, "WAITAOF", 1, 0, 1)
+
+
+def _id(info: bytes) -> bytes:
+    return next((line.partition(b":")[2] for line in info.splitlines() if line.startswith(b"master_replid:")), b"")
+
+
+def _followers(info: bytes) -> Iterator[Follower]:
+    """Of lines like `slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=0`."""
+    for line in info.decode(errors="replace").splitlines():
+        name, _, about = line.partition(":")
+        if name.startswith("slave") and name[5:].isdigit():
+            said = dict(each.partition("=")[::2] for each in about.split(","))
+            in_sync = said.get("state") == "online" and int(said.get("lag", 0)) <= _SILENT_S
+            yield Follower(said.get("ip", ""), int(said.get("port", 0)), in_sync)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketch.similar import hint
 from ketch.store.keys import TopicPartition
@@ -14,18 +14,31 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 
+class Place(NamedTuple):
+    """Where a partition is.
+
+    Attributes:
+        leader: its node id; None where there is none.
+        replicas, isr: node ids, all and those in sync.
+    """
+
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic as its broker describes it.
 
     Attributes:
         id: in Kafka's Base64.
-        leaders: node ids by partition, None where there is none.
+        places: by partition.
     """
 
     name: str
     id: str
-    leaders: Mapping[int, int | None]
+    places: Mapping[int, Place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +61,14 @@ class PartitionPlace:
     """One partition.
 
     Attributes:
-        leader: its node id; None where there is none.
+        leader, replicas, isr: see `Place`.
         earliest, latest: offsets of the first record, and after the last.
     """
 
     partition: int
     leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
     earliest: int
     latest: int
 
@@ -117,10 +132,15 @@ def describe_known(admin: AdminClient, names: Iterable[str]) -> tuple[list[Topic
         except ClientError as error:
             missing.append(error)
             continue
-        leaders = {p.id: p.leader.id if p.leader else None for p in topic.partitions}
+        places = {p.id: _place(p) for p in topic.partitions}
         # Kafka writes its ids in the URL's Base64 alphabet, librdkafka in the other.
-        found.append(Topic(name, str(topic.topic_id).translate(_URL_SAFE), dict(sorted(leaders.items()))))
+        found.append(Topic(name, str(topic.topic_id).translate(_URL_SAFE), dict(sorted(places.items()))))
     return found, missing
+
+
+def _place(described: Any) -> Place:
+    replicas, isr = (tuple(node.id for node in nodes) for nodes in (described.replicas, described.isr))
+    return Place(described.leader.id if described.leader else None, replicas, isr)
 
 
 _URL_SAFE = str.maketrans("+/", "-_", "=")
@@ -176,12 +196,12 @@ def description(admin: AdminClient, topic: Topic) -> Description:
     Raises:
         ClientError: the topic is gone, or no answer.
     """
-    earliest = offsets(admin, topic.name, topic.leaders, "earliest")
-    latest = offsets(admin, topic.name, topic.leaders, "latest")
+    earliest = offsets(admin, topic.name, topic.places, "earliest")
+    latest = offsets(admin, topic.name, topic.places, "latest")
     return Description(
         topic.name,
         topic.id,
-        tuple(PartitionPlace(p, leader, earliest[p], latest[p]) for p, leader in topic.leaders.items()),
+        tuple(PartitionPlace(p, *place, earliest[p], latest[p]) for p, place in topic.places.items()),
         {config.name: config.value for config in configs(admin, topic.name) if not config.default},
     )
 

@@ -1,0 +1,48 @@
+"""AlterClientQuotas (49), versions 0 and 1: sets and removes quotas, each entity by itself (KIP-546).
+
+Of one entity either all changes are made or none. This broker goes by them at once, the others within a heartbeat.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ketch.broker.api import Answer, Request, printable
+from ketch.errors import KetchError
+from ketch.security.quotas import InvalidQuota, check, entity
+from ketch.wire.responses import Body
+
+log = logging.getLogger(__name__)
+
+
+async def handle(request: Request) -> Answer:
+    return {"entries": [await _alter(request, entry) for entry in request.body.entries]}
+
+
+async def _alter(request: Request, entry: Any) -> Body:
+    parts = {part.entity_type: part.entity_name for part in entry.entity}  # of a type that comes twice the last
+    code, message = ErrorCode.none, None
+    try:
+        await _change(request, parts, {op.key: None if op.remove else op.value for op in entry.ops})
+    except KetchError as error:
+        kind = ErrorCode.invalid_request if isinstance(error, InvalidQuota) else None
+        code, message = request.refuse("", error, kind), printable(str(error))
+    return {
+        "error_code": code,
+        "error_message": message,
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in parts.items()],
+    }
+
+
+async def _change(request: Request, parts: dict[str, str | None], changes: dict[str, float | None]) -> None:
+    whom = entity(parts)
+    for key, value in changes.items():
+        if value is not None:
+            check(whom, key, value)
+    if changes and not request.body.validate_only:
+        await request.broker.quotas.alter(whom, changes)
+        shown = ", ".join(f"{key}={value}" for key, value in changes.items())
+        log.info("%s: quotas of %s changed: %s", request.client, printable(str(dict(whom))), printable(shown))

@@ -1,0 +1,1 @@
+"""Questions about who may do what, and how much of it."""
