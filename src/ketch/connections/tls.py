@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Callable
 
+from ketch import metrics
 from ketch.complaints import Complaints
 from ketch.errors import reason
 from ketch.security.tls import Credentials
@@ -109,6 +110,7 @@ class TlsPort:
         except ConnectionResetError:  # a look whether the port is open, for instance
             log.debug("listener %s: %s: the client has hung up before the end of the TLS handshake", self._name, peer)
         except OSError as error:
+            metrics.authenticated(self._name, "(TLS)", again=False, failed=True)
             self._complain(f"{peer}: TLS handshake failed: {_why(error)}")
         except asyncio.CancelledError:
             client.close()

@@ -73,6 +73,19 @@ def test_a_coordinator_without_the_listener(pair: Pair) -> None:
             assert (there.error_code, there.node_id, there.port) == told
 
 
+def test_a_listener_that_no_client_is_told_of(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    listeners = ("--listeners", "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0", *MAP)
+    server = start_ketch(*listeners, "--advertised-listeners", "OUTSIDE://kafka.example:443")
+    with Kafka(server.ports["OUTSIDE"]) as outside, Kafka(server.ports["INSIDE"]) as inside:
+        outside.create(topic)
+        assert [(each.host, each.port) for each in outside.metadata().brokers] == [("kafka.example", 443)]
+        found = inside.metadata(topic)
+        assert (found.brokers, found.controller_id) == ((), -1)
+        assert found.topics[0].partitions[0].error_code == LISTENER_NOT_FOUND
+        cluster = inside.ask(DESCRIBE_CLUSTER, 1)
+        assert (cluster.error_code, cluster.brokers, cluster.controller_id) == (0, (), -1)
+
+
 def test_what_lies_in_redis(pair: Pair) -> None:
     """The first listener's address is where brokers of before this looked for it."""
     first, _ = pair
