@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 
 # Records inflate, and as commands for Redis they grow again: so much may be on the way at a time, and one batch more.
 _INFLATED_MAX = 64 << 20
+_FAREWELL_S = 1.0  # for the peers of TLS connections to see their end
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
 
 
@@ -197,12 +199,23 @@ class Broker:
         await self._close()
 
     async def _close(self) -> None:
+        await self._part_with_secured()
         for connection in list(self._connections):
             connection.abort()
         for task in list(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.log.stop()
+
+    async def _part_with_secured(self) -> None:
+        """Lets the last bytes of TLS connections out."""
+        secured = {connection for connection in self._connections if connection.secured}
+        for connection in secured:
+            connection.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL_S):
+                while secured & self._connections:
+                    await asyncio.sleep(0.01)
 
     def abort(self) -> None:
         """Stops at once."""

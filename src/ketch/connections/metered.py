@@ -217,6 +217,16 @@ class MeteredConnection(asyncio.Protocol):
         self._unmute()
         self._pause()
 
+    @property
+    def secured(self) -> bool:
+        """Whether it speaks TLS: then bytes may be on their way that `busy` does not know of."""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    def close(self) -> None:
+        """Closes once what is on its way has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
     def ignore(self, seconds: float) -> None:
         """Takes nothing that the peer says, and closes after so long: it would come again at once."""
         if self._transport is not None:

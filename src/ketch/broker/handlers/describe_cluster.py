@@ -9,7 +9,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.handlers.metadata import cluster_operations
+from ketch.broker.handlers.metadata import NO_NODE, cluster_operations
 
 _BROKERS, _CONTROLLERS = 1, 2  # DescribeClusterRequest.EndpointType
 
@@ -27,7 +27,7 @@ async def handle(request: Request) -> Answer:
         "error_message": None,
         "endpoint_type": _BROKERS,
         "cluster_id": request.broker.cluster_id,
-        "controller_id": nodes[0].id,
+        "controller_id": nodes[0].id if nodes else NO_NODE,
         "brokers": [
             {"broker_id": node.id, "host": node.host, "port": node.port, "rack": None, "is_fenced": False}
             for node in nodes

@@ -35,6 +35,7 @@ from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.responses import Body, Kept
 
 NOT_ASKED = -(2**31)  # authorized operations (KIP-430) that the client has not asked for
+NO_NODE = -1
 _LISTENERS_SINCE = 6  # versions in which a partition can say that its leader lacks the listener
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
@@ -45,7 +46,7 @@ async def handle(request: Request) -> Answer:
     return {
         "brokers": [{"node_id": node.id, "host": node.host, "port": node.port, "rack": None} for node in nodes],
         "cluster_id": broker.cluster_id,
-        "controller_id": nodes[0].id,
+        "controller_id": nodes[0].id if nodes else NO_NODE,
         "topics": await _topics(request),
         "cluster_authorized_operations": cluster_operations(request),
     }
@@ -127,7 +128,10 @@ async def _describe(request: Request, topic: Topic) -> Kept:
     leaders, hidden = cluster.leaders(topic.id, topic.partitions), cluster.out_of_reach(request.caller.listener)
     followers = await request.broker.log.followers.of(topic)
     operations = _operations(request, topic.name)
-    missing = ErrorCode.listener_not_found if request.version >= _LISTENERS_SINCE else ErrorCode.leader_not_available
+    missing = ErrorCode.none
+    if hidden:
+        old = request.version < _LISTENERS_SINCE
+        missing = ErrorCode.leader_not_available if old else ErrorCode.listener_not_found
     return _described(topic.name, topic.id, leaders, followers, operations, hidden, missing)
 
 
@@ -172,7 +176,7 @@ def partition(
     return {
         "error_code": missing if away else ErrorCode.none,
         "partition_index": index,
-        "leader_id": -1 if away else node,
+        "leader_id": NO_NODE if away else node,
         "leader_epoch": 0,
         "replica_nodes": (node, *followers.replicas),
         "isr_nodes": (node, *followers.in_sync),
