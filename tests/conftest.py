@@ -31,6 +31,10 @@ os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(o
 settings.register_profile("ketch", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ketch")
 
+# A JVM of Spark runs for a minute at most: to compile its code well takes longer than it saves.
+for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # The thousands of tests that are collected stay until the end: the garbage collector need not look through them.
 gc.set_threshold(50_000)
 
