@@ -10,11 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import redis
 
 from tests.support import redis_users
+
+if TYPE_CHECKING:
+    from tests.support.redis_servers import RedisServer  # which uses `eventually`
 
 _READY = re.compile(
     r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
@@ -32,6 +35,16 @@ def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") ->
             return answer
         assert time.monotonic() < deadline, f"gave up after {timeout} s waiting for {what or probe}"
         time.sleep(0.01)
+
+
+# Servers of brokers that were not closed, as a broker with an embedded server need not be.
+_servers: list[RedisServer] = []
+
+
+def stop_servers() -> None:
+    """At the end of all tests."""
+    while _servers:
+        _servers.pop().stop()
 
 
 def _as_broker(arguments: Sequence[str]) -> list[str]:
@@ -67,6 +80,8 @@ class KetchServer:
         self.cluster = RedisCluster(directory / "cluster", masters=3, module=True) if clustered else None
         apart = redis_users.chosen and not clustered and not {"--redis", "--data-dir"} & set(arguments)
         self.server = with_module(redis_users.binary, directory / "redis") if apart else None
+        if self.server is not None:
+            _servers.append(self.server)
         self.arguments = _as_broker(arguments)
         self._program = program
         self.env = {**os.environ, **(env or {})}
@@ -136,9 +151,11 @@ class KetchServer:
 
     def close(self) -> None:
         """Ends what it kept its log in, where that was a cluster or a server of its own."""
-        for own in (self.cluster, self.server):
-            if own is not None:
-                own.stop()
+        if self.cluster is not None:
+            self.cluster.stop()
+        if self.server in _servers:
+            _servers.remove(self.server)
+            self.server.stop()
 
     def kill(self) -> None:
         """kill -9 of the broker."""
