@@ -14,6 +14,9 @@ ARGS ?=
 # Test processes: most of a test's time is waiting for servers and clients, so more than there are cores.
 JOBS ?= 4
 
+# Where this is set, each of the several hundred processes that the tests start would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Exact versions for the isolated build environment too (older and newer pip read it from different variables).
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from page_table import write_or_check
@@ -11,6 +12,7 @@ from ketch.broker.resources import OneOf, Rule, Touch
 
 PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
 BEGIN, END = "<!-- needs, from src/ketch/broker/touches.py -->\n", "<!-- end of needs -->\n"
+LINE_MAX = 140
 HEAD = ["| API | needs |", "|---|---|"]
 
 
@@ -19,7 +21,21 @@ def table() -> str:
     needs: dict[str, list[str]] = {}
     for api in TABLE.values():
         needs.setdefault(_all(api.touches), []).append(api.name)
-    return "\n".join([*HEAD, *(f"| {', '.join(names)} | {need} |" for need, names in needs.items()), ""])
+    return "\n".join([*HEAD, *(row for need, names in needs.items() for row in _rows(need, names)), ""])
+
+
+def _rows(need: str, names: list[str]) -> Iterator[str]:
+    """One row, or several where its line would be too long."""
+    while names:
+        fitting = len(names)
+        while fitting > 1 and len(_row(need, names[:fitting])) > LINE_MAX:
+            fitting -= 1
+        yield _row(need, names[:fitting])
+        names = names[fitting:]
+
+
+def _row(need: str, names: list[str]) -> str:
+    return f"| {', '.join(names)} | {need} |"
 
 
 def _all(rules: tuple[Rule, ...]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import itertools
 import os
 import signal
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis.utils
 from hypothesis import HealthCheck, settings
 
 from tests.support import redis_users
@@ -27,6 +30,12 @@ os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(o
 # Properties have the same examples every time, and no verdict by the clock: a busy machine may take long for one.
 settings.register_profile("ketch", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ketch")
+
+# The thousands of tests that are collected stay until the end: the garbage collector need not look through them.
+gc.set_threshold(50_000)
+
+# Each client of redis-py parses the metadata of its package for its version, which takes longer than all else it does.
+redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
 
 _names = itertools.count(1)
 
@@ -133,6 +142,7 @@ LONG_FIRST = (
     "tests/chaos/test_chaos.py",
     "tests/chaos/test_copy.py",
     "tests/redis_cluster/test_chaos.py::test_ten_faults",
+    "tests/redis_cluster/test_elsewhere_too.py::test_the_protocol",
     "tests/spark/test_sink_kills.py",
     "tests/archive/test_kills.py",
     "tests/spark/test_pipeline.py",

@@ -175,9 +175,24 @@ def test_clients_of_kafka_0_7_need_a_port_of_their_own():
     for hosts in ({"host": "::1"}, {"host": "0.0.0.0", "advertised_host": "fe80::1"}):
         message = refused(legacy_port=9093, zookeeper="zk:2181", **hosts)
         assert "advertised_host should be a name or an IPv4 address" in message
-        assert Settings.load(flags={"legacy_port": 9093, **hosts}).zookeeper is None  # nobody is told of the host
+        given = {"legacy_port": 9093, "legacy_allow_plaintext": True, **hosts}
+        assert Settings.load(flags=given).zookeeper is None  # nobody is told of the host
     for hosts in ({"host": "::1", "advertised_host": "here"}, {"host": "::"}):
-        assert Settings.load(flags={"legacy_port": 9093, "zookeeper": "zk:2181", **hosts}).zookeeper == "zk:2181"
+        given = {"legacy_port": 9093, "legacy_allow_plaintext": True, "zookeeper": "zk:2181", **hosts}
+        assert Settings.load(flags=given).zookeeper == "zk:2181"
     assert "legacy_port = 9092 should be at least 1 away from port = 9092" in refused(legacy_port=9092)
     assert "legacy_port = 9093 should be at least 2 away from port = 9092" in refused(legacy_port=9093, workers=2)
     assert "2 workers from port 65535 on would need port 65536" in refused(legacy_port=65535, workers=2)
+
+
+def test_copies_on_disk_need_a_disk_that_is_synced():
+    assert 'copies_on_disk needs fsync = "always" of the embedded Valkey, not "everysec"' in refused(
+        copies_on_disk=True
+    )
+    for given, on_disk in (
+        ({}, False),
+        ({"fsync": "always"}, True),
+        ({"redis": "redis://localhost", "fsync": "always"}, False),
+        ({"redis": "redis://localhost", "copies_on_disk": True}, True),
+    ):
+        assert Settings.load(flags=given).copies_are_on_disk == on_disk

@@ -61,6 +61,19 @@ connections_refused = Counter("ketch_connections_refused", "Connections closed b
 bad_requests = Counter("ketch_bad_requests", "Connections closed because of what they sent")
 appends_refused = Counter("ketch_appends_refused", "Batches sent again because another writer came in between")
 writes_refused = Counter("ketch_writes_refused", "Requests refused because Redis takes no writes (maxmemory)")
+# kafka.server:type=socket-server-metrics. What fails before a mechanism is agreed upon counts as "(other)".
+_authentications = {
+    (again, failed): Counter(f"ketch_{result}_{what}", f"{text} by SASL", ["listener", "mechanism"])
+    for again, failed, result, what, text in (
+        (False, False, "successful", "authentication", "Logins"),
+        (False, True, "failed", "authentication", "Logins that failed"),
+        (True, False, "successful", "reauthentication", "Re-authentications"),
+        (True, True, "failed", "reauthentication", "Re-authentications that failed"),
+    )
+}
+_expired_connections = Counter(
+    "ketch_expired_connections_killed", "Connections closed as their session had ended", ["listener"]
+)
 queued_bytes = Gauge("ketch_queued_request_bytes", "Bytes of requests received and not yet answered")
 
 # The 0.7 listener (legacy07); without it these stay 0.
@@ -160,6 +173,16 @@ def rebalanced(group: str) -> None:
 def delivered(group: str, topic: str, records: int, tracked: bool) -> None:
     """A member was given records."""
     _delivery(group, topic, "yes" if tracked else "no").inc(records)
+
+
+def authenticated(listener: str, mechanism: str, again: bool, failed: bool) -> None:
+    """A client has authenticated by SASL, or has failed to; `again` on a connection where it had done so before."""
+    _authentications[again, failed].labels(listener, mechanism).inc()
+
+
+def session_expired(listener: str) -> None:
+    """A connection is closed because its client did not authenticate again in time."""
+    _expired_connections.labels(listener).inc()
 
 
 def requested(name: str) -> None:

@@ -45,7 +45,7 @@ def test_a_request_that_stops_coming_is_told_of(
     async def work() -> None:
         one = Broker(settings, RedisAddress.of(settings))
         await one.start()
-        with Kafka(one.port) as half:
+        with Kafka(one.ports.numbers["PLAINTEXT"]) as half:
             name, port = half.socket.getsockname()
             half.socket.sendall((100).to_bytes(4) + bytes(3))
             assert await asyncio.to_thread(half.closed)

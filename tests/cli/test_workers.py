@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ketch.cli.serving.report import VARIABLE, Ready, Reporter, listen
+from ketch.cli.serving.report import VARIABLE, Ready, Reporter, Reports
 from ketch.errors import KetchError
 from tests.support.ketch import KetchServer, eventually
 
@@ -29,21 +29,37 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> tuple[int, Reporter]:
     return ours, reporter
 
 
+async def told(fd: int) -> tuple[Ready | None, int]:
+    """What a worker says first, and how many brokers it knows then."""
+    reports = Reports(fd)
+    ready = await reports.first()
+    while not reports.brokers:
+        await asyncio.sleep(0)
+    return ready, reports.brokers
+
+
 def test_what_a_worker_says(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, reporter = worker(monkeypatch)
     ready = Ready("[::1]:9092", "[::1]:8080")
     reporter.ready(ready)
-    assert asyncio.run(listen(ours)) == ready
+    reporter.brokers(2)
+    assert asyncio.run(told(ours)) == (ready, 2)
     ours, reporter = worker(monkeypatch)
     reporter.failed("Cannot listen.")
     with pytest.raises(KetchError, match=r"^Cannot listen\.$"):
-        asyncio.run(listen(ours))
+        asyncio.run(told(ours))
 
 
 def test_a_worker_that_ends_without_a_word() -> None:
     ours, theirs = os.pipe()
     os.close(theirs)
-    assert asyncio.run(listen(ours)) is None
+    assert asyncio.run(Reports(ours).first()) is None
+
+
+def test_a_worker_whose_parent_was_told_to_end_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, reporter = worker(monkeypatch)
+    os.close(ours)
+    reporter.ready(Ready("[::1]:9092", None))
 
 
 def test_no_worker() -> None:

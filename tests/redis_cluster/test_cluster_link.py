@@ -13,6 +13,7 @@ import pytest
 from ketch.errors import StorageUnavailable
 from ketch.redis.cluster import ClusterLink
 from ketch.redis.driver import Node, Reply
+from ketch.redis.links import links
 from ketch.redis.question import Command, call, calls, command, keyed
 from ketch.redis.resp import pack, parse
 from ketch.redis.slots import slot
@@ -234,6 +235,29 @@ def test_a_master_hangs(replicated: RedisCluster) -> None:
     over(replicated, work)
 
 
+def test_the_only_master_hangs(tmp_path: Path) -> None:
+    """Nobody else is connected to, and the URL names nobody else: its replica is asked who has the slots."""
+    cluster = RedisCluster(tmp_path, masters=1, replicas=1)
+    master, replica = cluster.nodes
+
+    async def run() -> None:
+        link = ClusterLink("test", RedisAddress.parse(f"redis+cluster://127.0.0.1:{master.port}"), TIMEOUT)
+        await link.start()
+        try:
+            master.pause()
+            replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
+            async with asyncio.timeout(60):
+                await eventually(lambda: link.up and link.node(b"key") == replica.place)
+                assert await link.ask(call(b"key", "SET", "key", "1")) == b"OK"
+        finally:
+            await link.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        cluster.stop()
+
+
 def test_a_failover_by_hand(replicated: RedisCluster) -> None:
     """CLUSTER FAILOVER loses nothing: what the old master refuses goes to the new one."""
 
@@ -244,6 +268,27 @@ def test_a_failover_by_hand(replicated: RedisCluster) -> None:
         await pushes.check()
 
     over(replicated, work)
+
+
+def test_a_change_is_logged_once(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """However many drivers see it."""
+
+    async def run() -> None:
+        connect = links(RedisAddress.parse(cluster.url), TIMEOUT)
+        drivers = [connect("read"), connect("write")]
+        for driver in drivers:
+            await driver.start()
+        key = new_key()
+        before = drivers[0].node(key)
+        away = next(node for node in cluster.nodes if node.place != before)
+        await asyncio.to_thread(cluster.migrate, slot(key), away)
+        await eventually(lambda: all(driver.node(key) == away.place for driver in drivers))
+        for driver in drivers:
+            await driver.stop()
+
+    with caplog.at_level("INFO", "ketch.redis.cluster"):
+        asyncio.run(run())
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["Redis Cluster has changed"]
 
 
 def test_a_cluster_that_is_not_whole(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Command, Question, call, calls, command, keyed
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
-from ketch.store.access import quotas
+from ketch.security.scram import Credential, Mechanism
+from ketch.store.access import quotas, users
 from ketch.store.append import appends, copies, markers, producers
 from ketch.store.append.module import VERSION
 from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
@@ -53,6 +54,8 @@ from tests.support.redis_servers import RedisServer
 from tests.support.shuffled import ShuffledConnection, WrongSlot, seeded, shuffled
 
 KEYS = Keyspace("korvet")
+CREDENTIAL = Credential(b"salt", b"stored", b"server", 4096)
+OTHER = ("v", Mechanism.SHA_512)
 HOLDER = Holder("1-a", 1, "0", may_take=True)
 NOT_QUESTIONS_OF_KEYS = {"health"}  # of the node itself
 _topics = itertools.count(1)
@@ -162,7 +165,8 @@ class Sample:
             (appends.clear_fence, [appends.clear_fence(self.keys)]),
             (appends.store, []),  # see `commands`
             (copies.replication, [copies.replication(self.stream)]),
-            (copies.made, [copies.made(KEYS, self.stream, 0, 1)]),
+            (copies.disks_can_be_waited_for, []),  # not of every server
+            (copies.made, [copies.made(KEYS, self.stream, 0, 1, False)]),
             (markers.is_open, [markers.is_open(self.transactions.transactions, 7)]),
             (markers.all_open, [markers.all_open(self.transactions.transactions)]),
             (markers.trim_aborted, [markers.trim_aborted(self.transactions.aborted, (1, 1))]),
@@ -177,6 +181,9 @@ class Sample:
             (client_metrics.read, [client_metrics.read(KEYS)]),
             (quotas.read, [quotas.read(KEYS)]),
             (quotas.alter, [quotas.alter(KEYS, (("user", "u"),), {"producer_byte_rate": 1, "a": None})]),
+            (users.known, [users.known(KEYS, "u")]),
+            (users.every, [users.every(KEYS)]),
+            (users.change, [users.change(KEYS, {("u", Mechanism.SHA_256): CREDENTIAL, OTHER: None})]),
             (configs.change, [configs.change(KEYS, "1", {"a": "1", "b": None})]),
             (configs.read, [configs.read(KEYS)]),
             (identity.cluster_id, [identity.cluster_id(KEYS, "id")]),

@@ -39,7 +39,7 @@ class SilentBroker:
     async def running(self) -> AsyncIterator[None]:
         await self.log.start()
         try:
-            await self.cluster.join(9092 + self.settings.node_id, alone=False)
+            await self.cluster.join({"PLAINTEXT": 9092 + self.settings.node_id}, alone=False)
             yield
         finally:
             self.stop()

@@ -6,6 +6,7 @@ import random
 import signal
 import socket
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from ketch.redis.slots import SLOTS
 from tests.support.ketch import eventually
 from tests.support.modules import binary as path_of
 from tests.support.redis_servers import RedisServer
+from tests.support.tls import Secured
 
 LIMIT = 60.0  # s for a cluster to settle on a busy machine
 _BUS = 10_000  # the cluster bus of Redis 6.2 has the port that is so much above the other
@@ -33,14 +35,33 @@ class Node(RedisServer):
     id: str = ""
     paused = False
 
+    def __init__(
+        self, binary: str, directory: Path, *options: str, port: int = 0, secured: Secured | None = None
+    ) -> None:
+        self.secured = secured
+        super().__init__(binary, directory, *options, *(secured.options(port) if secured else ()), port=port)
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Of the default user."""
+        return redis.Redis("127.0.0.1", self.port, **(self.secured.client_options() if self.secured else {}), **options)
+
     @property
     def place(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
+    @cached_property
+    def _asking(self) -> redis.Redis:
+        """The client of `ask`, which connects again where the server was started again."""
+        return self.client()
+
     def ask(self, *words: Any) -> Any:
         """A command's reply."""
-        with self.client() as client:
-            return client.execute_command(*words)
+        return self._asking.execute_command(*words)
+
+    def end(self) -> None:
+        """kill -9, also of one that is paused."""
+        self._asking.close()
+        self.kill()
 
     @property
     def is_master(self) -> bool:
@@ -81,6 +102,7 @@ class RedisCluster:
         module: whether the nodes load the append module.
         node_timeout: ms after which a silent node counts as failed.
         options: further options of each server.
+        secured: TLS and users, if any.
     """
 
     def __init__(
@@ -92,7 +114,9 @@ class RedisCluster:
         module: bool = False,
         node_timeout: int = 1000,
         options: Iterable[str] = (),
+        secured: Secured | None = None,
     ) -> None:
+        self._secured = secured
         self._directory, self._binary = directory, path_of(binary)
         self._options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout), *_NO_DELAYS, *options]
         if module:
@@ -122,12 +146,14 @@ class RedisCluster:
     @property
     def url(self) -> str:
         """Names the first nodes, at most three."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:3])
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:3])
+        return f"{_scheme('cluster', self._secured)}{hosts}"
 
     def start_node(self) -> Node:
         """A server that knows no other yet."""
         directory = self._directory / f"node{len(self.nodes)}"
-        node = Node(self._binary, directory, *self._options, port=free_port())
+        options = [*self._options, *(("--tls-cluster", "yes") if self._secured else ())]
+        node = Node(self._binary, directory, *options, port=free_port(), secured=self._secured)
         node.id = node.ask("CLUSTER", "MYID").decode()
         self.nodes.append(node)
         return node
@@ -302,6 +328,7 @@ class Sentinels:
         binary: see `RedisCluster`.
         down_after: ms after which a silent server counts as down.
         options: further options of the servers.
+        secured: TLS and users of the servers, if any, and the default user's password of the sentinels.
     """
 
     name = "mymaster"
@@ -315,7 +342,9 @@ class Sentinels:
         binary: str = "valkey",
         down_after: int = 1000,
         options: Iterable[str] = (),
+        secured: Secured | None = None,
     ) -> None:
+        self._secured = secured
         self._directory, self._binary = directory, path_of(binary)
         self._options = [*_NO_DELAYS, *options]
         self.nodes: list[Node] = []
@@ -341,7 +370,7 @@ class Sentinels:
 
     def _server(self, *options: str) -> Node:
         directory = self._directory / f"server{len(self.nodes)}"
-        node = Node(self._binary, directory, *self._options, *options, port=free_port())
+        node = Node(self._binary, directory, *self._options, *options, port=free_port(), secured=self._secured)
         self.nodes.append(node)
         return node
 
@@ -353,21 +382,25 @@ class Sentinels:
         limits = {"down-after-milliseconds": down_after, "failover-timeout": 5 * down_after}
         lines = [f"sentinel {name} {self.name} {value}" for name, value in limits.items()]
         port = free_port()
-        config.write_text("\n".join([f"port {port}", "bind 127.0.0.1", f"dir {directory}", watched, *lines]) + "\n")
-        return Sentinel(self._binary, directory, config, port)
+        ports = [f"port {port}"] if self._secured is None else self._secured.of_sentinel(port)
+        if self._secured is not None:
+            lines += [f"sentinel auth-pass {self.name} {self._secured.admin}"]
+        config.write_text("\n".join([*ports, "bind 127.0.0.1", f"dir {directory}", watched, *lines]) + "\n")
+        return Sentinel(self._binary, directory, config, port, self._secured)
 
     def _knows(self, sentinel: Node, others: int, replicas: int) -> bool:
         facts = self._master_of(sentinel)
         return (facts["num-other-sentinels"], facts["num-slaves"]) == (str(others), str(replicas))
 
     def _master_of(self, sentinel: Node) -> dict[str, str]:
-        with redis.Redis(port=sentinel.port, decode_responses=True) as client:
+        with sentinel.client(decode_responses=True) as client:
             return {name: str(value) for name, value in client.sentinel_master(self.name).items()}
 
     @property
     def url(self) -> str:
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
-        return f"redis+sentinel://{hosts}/{self.name}"
+        access = f"?sentinel_password={self._secured.admin}" if self._secured else ""
+        return f"{_scheme('sentinel', self._secured)}{hosts}/{self.name}{access}"
 
     def master(self) -> Node:
         """The master, by what the first sentinel that runs says."""
@@ -413,8 +446,8 @@ class Sentinels:
 class Sentinel(Node):
     """A sentinel; it writes what it learns into its configuration."""
 
-    def __init__(self, binary: str, directory: Path, config: Path, port: int) -> None:
-        self.directory, self.port = directory, port
+    def __init__(self, binary: str, directory: Path, config: Path, port: int, secured: Secured | None) -> None:
+        self.directory, self.port, self.secured = directory, port, secured
         self._command = [binary, str(config), "--sentinel"]
         self._log, self._env = directory / "redis.log", None
         self.start()
@@ -432,7 +465,11 @@ def free_port() -> int:
             continue
 
 
+def _scheme(kind: str, secured: Secured | None) -> str:
+    """A URL up to its hosts, with the user for brokers."""
+    return f"redis+{kind}://" if secured is None else f"rediss+{kind}://{secured.user}:{secured.password}@"
+
+
 def _end(nodes: Iterable[Node]) -> None:
     for node in nodes:
-        node.process.kill()  # also one that is paused
-        node.process.wait()
+        node.end()

@@ -28,6 +28,8 @@ DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS, DESCRIBE_QUORUM, UPDATE_FEATURES, D
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 FIND_COORDINATOR = 10
+SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_USERS, ALTER_USERS = 17, 36, 50, 51
+CREATE_TOKEN, RENEW_TOKEN, EXPIRE_TOKEN, DESCRIBE_TOKEN = TOKENS = range(38, 42)
 ON_DEMAND = GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72  # named by ApiVersions while there is a subscription
 SERVED = {
     PRODUCE: range(3, 14),
@@ -35,6 +37,14 @@ SERVED = {
     LIST_OFFSETS: range(1, 10),
     METADATA: range(13),
     API_VERSIONS: range(5),
+    SASL_HANDSHAKE: range(2),
+    SASL_AUTHENTICATE: range(3),
+    CREATE_TOKEN: range(1, 4),
+    RENEW_TOKEN: range(1, 3),
+    EXPIRE_TOKEN: range(1, 3),
+    DESCRIBE_TOKEN: range(1, 4),
+    DESCRIBE_USERS: range(1),
+    ALTER_USERS: range(1),
     CREATE_TOPICS: range(2, 8),
     DELETE_TOPICS: range(1, 7),
     DELETE_RECORDS: range(3),
@@ -116,7 +126,9 @@ def _convert(kind: str | None, inner: tuple[bool, Any], value: Any) -> Any:
 
 
 def _zero(kind: str | None) -> Any:
-    return {"string": "", "bool": False, "timedelta_i32": timedelta(), "uuid": None, "bytes": b""}.get(kind or "", 0)
+    if kind is not None and kind.startswith("timedelta"):
+        return timedelta()
+    return {"string": "", "bool": False, "uuid": None, "bytes": b""}.get(kind or "", 0)
 
 
 def ms(moment: datetime | None) -> int:

@@ -32,6 +32,7 @@ from ketch.views.health import (
     cluster_checks,
     require_fit,
 )
+from tests.support.tls import certificate
 
 LIMIT = 20.0
 SOURCE = Path(__file__).parents[2] / "src" / "ketch"
@@ -334,10 +335,3 @@ def test_tls_with_client_certificate(tmp_path):
         assert look(RedisAddress.parse(url, stranger[0], cert, key))["Redis"].verdict == "fail"
         assert look(RedisAddress.parse(url, ca))["Redis"].verdict == "fail"
         assert look(RedisAddress.parse(f"redis://127.0.0.1:{port}"), timeout=2.0)["Redis"].verdict == "fail"
-
-
-def certificate(directory: Path, name: str, *options: object) -> tuple[Path, Path]:
-    cert, key = directory / f"{name}.pem", directory / f"{name}.key"
-    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {key} -out {cert}".split()
-    subprocess.run([*command, *map(str, options)], check=True, capture_output=True)
-    return cert, key

@@ -11,10 +11,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.access.quotas import Timed
 from ketch.broker.caller import Caller
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.errors import Refused, code_of, is_failure
+from ketch.broker.quotas import Timed
 from ketch.broker.resources import Rule
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused

@@ -6,9 +6,11 @@ do not decide by it.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
-from ketch.configs.listeners import Listener
+from ketch.configs.listeners import Listener, SecurityProtocol
+from ketch.security import dn
 
 ANONYMOUS = "User:ANONYMOUS"  # KafkaPrincipal.ANONYMOUS: a client that did not say who it is
 
@@ -27,7 +29,29 @@ class Caller:
     listener: str
     host: str
 
+    @property
+    def anonymous(self) -> bool:
+        return self.principal == ANONYMOUS
+
 
 def unauthenticated(peer: str, listener: Listener) -> Caller:
     """Who a client at "host:port" is where nobody is asked."""
     return Caller(ANONYMOUS, listener.name, "/" + peer.rpartition(":")[0])
+
+
+def introduced(transport: asyncio.BaseTransport, peer: str, listener: Listener) -> Caller:
+    """Who a client is by its connection: whom its certificate names on a listener of TLS alone, else anonymous.
+
+    Behind SASL the certificate says nothing, as in Kafka's DefaultKafkaPrincipalBuilder.
+
+    Raises:
+        ValueError: the certificate's name is not to be had, or no rule of the listener applies to it.
+    """
+    caller = unauthenticated(peer, listener)
+    if listener.protocol != SecurityProtocol.SSL:
+        return caller
+    certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    if certificate is None:
+        return caller
+    name = dn.rules(listener.principal_rules).name(dn.subject(certificate))
+    return Caller(f"User:{name}", caller.listener, caller.host)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import ketch
 from ketch.broker import telemetry
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
 from ketch.broker.services import Configured
 from ketch.broker.telemetry import Telemetry
-from ketch.configs.broker_table import BROKER_CONFIGS
+from ketch.configs.broker_table import BROKER_CONFIGS, of_listener
 from ketch.configs.key import ConfigKey
-from ketch.configs.settings import Settings
+from ketch.configs.listeners import on_ports
+from ketch.configs.settings import SIMPLE_FORM, Settings
 from ketch.configs.topic_table import CONFIGS
 from ketch.redis.url import RedisAddress
 from ketch.store.cluster.configs import ALL_BROKERS
@@ -20,11 +21,11 @@ from ketch.wire.responses import Body
 
 # DescribeConfigsResponse.ConfigSource and ConfigType
 _TOPIC, _CLIENT_METRICS = 1, 7
-_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7, "password": 9}
 
 _LISTENERS = {
-    "listeners": ("host", "port"),
-    "advertised.listeners": ("host", "port", "advertised_host", "advertised_port"),
+    "listeners": ("listeners", "host", "port"),
+    "advertised.listeners": (*SIMPLE_FORM, "listeners", "advertised_listeners"),
 }
 
 
@@ -65,7 +66,8 @@ def broker_configs(broker: Configured, names: Iterable[str] | None = None) -> li
     """The configs of this broker by Kafka's names, and those that only Ketch has (`ketch.*`)."""
     settings = broker.settings
     every = {name: _broker_config(name, broker.dynamic.levels(name)) for name in BROKER_CONFIGS}
-    every |= {name: _listeners(name, fields, settings, broker.port) for name, fields in _LISTENERS.items()}
+    every |= {name: _listeners(name, fields, broker) for name, fields in _LISTENERS.items()}
+    every |= {body["name"]: body for body in _of_listeners(settings)}
     every |= {entry[0]: _body(*entry) for entry in _own(settings, broker.redis)}
     chosen = every if names is None else {name for name in names if name in every}
     return [every[name] for name in sorted(chosen)]
@@ -94,19 +96,36 @@ def _broker_config(name: str, levels: list[Level]) -> Body:
     config = BROKER_CONFIGS[name]
     value, source = levels[0]
     synonyms = [{"name": name, "value": held, "source": which} for held, which in levels if held is not None]
-    shown = _body(name, value, source, config.key.type, _documentation(config.key), not config.dynamic)
-    return {**shown, "synonyms": synonyms}
+    shown = {
+        **_body(name, value, source, config.key.type, _documentation(config.key), not config.dynamic),
+        "synonyms": synonyms,
+    }
+    return _hidden(shown) if config.key.type == "password" else shown
 
 
-def _listeners(name: str, fields: tuple[str, ...], settings: Settings, port: int) -> Body:
+def _hidden(shown: Body) -> Body:
+    """The config without its value, as Kafka shows one of type PASSWORD."""
+    synonyms = [{**synonym, "value": None} for synonym in shown["synonyms"]]
+    return {**shown, "value": None, "synonyms": synonyms, "is_sensitive": True}
+
+
+def _of_listeners(settings: Settings) -> Iterator[Body]:
+    """What the tables [listener.NAME] set."""
+    for listener, table in settings.listener.items():
+        for setting, value in table.items():
+            key = of_listener(listener, setting, value).key
+            shown = _body(key.name, key.constant, STATIC, key.type, key.documentation)
+            yield _hidden(shown) if key.type == "password" else shown
+
+
+def _listeners(name: str, fields: tuple[str, ...], broker: Configured) -> Body:
     """Several settings are one config to Kafka."""
-    host, port = settings.advertised(port) if name.startswith("advertised") else (settings.host, port)
+    settings, ports = broker.settings, broker.ports.numbers
+    told = settings.announced(ports) if name.startswith("advertised") else on_ports(settings.endpoints, ports)
     infos = {field: type(settings).model_fields[field] for field in fields}
     default = all(getattr(settings, field) == info.default for field, info in infos.items())
     documentation = " ".join(info.description or "" for info in infos.values())
-    address = f"[{host}]" if ":" in host else host
-    url = f"{settings.endpoints[0].name}://{address}:{port}"
-    return _body(name, url, DEFAULT if default else STATIC, "list", documentation)
+    return _body(name, ",".join(map(str, told)), DEFAULT if default else STATIC, "list", documentation)
 
 
 def _own(settings: Settings, redis: RedisAddress) -> list[tuple[str, str | None, int, str, str]]:

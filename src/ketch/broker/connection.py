@@ -5,12 +5,14 @@ API: traits of an API that it must know are in the API's row of the dispatch tab
 
 Every request goes through one pipeline, `Connection._serve`:
 
-1. Authenticate. Who calls is decided when the connection is made (`_caller`): nobody is asked, all are anonymous.
+1. Authenticate. On a listener without SASL who calls is decided when the connection is made (`_caller`): whom its TLS
+   certificate names, else anonymous. With SASL it is `broker.access.authentication`'s: until the client has shown who
+   it is, no request goes on but ApiVersions, and the connection's memory and time are bounded.
 2. Decode: the API's row, in a version that is served, and the request as kio's entity.
 3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
    `Request.caller`: an authorizer decides by these two, here and in no handler.
 4. Handle: the row's handler makes the answer, or a `Later` that will make it.
-5. Throttle. Who has used more than its quotas (`access.quotas`) is told for how long to wait; the response says so at
+5. Throttle. Who has used more than its quotas (`broker.quotas`) is told for how long to wait; the response says so at
    once, and nothing more is taken from the connection for that time (KIP-219).
 6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
 
@@ -28,15 +30,17 @@ from functools import partial
 from typing import Protocol
 
 from ketch import metrics
-from ketch.broker.access.quotas import Timed
+from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
+from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
-from ketch.broker.caller import unauthenticated
+from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
+from ketch.broker.quotas import Timed
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
 from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
-from ketch.connections.metered import Incoming, MeteredConnection
+from ketch.connections.metered import Incoming, MeteredConnection, TlsHello
 from ketch.errors import KetchError
 from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
@@ -77,9 +81,11 @@ class Host(Services, Protocol):
 
     Attributes:
         budget: bounds the bytes of requests over all connections.
+        mechanisms: by which clients authenticate on listeners with SASL.
     """
 
     budget: Budget
+    mechanisms: Mechanisms
 
     @property
     def apis(self) -> Mapping[int, Api]: ...
@@ -105,6 +111,8 @@ class Connection(MeteredConnection):
         super().__init__(broker)
         self._broker, self._listener = broker, listener
         self._caller = unauthenticated(self.peer, listener)
+        self._authentication: Authentication | None = None
+        self._deadline: asyncio.TimerHandle | None = None  # for the client to authenticate
         self._client_id: str | None = None
         self.client = self.peer
         self._carrying = 0  # bytes of the Produce request at hand
@@ -121,12 +129,23 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._caller, self.client = unauthenticated(self.peer, self._listener), self.peer
+        self.client = self.peer
         if not self._broker.admit(self):
+            self.abort()
+            return
+        if self._listener.protocol.sasl:
+            self._challenge()
+            return
+        try:
+            self._caller = introduced(transport, self.peer, self._listener)
+        except ValueError as error:
+            log.warning("%s: connection closed: %s", self.client, printable(str(error)))
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._reader.closed = True
         # What was produced is stored all the same, as in Kafka: with acks=0 a producer closes when it has sent it.
         self._requests = deque((at, frame) for at, frame in self._requests if self._carries_records(frame))
@@ -168,6 +187,9 @@ class Connection(MeteredConnection):
         """The pipeline of one request, see above."""
         if isinstance(frame, FrameError):
             raise frame
+        if self._authentication is not None and not self._authentication.passes(frame, received):
+            await self._authenticate(received, frame, self._authentication)
+            return
         request = self._decode(received, frame)
         if request is None:
             return
@@ -211,6 +233,12 @@ class Connection(MeteredConnection):
         request.size = len(frame)
         return request
 
+    def _decode_known(self, received: float, frame: bytes) -> Decoded:
+        """As `_decode`, of an API whose unknown versions close the connection."""
+        request = self._decode(received, frame)
+        assert request is not None
+        return request.header, request.body
+
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id
         self.client = f"{printable(client_id)} at {self.peer}" if client_id else self.peer
@@ -228,6 +256,48 @@ class Connection(MeteredConnection):
             return False
         api = self._broker.apis.get(peek_api(frame)[0])
         return api is not None and api.carries_records
+
+    # -- who calls, by SASL
+
+    def _challenge(self) -> None:
+        """The client has to say who it is, within bounds."""
+        listener, serves = self._listener.name, self._broker.apis[API_VERSIONS].serves
+        settings = self._broker.settings.of(listener)
+        self._authentication = Authentication(self._broker.mechanisms, settings, listener, serves, self._grant)
+        self._queue_max = settings.sasl_server_max_receive_size
+        self._frames.bound(settings.sasl_server_max_receive_size, "sasl_server_max_receive_size")
+        loop, seconds = asyncio.get_running_loop(), settings.authentication_timeout_ms / 1000
+        self._deadline = loop.call_later(seconds, self._give_up, seconds)
+
+    def _grant(self, principal: str) -> None:
+        """The client is this principal; what is known of the one before it counts no more."""
+        settings = self._broker.settings
+        self._caller = Caller(principal, self._caller.listener, self._caller.host)
+        self._queue_max = settings.queued_max_bytes_per_connection
+        self._frames.bound(settings.socket_request_max_bytes)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self, seconds: float) -> None:
+        log.warning("%s: connection closed: not authenticated within %g s", self.client, seconds)
+        self.abort()
+
+    async def _authenticate(self, received: float, frame: bytes, stage: Authentication) -> None:
+        """Stage 1 of a request that is a part of it. A refusal comes a fixed time after the request: how long it took
+        to look at it says nothing of who exists (KIP-306)."""
+        try:
+            made: list[BytesLike] | None = await stage.take(frame, partial(self._decode_known, received))
+        except AuthenticationFailed as error:
+            log.warning("%s: %s", self.client, printable(str(error)))
+            self.drain()
+            self._requests.clear()
+            delay = self._broker.settings.connection_failed_authentication_delay_ms / 1000
+            await asyncio.sleep(received + delay - time.monotonic())
+            self._respond(len(frame) + 4).set(error.answer)
+            raise
+        self._respond(len(frame) + 4).set(made)
+        self._flush()
 
     # -- responses
 
@@ -299,10 +369,12 @@ class Connection(MeteredConnection):
     # -- the end
 
     def _hang_up(self, reason: KetchError) -> None:
-        if self._transport is not None:
+        if isinstance(reason, TlsHello):
+            self._broker.ports.complain(self._listener, f"{self.peer}: a TLS handshake on a plaintext port")
+        elif self._transport is not None and not isinstance(reason, AuthenticationFailed):  # which was logged
             log.warning("%s: connection closed: %s", self.client, printable(str(reason)))
-            if isinstance(reason, FrameError | MalformedRequest):
-                metrics.bad_requests.inc()
+        if self._transport is not None and isinstance(reason, FrameError | MalformedRequest):
+            metrics.bad_requests.inc()
         self._close()
 
     def _close(self) -> None:

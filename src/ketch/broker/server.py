@@ -10,7 +10,7 @@ from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
-from ketch.broker.access.quotas import Quotas
+from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
@@ -21,12 +21,14 @@ from ketch.broker.coordination.native_groups import NativeGroups
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dispatch import TABLE
 from ketch.broker.dynamic import DynamicConfigs
+from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
 from ketch.connections.room import ResponseRoom
-from ketch.errors import KetchError, reason
+from ketch.errors import KetchError
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.redis.links import links
@@ -34,7 +36,6 @@ from ketch.redis.url import RedisAddress
 
 log = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 # Records inflate, and as commands for Redis they grow again: so much may be on the way at a time, and one batch more.
 _INFLATED_MAX = 64 << 20
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
@@ -64,12 +65,12 @@ class Broker:
         self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.mechanisms = Mechanisms(settings, self.log)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
         self.cluster_id = ""
-        self.port = settings.port
-        self._server: asyncio.Server | None = None
+        self.ports = Ports(settings, lambda listener: Connection(self, listener))
         self._connections: set[Connection] = set()
         self._background: set[asyncio.Future[Any]] = set()
 
@@ -78,23 +79,17 @@ class Broker:
 
         Raises:
             StorageUnavailable: Redis can't be reached.
-            KetchError: the port can't be listened on, or another broker has the node id.
+            ConfigError: the settings of a listener cannot be used.
+            KetchError: a port can't be listened on, or another broker has the node id.
         """
         await self.log.start()
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
         await self.quotas.refresh()
+        self.mechanisms.check()
+        await self.ports.open()
+        await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
         loop = asyncio.get_running_loop()
-        listener = self.settings.endpoints[0]
-        try:
-            self._server = await loop.create_server(
-                lambda: Connection(self, listener), listener.host, listener.port, backlog=_BACKLOG
-            )
-        except OSError as error:
-            where = f"{listener.host}:{listener.port}"
-            raise KetchError(f"Cannot listen on {where}: {reason(error)}; --port and --host choose another.") from None
-        self.port = self._server.sockets[0].getsockname()[1]
-        await self.cluster.join(self.port, alone=self.settings.redis is None)
         self.background(loop.create_task(self.cluster.stay()))
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
@@ -175,8 +170,7 @@ class Broker:
     async def drain(self) -> None:
         """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""
         await self.cluster.leave()
-        if self._server is not None:
-            self._server.close()
+        self.ports.close()
         for connection in self._connections:
             connection.drain()
         self.log.watcher.close()
@@ -200,8 +194,7 @@ class Broker:
 
     def abort(self) -> None:
         """Stops at once."""
-        if self._server is not None:
-            self._server.close()
+        self.ports.close()
         for connection in list(self._connections):
             connection.abort()
 

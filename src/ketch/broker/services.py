@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from ketch.broker.access.quotas import Quotas
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
@@ -20,6 +19,8 @@ from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.groups import Groups
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dynamic import DynamicConfigs
+from ketch.broker.ports import Ports
+from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
@@ -85,12 +86,12 @@ class Configured(Stored, Protocol):
     Attributes:
         dynamic: broker configs that change while it runs; `settings` has their values.
         telemetry: what clients are to push of their metrics, and have pushed.
-        port: the one that is listened on.
+        ports: those that are listened on.
     """
 
     dynamic: DynamicConfigs
     telemetry: Telemetry
-    port: int
+    ports: Ports
 
 
 class Offer(Protocol):

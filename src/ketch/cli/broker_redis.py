@@ -2,7 +2,7 @@
 
 The broker names its Redis in its configs (`ketch.redis`, `ketch.keyspace`; DescribeConfigs of the broker), and the
 command asks there. A Redis that wants a password, or that is reached at another address from here, is named with
---redis. Nothing here writes to Redis. What is asked of it is in `views`.
+--redis. Only `ketch users` writes there. What is asked of it is in `views`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
+from ketch.embedded import with_password
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis import blocking
 from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Question
 from ketch.redis.server import Server
-from ketch.redis.url import why_unusable
+from ketch.redis.unusable import why_unusable
 from ketch.store.keys import Keyspace
 from ketch.views.kafka.cluster import broker_facts, cluster
 from ketch.views.server import cluster_id
@@ -127,6 +128,6 @@ def connect(url: str, keyspace: str) -> BrokerRedis:
         StorageUnavailable: it cannot be used; the message is a whole sentence.
     """
     ca, cert, key = (os.environ.get(f"KETCH_REDIS_{name}") for name in ("CA", "CERT", "KEY"))
-    server = Server(url, ca, cert, key, timeout=_ANSWER_S, connect_timeout=_CONNECT_S)
+    server = Server(with_password(url), ca, cert, key, timeout=_ANSWER_S, connect_timeout=_CONNECT_S)
     address = server.address().describe()
     return BrokerRedis(blocking.connect(server, "ketch-cli"), Keyspace(keyspace), address)

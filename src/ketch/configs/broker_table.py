@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from ketch.configs.key import LONG_MAX, ConfigKey, ConfigType
-from ketch.configs.settings import Settings
+from ketch.configs.settings import SIMPLE_FORM, Settings
 from ketch.configs.topic_table import CONFIGS
 
 
@@ -54,6 +54,17 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "socket.request.max.bytes": ("socket_request_max_bytes", "int"),
     "queued.max.request.bytes": ("queued_max_bytes", "long"),
     "connections.max.idle.ms": ("connections_max_idle_ms", "long"),
+    "sasl.enabled.mechanisms": ("sasl_enabled_mechanisms", "list"),
+    "sasl.oauthbearer.jwks.endpoint.url": ("sasl_oauthbearer_jwks_endpoint_url", "string"),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": ("sasl_oauthbearer_jwks_endpoint_refresh_ms", "long"),
+    "sasl.oauthbearer.expected.issuer": ("sasl_oauthbearer_expected_issuer", "string"),
+    "sasl.oauthbearer.expected.audience": ("sasl_oauthbearer_expected_audience", "list"),
+    "sasl.oauthbearer.clock.skew.seconds": ("sasl_oauthbearer_clock_skew_seconds", "int"),
+    "sasl.oauthbearer.scope.claim.name": ("sasl_oauthbearer_scope_claim_name", "string"),
+    "sasl.oauthbearer.sub.claim.name": ("sasl_oauthbearer_sub_claim_name", "string"),
+    "sasl.server.max.receive.size": ("sasl_server_max_receive_size", "int"),
+    "connection.failed.authentication.delay.ms": ("connection_failed_authentication_delay_ms", "int"),
+    "connections.max.reauth.ms": ("connections_max_reauth_ms", "long"),
     "fetch.max.bytes": ("fetch_max_bytes", "int"),
     "log.retention.check.interval.ms": ("retention_check_interval_ms", "long"),
     "quota.window.num": ("quota_window_num", "int"),
@@ -73,9 +84,22 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "transactional.id.expiration.ms": ("transactional_id_expiration_ms", "int"),
     "offset.metadata.max.bytes": ("offset_metadata_max_bytes", "int"),
     "offsets.retention.minutes": ("offsets_retention_minutes", "int"),
+    "listener.security.protocol.map": ("listener_security_protocol_map", "string"),
+    "ssl.keystore.type": ("ssl_keystore_type", "string"),
+    "ssl.keystore.location": ("ssl_keystore_location", "string"),
+    "ssl.keystore.certificate.chain": ("ssl_keystore_certificate_chain", "password"),
+    "ssl.keystore.key": ("ssl_keystore_key", "password"),
+    "ssl.key.password": ("ssl_key_password", "password"),
+    "ssl.truststore.type": ("ssl_truststore_type", "string"),
+    "ssl.truststore.location": ("ssl_truststore_location", "string"),
+    "ssl.truststore.certificates": ("ssl_truststore_certificates", "password"),
+    "ssl.client.auth": ("ssl_client_auth", "string"),
+    "ssl.enabled.protocols": ("ssl_enabled_protocols", "list"),
+    "ssl.cipher.suites": ("ssl_cipher_suites", "list"),
+    "ssl.principal.mapping.rules": ("ssl_principal_mapping_rules", "string"),
 }
 # Shown under other names: as listeners, as facts of the broker (`broker.configs`), or not at all for their secrets.
-_ELSEWHERE = {"host", "port", "advertised_host", "advertised_port", "redis", "keyspace"}
+_ELSEWHERE = {*SIMPLE_FORM, "listeners", "advertised_listeners", "listener", "redis", "keyspace"}
 _THROTTLE = "Bytes a second for replicas; it has no effect: Redis replicates."
 
 
@@ -118,6 +142,14 @@ def _all() -> list[BrokerConfig]:
         if setting not in named
     ]
     return found
+
+
+def of_listener(listener: str, setting: str, value: object) -> BrokerConfig:
+    """What a listener's table sets, by Kafka's name: listener.name.internal.ssl.client.auth."""
+    known = next((config for config in BROKER_CONFIGS.values() if config.key.setting == setting), None)
+    name = f"listener.name.{listener.lower()}.{known.name if known else setting.replace('_', '.')}"
+    kind: ConfigType = known.key.type if known else "string"
+    return BrokerConfig(ConfigKey(name, kind, _documentation(setting), str(value)))
 
 
 BROKER_CONFIGS: Mapping[str, BrokerConfig] = {config.name: config for config in _all()}

@@ -12,7 +12,7 @@ from ketch.errors import InvalidConfig
 if TYPE_CHECKING:
     from ketch.configs.settings import Settings
 
-ConfigType = Literal["string", "int", "long", "double", "list", "boolean"]
+ConfigType = Literal["string", "int", "long", "double", "list", "boolean", "password"]
 LONG_MAX, LONG_MIN = 2**63 - 1, -(2**63)
 _BOUNDS = {"int": (-(2**31), 2**31 - 1), "long": (LONG_MIN, LONG_MAX)}
 _WHOLE = re.compile(r"[+-]?[0-9]+")

@@ -10,25 +10,62 @@ import os
 import socket
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from annotated_types import Ge, Le
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from ketch.configs.listeners import Listener, SecurityProtocol
+from ketch.configs import listeners as listening
+from ketch.configs.listeners import LAST_PORT, Listener
 from ketch.errors import ConfigError
 from ketch.similar import hint
 
-_LAST_PORT = 65535
-Port = Annotated[int, Field(ge=0, le=_LAST_PORT)]
+Port = Annotated[int, Field(ge=0, le=LAST_PORT)]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 OrUnlimited = Annotated[int, Field(ge=-1)]
 
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")
+SIMPLE_FORM = ("host", "port", "advertised_host", "advertised_port")  # of one listener; `listeners` has any number
+_OF_LISTENER = ("ssl_", "sasl_", "connections_max_reauth_ms")  # beginnings of the settings that a listener may override
+
+
+def _served(names: str) -> str:
+    """A list of SASL mechanisms; ValueError where one of them is not served."""
+    given = [name.strip() for name in names.split(",")]
+    if any(name not in MECHANISMS for name in given) or len(set(given)) < len(given):
+        raise ValueError(f"it should be a list, with commas between, of {', '.join(MECHANISMS)}")
+    return names
+
+
+def _key_set(url: str) -> str:
+    if not url.startswith(("https://", "file:///")):
+        raise ValueError("it should begin with https:// or file:///")
+    return url
+
+
+def secret(description: str) -> Any:
+    """A setting that nobody is to see: it has no option, is in no message, and DescribeConfigs hides its value."""
+    return Field(None, description=description, repr=False, json_schema_extra={"secret": True})
+
+
+def is_secret(setting: str) -> bool:
+    return bool(_extra(setting).get("secret"))
+
+
+def has_option(setting: str) -> bool:
+    """Whether `ketch serve` has an option for it: all but secrets, which `ps` would show, and tables."""
+    return not (is_secret(setting) or _extra(setting).get("table"))
+
+
+def _extra(setting: str) -> Mapping[str, Any]:
+    extra = Settings.model_fields[setting].json_schema_extra
+    return extra if isinstance(extra, dict) else {}
 
 
 class Settings(BaseSettings):
@@ -40,10 +77,59 @@ class Settings(BaseSettings):
     port: Port = Field(9092, description="Kafka port; 0 is any free one.")
     advertised_host: str | None = Field(None, description="Host name given to clients; default: the host.")
     advertised_port: Port | None = Field(None, description="Port given to clients; default: the port.")
+    listeners: str | None = Field(
+        None, description="NAME://host:port,... to listen on; default: one listener, PLAINTEXT, at host and port."
+    )
+    advertised_listeners: str | None = Field(
+        None, description="NAME://host:port,... given to clients of each listener; default: as listened on."
+    )
+    listener_security_protocol_map: str = Field(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        description="NAME:PROTOCOL,...: the security protocol of each listener's name.",
+    )
+    listener: dict[str, dict[str, Any]] = Field(
+        {},
+        description="Tables [listener.NAME]: settings of one listener alone.",
+        repr=False,
+        json_schema_extra={"table": True},
+    )
+    allow_plaintext: bool = Field(
+        False, description="No warning about listeners without TLS that other machines can reach."
+    )
     workers: Annotated[int, Field(ge=1, le=64)] = Field(
         1, description="Broker processes; ports and node ids count up from the first's."
     )
     node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
+
+    # -- authentication by SASL
+    sasl_enabled_mechanisms: Annotated[str, AfterValidator(_served)] = Field(
+        "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN and OAUTHBEARER."
+    )
+    sasl_oauthbearer_jwks_endpoint_url: Annotated[str, AfterValidator(_key_set)] | None = Field(
+        None, description="URL, https:// or file://, of the key set (JWKS) whose keys sign tokens of OAUTHBEARER."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Positive = Field(
+        3_600_000, description="When the key set is read again."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = Field(None, description="iss of tokens; default: any.")
+    sasl_oauthbearer_expected_audience: str | None = Field(
+        None, description="Values, with commas between, one of which is in aud of tokens; default: any."
+    )
+    sasl_oauthbearer_clock_skew_seconds: NotNegative = Field(
+        30, description="How far the clocks of broker and issuer may be apart."
+    )
+    sasl_oauthbearer_scope_claim_name: str = Field("scope", description="The claim with a token's scopes.")
+    sasl_oauthbearer_sub_claim_name: str = Field("sub", description="The claim with a user's name.")
+    sasl_server_max_receive_size: Annotated[int, Field(ge=512)] = Field(
+        65_536, description="Largest request of a client that has not authenticated yet."
+    )
+    authentication_timeout_ms: Positive = Field(30_000, description="How long a client may take to authenticate.")
+    connection_failed_authentication_delay_ms: NotNegative = Field(
+        100, description="A failed authentication is answered so long after the request."
+    )
+    connections_max_reauth_ms: NotNegative = Field(
+        0, description="When a client has to authenticate again; 0: never, or when its token ends."
+    )
 
     redis: str | None = Field(
         None, description="URL of Redis, a Redis Cluster or Sentinel; default: an embedded Valkey."
@@ -53,6 +139,9 @@ class Settings(BaseSettings):
     redis_key: Path | None = Field(None, description="Key (PEM) of the client certificate.")
     redis_timeout_ms: Positive = Field(5000, description="How long Redis may take to connect or answer.")
     redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
+    redis_auth: Literal["auto", "none", "password"] = Field(
+        "auto", description="Whether the embedded Valkey asks for a password; auto: where a listener has TLS or SASL."
+    )
     shards: Annotated[int, Field(ge=1, le=32)] = Field(
         1, description="Embedded Valkeys, as one cluster; redis_port counts up from the first's."
     )
@@ -75,7 +164,48 @@ class Settings(BaseSettings):
     zookeeper: str | None = Field(None, description="host:port,... where 0.7 clients find this broker; default: none.")
     zookeeper_session_timeout_ms: Positive = Field(6000, description="When ZooKeeper forgets a broker that is gone.")
 
+    legacy_host: str | None = Field(
+        None, description="Address of legacy_port; default: the host, or this machine alone where listeners is given."
+    )
+    legacy_allow_plaintext: bool = Field(
+        False, description="Let other machines reach legacy_port, whose protocol has neither TLS nor passwords."
+    )
+
+    ssl_keystore_type: Literal["PEM"] = Field("PEM", description="Format of the broker's certificate and key.")
+    ssl_keystore_location: Path | None = Field(
+        None, description="File with the broker's key and its certificate chain, for listeners with TLS."
+    )
+    ssl_keystore_certificate_chain: str | None = Field(
+        None, description="The certificate chain itself, in place of a file.", repr=False
+    )
+    ssl_keystore_key: str | None = secret("The key itself (PKCS#8), in place of a file.")
+    ssl_key_password: str | None = secret("Password of the key, where it is encrypted.")
+    ssl_truststore_type: Literal["PEM"] = Field("PEM", description="Format of the authorities' certificates.")
+    ssl_truststore_location: Path | None = Field(
+        None, description="File with the certificates of the authorities that clients' certificates may be of."
+    )
+    ssl_truststore_certificates: str | None = Field(
+        None, description="These certificates themselves, in place of a file.", repr=False
+    )
+    ssl_client_auth: Literal["none", "requested", "required"] = Field(
+        "none", description="Whether clients show a certificate."
+    )
+    ssl_enabled_protocols: str = Field("TLSv1.2,TLSv1.3", description="Versions of TLS.")
+    ssl_cipher_suites: str | None = Field(
+        None, description="Cipher suites by their names in Java or OpenSSL; default: OpenSSL's."
+    )
+    ssl_principal_mapping_rules: str = Field(
+        "DEFAULT", description="How a client certificate's subject becomes the name of a user."
+    )
+
+    http_host: str = Field("127.0.0.1", description="Address of http_port; 0.0.0.0 is every interface.")
     http_port: Port | None = Field(None, description="Port of /metrics and /healthz; default: off.")
+    http_token_file: Path | None = Field(
+        None, description="File with the token that /metrics asks for, as Authorization: Bearer TOKEN."
+    )
+    http_ssl_keystore_location: Path | None = Field(
+        None, description="PEM file with key and certificate chain: with it http_port speaks HTTPS."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
 
@@ -95,6 +225,7 @@ class Settings(BaseSettings):
     min_insync_replicas: Positive = Field(
         1, description="min.insync.replicas of new topics; commits and producer ids have as many copies."
     )
+    copies_on_disk: bool = Field(False, description="A copy counts once it is synced to a disk (WAITAOF).")
     retention_ms: OrUnlimited = Field(604_800_000, description="retention.ms of new topics; -1 keeps forever.")
     retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
     retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")
@@ -159,6 +290,7 @@ class Settings(BaseSettings):
         """
         flags = flags or {}
         file = read_file(config) if config else {}
+        file.pop("client", None)  # the commands' own, see `ketch.cli.client`
         try:
             return cls(**{**file, **EnvSettingsSource(cls)(), **flags})
         except ValidationError as error:
@@ -167,13 +299,88 @@ class Settings(BaseSettings):
     @property
     def endpoints(self) -> tuple[Listener, ...]:
         """What is listened on for Kafka's clients."""
-        plain = SecurityProtocol.PLAINTEXT
-        return (Listener(plain.name, plain, self.host, self.port),)
+        protocols = listening.protocols(self.listener_security_protocol_map)
+        if self.listeners is not None:
+            found = listening.endpoints(self.listeners, protocols)
+        elif "PLAINTEXT" in protocols:
+            found = (Listener("PLAINTEXT", protocols["PLAINTEXT"], self.host, self.port),)
+        else:
+            raise ValueError("No security protocol defined for listener PLAINTEXT")
+        return tuple(replace(each, principal_rules=self.of(each.name).ssl_principal_mapping_rules) for each in found)
+
+    def announced(self, ports: Mapping[str, int]) -> tuple[Listener, ...]:
+        """What clients are told to connect to.
+
+        Args:
+            ports: those that are listened on, by listener.
+        """
+        if self.listeners is None:
+            (own,) = self.endpoints
+            host, port = self.advertised(ports.get(own.name, own.port))
+            return (replace(own, host=host, port=port),)
+        if self.advertised_listeners is None:
+            here = listening.on_ports(self.endpoints, ports)
+            return tuple(replace(each, host=socket.gethostname()) if each.everywhere else each for each in here)
+        protocols = listening.protocols(self.listener_security_protocol_map)
+        told = listening.advertised(self.advertised_listeners, protocols, self.endpoints)
+        return tuple(replace(each, port=each.port or ports.get(each.name, 0)) for each in told)
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered, by Kafka's names."""
+        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(","))
 
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
         host = self.advertised_host or (socket.gethostname() if self.host in WILDCARD_HOSTS else self.host)
         return host, self.advertised_port or port
+
+    @property
+    def legacy_address(self) -> str:
+        """The host that `legacy_port` is on."""
+        return self.legacy_host or (self.host if self.listeners is None else "127.0.0.1")
+
+    def where(self, ports: Mapping[str, int]) -> str:
+        """Where Kafka's clients are listened to, for a person: HOST:PORT, or the listeners where these are given."""
+        here = listening.on_ports(self.endpoints, ports)
+        if self.listeners is not None:
+            return ",".join(map(str, here))
+        return f"{listening.bracketed(here[0].host)}:{here[0].port}"
+
+    def of(self, listener: str) -> Self:
+        """The settings as they are for one listener."""
+        table = self.listener.get(listener)
+        return self.model_copy(update=table) if table else self
+
+    @field_validator("listeners", "advertised_listeners", mode="before")
+    @classmethod
+    def _one_text(cls, value: Any) -> Any:
+        """TOML has arrays, Kafka's form is one line."""
+        return ",".join(value) if isinstance(value, list) and all(isinstance(each, str) for each in value) else value
+
+    @field_validator("listener")
+    @classmethod
+    def _tables_are_settings(cls, tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {
+            name.upper(): {key: _of_listener(name, key, value) for key, value in table.items()}
+            for name, table in tables.items()
+        }
+
+    @model_validator(mode="after")
+    def _listeners_agree(self) -> Self:
+        given = self.model_fields_set
+        named = self.listeners is not None or self.advertised_listeners is not None
+        if named and (both := [name for name in SIMPLE_FORM if name in given]):
+            raise ValueError(
+                f"listeners says where clients connect, and so does {' and '.join(both)}: give one of the two"
+            )
+        if self.advertised_listeners is not None and self.listeners is None:
+            raise ValueError("advertised_listeners needs listeners; with host and port it is advertised_host")
+        names = {listener.name for listener in self.endpoints}
+        if strange := sorted(self.listener.keys() - names):
+            raise ValueError(f"[listener.{strange[0]}] is none of the listeners, which are {', '.join(sorted(names))}")
+        self.announced({})
+        return self
 
     @field_validator("keyspace")
     @classmethod
@@ -200,31 +407,71 @@ class Settings(BaseSettings):
         ):
             if getattr(self, less) > getattr(self, more):
                 raise ValueError(f"{less} = {getattr(self, less)} should be at most {more} ({getattr(self, more)})")
-        for first in (self.port, self.legacy_port):
+        for first in (*(listener.port for listener in self.endpoints), self.legacy_port):
             last = (first or 0) + self.workers - 1
-            if last > _LAST_PORT:
+            if last > LAST_PORT:
                 raise ValueError(f"{self.workers} workers from port {first} on would need port {last}")
         last = self.redis_port + self.shards - 1
-        if last > _LAST_PORT:
+        if last > LAST_PORT:
             raise ValueError(f"{self.shards} shards from redis_port {self.redis_port} on would need port {last}")
         return self
+
+    @model_validator(mode="after")
+    def _disks_are_synced(self) -> Self:
+        if self.copies_on_disk and self.redis is None and self.fsync != "always":
+            raise ValueError(f'copies_on_disk needs fsync = "always" of the embedded Valkey, not "{self.fsync}"')
+        return self
+
+    @property
+    def copies_are_on_disk(self) -> bool:
+        """Whether a copy counts once it is on a disk: asked for, or what is said of the embedded Valkey's own."""
+        return self.copies_on_disk or (self.redis is None and self.fsync == "always")
 
     @model_validator(mode="after")
     def _legacy_fits(self) -> Self:
         if self.zookeeper is not None and self.legacy_port is None:
             raise ValueError("zookeeper is for clients of Kafka 0.7: legacy_port should say where they connect")
-        host, _ = self.advertised(0)
+        host = self.announced({})[0].host
         if self.zookeeper is not None and ":" in host:
             raise ValueError(
                 f"advertised_host should be a name or an IPv4 address where zookeeper is set, not {host!r}: clients of"
                 " Kafka 0.7 take what stands between two colons for the host"
             )
-        if self.legacy_port and self.port and abs(self.legacy_port - self.port) < self.workers:
+        if self.legacy_port and not (self.legacy_allow_plaintext or listening.loopback(self.legacy_address)):
             raise ValueError(
-                f"legacy_port = {self.legacy_port} should be at least {self.workers} away from port = {self.port}:"
-                " each worker has its own of both"
+                f"legacy_port on {self.legacy_address} would let other machines read and write everything: the protocol"
+                " of Kafka 0.7 has neither TLS nor passwords; legacy_allow_plaintext says that this is meant,"
+                " legacy_host = 127.0.0.1 keeps it on this machine"
             )
         return self
+
+    @model_validator(mode="after")
+    def _ports_are_apart(self) -> Self:
+        taken = [("port" if self.listeners is None else each.name, each.port) for each in self.endpoints]
+        if self.legacy_port:
+            taken.insert(0, ("legacy_port", self.legacy_port))
+        for n, (name, port) in enumerate(taken):
+            for other, near in taken[n + 1 :]:
+                if port and near and abs(port - near) < self.workers and (self.workers > 1 or name == "legacy_port"):
+                    raise ValueError(
+                        f"{name} = {port} should be at least {self.workers} away from {other} = {near}:"
+                        " each worker has its own of both"
+                    )
+        return self
+
+
+def _of_listener(name: str, key: str, value: Any) -> Any:
+    """The value of a setting in a listener's table; ValueError where it may not be there."""
+    if key not in Settings.model_fields or not key.startswith(_OF_LISTENER):
+        raise ValueError(f"{key} in [listener.{name}] is no setting of a listener, which begin with ssl_ and sasl_")
+    field = Settings.model_fields[key]
+    try:
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        shown = "" if is_secret(key) else f" = {value!r}"
+        details = error.errors(include_url=False)[0]
+        raise ValueError(f"{key}{shown} in [listener.{name}] is not allowed: {_should_be(key, details)}") from None
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -246,7 +493,10 @@ def _sentence(error: ValidationError, config: Path | None, flags: Mapping[str, A
     if first["type"] == "extra_forbidden":
         near = hint(key, Settings.model_fields, 0.6) or f"; the settings are {', '.join(Settings.model_fields)}"
         return f"{config}: unknown setting {key}{near}."
-    return f"{_source(key, config, flags)} = {first['input']!r} is not allowed: {_should_be(key, first)}."
+    if key == "listener":
+        return f"{_message(first)}."
+    shown = "" if is_secret(key) else f" = {first['input']!r}"
+    return f"{_source(key, config, flags)}{shown} is not allowed: {_should_be(key, first)}."
 
 
 def _source(key: str, config: Path | None, flags: Mapping[str, Any]) -> str:

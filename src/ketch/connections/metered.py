@@ -26,6 +26,16 @@ from ketch.wire.framing import FrameError, FrameReader
 
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 
+_TLS_HELLO = b"\x16\x03"  # a record of the kind handshake; as the length of a frame it is above 370 MB
+
+
+class TlsHello(FrameError):
+    """What came is no frame but the begin of TLS."""
+
+    def __init__(self) -> None:
+        super().__init__("a client with TLS has come to a port without")
+
+
 # A frame, or what is wrong with the bytes: nothing comes after that.
 Incoming = bytes | FrameError
 
@@ -62,6 +72,7 @@ class MeteredConnection(asyncio.Protocol):
         # reading
         self._frames = FrameReader(host.settings.socket_request_max_bytes)
         self._requests: deque[tuple[float, Incoming]] = deque()  # with when it came
+        self._queue_max = host.settings.queued_max_bytes_per_connection
         self._held = 0  # bytes of requests not yet answered, a half received one included
         self._paused = False
         self._ending = False  # nothing more is read
@@ -107,7 +118,7 @@ class MeteredConnection(asyncio.Protocol):
             for frame in self._frames.feed(data):
                 self._requests.append((now, frame))
         except FrameError as error:
-            self._requests.append((now, error))
+            self._requests.append((now, TlsHello() if data.startswith(_TLS_HELLO) else error))
             self.drain()
         self._start_work()
         if not allowed or self._full:
@@ -119,8 +130,7 @@ class MeteredConnection(asyncio.Protocol):
 
     @property
     def _full(self) -> bool:
-        whole = self._held - self._frames.buffered
-        return whole > self._host.settings.queued_max_bytes_per_connection
+        return self._held - self._frames.buffered > self._queue_max
 
     def _lose(self, kept: int) -> None:
         """The peer is gone; requests of `kept` bytes are served all the same."""

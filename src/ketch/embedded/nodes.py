@@ -13,7 +13,7 @@ from ketch.errors import RedisError
 from ketch.redis.question import Question, call, calls, command
 
 _HOST = "127.0.0.1"
-_OVER = frozenset({"success", "failed", "cancelled"})  # states of a migration that is not under way any more
+_OVER = frozenset({b"success", b"failed", b"cancelled"})  # states of a migration that is not under way any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +116,29 @@ def give(ranges: Iterable[tuple[int, int]], node_id: str) -> Question[None]:
 
 def giving() -> Question[bool]:
     """Whether slots are on their way from the shard, or to it."""
-    return any(state not in _OVER for state, _ in (yield from _migrations()))
+    return any(job[b"state"] not in _OVER for job in (yield from _migrations()))
 
 
-def check_given() -> Question[None]:
-    """Raises RedisError, with the reason, where what was moved last has not arrived."""
-    migrations = yield from _migrations()
-    if migrations and migrations[-1][0] != "success":
-        raise RedisError(migrations[-1][1] or f"the slots were not moved ({migrations[-1][0]})")
+def check_given(ranges: Sequence[tuple[int, int]], node_id: str) -> Question[None]:
+    """Raises RedisError, with the reason, where the other node does not own all of these slots.
+
+    What counts is who owns them. The list of migrations tells only the second in which one began, and of two that began
+    in the same one it does not say for certain which was the last.
+    """
+    owned = {slot for node in (yield from view()).nodes if node.id == node_id for slot in node.slots}
+    if all(slot in owned for first, last in ranges for slot in range(first, last + 1)):
+        return
+    moved = b" ".join(b"%d-%d" % each for each in ranges), node_id.encode()
+    jobs = [job for job in (yield from _migrations()) if (job[b"slot_ranges"], job[b"target_node"]) == moved]
+    said = [f"{_text(job[b'message']) or 'no reason is given'} ({_text(job[b'state'])})" for job in jobs]
+    raise RedisError(said[0] if said else "the slots were not moved")
 
 
-def _migrations() -> Question[list[tuple[str, str]]]:
-    """State and message of the moves, the latest one last."""
-    rows: list[list[bytes | int]] = yield from call(None, "CLUSTER", "GETSLOTMIGRATIONS")
-    jobs = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
-    jobs.sort(key=lambda job: int(job[b"create_time"]))
-    return [(_text(job[b"state"]), _text(job.get(b"message", b""))) for job in jobs]
+def _migrations() -> Question[list[dict[bytes, bytes]]]:
+    """The moves from the shard and to it, the latest one first."""
+    rows: list[list[bytes]] = yield from call(None, "CLUSTER", "GETSLOTMIGRATIONS")
+    return [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
 
 
-def _text(value: bytes | int) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")

@@ -66,17 +66,20 @@ class LegacyListener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self._host, self._service, self), self._settings.host, self.port, backlog=_BACKLOG
+                lambda: Connection(self._host, self._service, self),
+                self._settings.legacy_address,
+                self.port,
+                backlog=_BACKLOG,
             )
         except OSError as error:
-            where = f"{self._settings.host}:{self.port}"
+            where = f"{self._settings.legacy_address}:{self.port}"
             raise KetchError(
                 f"Cannot listen on {where} for Kafka 0.7: {reason(error)}; --legacy-port chooses another."
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
         self._tasks.append(loop.create_task(self._watch_connections()))
         if self._settings.zookeeper is not None:
-            address, _ = self._settings.advertised(self.port)
+            address = self._settings.announced({})[0].host
             timeout = self._settings.zookeeper_session_timeout_ms / 1000
             zookeeper, broker_id = self._settings.zookeeper, self._settings.node_id
             self._registry = Registry(zookeeper, broker_id, address, self.port, timeout, self._wake.set)

@@ -3,7 +3,12 @@ producer ids where that of the brokers is more than 1.
 
 It owns a connection of its own, made when the first copies are wanted, since WAIT holds up what comes behind it. All
 writes to one node that wait at the same time are vouched for by one WAIT: a write that has its answer is older than the
-WAIT's write, see `store.append.copies`. It knows nothing of batches and may not touch what is stored.
+WAIT's write, see `store.append.copies`. Writes that come meanwhile wait for the next one. It knows nothing of batches
+and may not touch what is stored.
+
+Each WAIT is behind a write of its own, so one that ends too soon has vouched for nothing, and the next one asks for
+more than it did. So a WAIT lasts for as long as the connection may be silent, whoever runs out of time meanwhile.
+Else a replica that is steadily behind by more, or a disk that syncs more slowly, would never be seen to have it.
 
 A WAIT counts for a write where the same master has answered both. So the replication id is asked for before the write
 (`require`) and with the WAIT, and both connections must lead to the same node when the write has its answer.
@@ -17,16 +22,23 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ketch.errors import KetchError, NotEnoughReplicas, NotEnoughReplicasAfterAppend, StorageUnavailable
+from ketch.errors import (
+    KetchError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    RedisError,
+    StorageUnavailable,
+)
 from ketch.log.followers import Followers
 from ketch.redis.driver import Connect, Driver, OwnedDriver
 from ketch.store.append import copies
+from ketch.store.append.copies import Made
 from ketch.store.keys import Keyspace
 from ketch.tasks import lasting
 
 T = TypeVar("T")
 
-_SLICE_MS = 200  # one WAIT; what is added meanwhile waits for the next one
+_TICK_S = 0.05  # between two looks at who has run out of time
 _SPARE_S = 0.1  # what is left of a request's time to say that there were too few copies
 _LONGEST_S = 5.0  # a write that no client gave a time (Kafka's offsets.commit.timeout.ms)
 _MOVED = "another node has become the master meanwhile, and may lack the records"
@@ -54,10 +66,14 @@ class Copies:
     Args:
         connect: makes the driver.
         followers: the replicas of each node.
+        timeout_ms: the longest that Redis may be silent.
+        on_disk: a copy counts once it is synced to a disk, that of the key's own node too.
     """
 
-    def __init__(self, connect: Connect, keys: Keyspace, followers: Followers) -> None:
+    def __init__(self, connect: Connect, keys: Keyspace, followers: Followers, timeout_ms: int, on_disk: bool) -> None:
         self._connect, self._keys, self._followers = connect, keys, followers
+        self._slice_ms, self._on_disk = max(1, timeout_ms // 2), on_disk
+        self._able: set[bytes] = set()  # replication ids of nodes whose disks can be waited for
         self._driver: asyncio.Task[OwnedDriver] | None = None
         self._waiting: dict[tuple[Hashable, int], list[_Waiting]] = {}  # by node and number of copies
 
@@ -65,14 +81,20 @@ class Copies:
         """The replication id of the key's node, where it has replicas enough for so many copies, its own counted.
 
         Raises:
-            NotEnoughReplicas: fewer replicas are in sync with it.
+            NotEnoughReplicas: fewer replicas are in sync with it, or its disk cannot be waited for.
             StorageUnavailable: Redis is gone.
         """
-        await self._driven()
+        driver = await self._driven()
         found = await self._followers.at(key, wanted - 1)
         if found.in_sync < wanted - 1:
             made = found.in_sync + 1
             raise NotEnoughReplicas(f"{made} of the {wanted} copies that min.insync.replicas wants can be made")
+        if self._on_disk and found.id not in self._able:
+            try:
+                await driver.ask(copies.disks_can_be_waited_for(key))
+            except RedisError as error:
+                raise NotEnoughReplicas(f"copies on disk cannot be waited for: {error}") from None
+            self._able.add(found.id)
         return found.id
 
     async def appended(
@@ -149,8 +171,10 @@ class Copies:
     async def _wait(self, driver: OwnedDriver, place: tuple[Hashable, int]) -> None:
         """One WAIT after the other, while anybody waits."""
         while self._waiting[place]:
-            asked, self._waiting[place] = self._waiting[place], []
-            self._waiting[place] = [*await self._wait_once(driver, place, asked), *self._waiting[place]]
+            asked = [each for each in self._waiting[place] if not each.done.done()]
+            self._waiting[place] = []
+            if asked:
+                self._waiting[place] = [*await self._wait_once(driver, place, asked), *self._waiting[place]]
         del self._waiting[place]
 
     async def _wait_once(
@@ -161,10 +185,9 @@ class Copies:
         It is behind a write in the slot of the key that came last: the slots of earlier ones may have moved on.
         """
         node, wanted = place
-        left_ms = int((min(each.until for each in asked) - time.monotonic()) * 1000)
-        slice_ms = max(1, min(_SLICE_MS, left_ms))
+        question = copies.made(self._keys, asked[-1].key, wanted, self._slice_ms, self._on_disk)
         try:
-            found = await driver.ask(copies.made(self._keys, asked[-1].key, wanted - 1, slice_ms))
+            found = await self._while_time_runs(place, asked, lasting(driver.ask(question)))
         except KetchError as error:
             _fail(asked, NotEnoughReplicasAfterAppend(f"whether replicas have the records is not known: {error}"))
             return []
@@ -173,15 +196,20 @@ class Copies:
             self._followers.forget(node)
             _fail(others, NotEnoughReplicasAfterAppend(_MOVED))
         asked = [each for each in asked if each.master == found.id]
-        if found.replicas >= wanted - 1:
+        if found.copies >= wanted:
             _succeed(asked)
             return []
-        now, made = time.monotonic(), found.replicas + 1
-        _fail(
-            [each for each in asked if each.until <= now],
-            NotEnoughReplicasAfterAppend(f"{made} of {wanted} copies were made in time"),
-        )
-        return [each for each in asked if each.until > now]
+        return [each for each in asked if not each.done.done()]
+
+    async def _while_time_runs(
+        self, place: tuple[Hashable, int], asked: list[_Waiting], made: asyncio.Task[Made]
+    ) -> Made:
+        """The answer; meanwhile those are told that run out of time, also of those that wait for the next WAIT."""
+        while not (await asyncio.wait([made], timeout=_TICK_S))[0]:
+            now = time.monotonic()
+            late = [each for each in (*asked, *self._waiting[place]) if each.until <= now]
+            _fail(late, NotEnoughReplicasAfterAppend(f"fewer than {place[1]} copies were made in time"))
+        return made.result()
 
 
 def _succeed(asked: list[_Waiting]) -> None:

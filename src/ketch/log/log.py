@@ -81,7 +81,7 @@ class Log:
             exists=self._exists,
         )
         self.followers = Followers(self._reads, self.keys)
-        self.copies = Copies(connect, self.keys, self.followers)
+        self.copies = Copies(connect, self.keys, self.followers, settings.redis_timeout_ms, settings.copies_are_on_disk)
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index

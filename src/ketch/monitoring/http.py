@@ -1,14 +1,17 @@
 """`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both.
 
-Each page answers GET and HEAD at its own path, without a redirect: `curl` and many scrapers do not follow one.
+Each page answers GET and HEAD at its own path, without a redirect: `curl` and many scrapers do not follow one. With a
+token /metrics is for those who show it; /healthz tells nobody anything but whether the broker works, and stays open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 from prometheus_client import make_asgi_app
@@ -19,7 +22,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import ketch
-from ketch.errors import KetchError, reason
+from ketch.configs.settings import Settings
+from ketch.errors import ConfigError, KetchError, reason
+from ketch.security.tls import server_pair
 
 _PATIENCE_S = 1.0
 
@@ -37,12 +42,17 @@ class HttpPort:
 
     Args:
         healthy: whether Redis is connected, for writing and for reading.
+
+    Raises:
+        ConfigError: the file with the token, or that with key and certificate, cannot be used.
     """
 
-    def __init__(self, host: str, port: int, healthy: Callable[[], bool]) -> None:
+    def __init__(self, settings: Settings, healthy: Callable[[], bool]) -> None:
+        host, port = settings.http_host, settings.http_port or 0
         self._healthy = healthy
+        token = None if settings.http_token_file is None else _token(settings.http_token_file)
         # The path with a slash is where earlier versions redirected to: scrapers may have it in their configuration.
-        metrics = [Route(path, _Metrics(), methods=["GET"]) for path in ("/metrics", "/metrics/")]
+        metrics = [Route(path, _Metrics(token), methods=["GET"]) for path in ("/metrics", "/metrics/")]
         routes = [Route("/", _index), Route("/healthz", self._health), *metrics]
         config = uvicorn.Config(
             Starlette(routes=routes),
@@ -54,6 +64,9 @@ class HttpPort:
             lifespan="off",
             loop="none",
         )
+        config.load()
+        if settings.http_ssl_keystore_location is not None:
+            config.ssl = server_pair(settings.http_ssl_keystore_location, "http_ssl_keystore_location")
         self._server = _Server(config)
         self._host, self.port = host, port
         self._task: asyncio.Task[None] | None = None
@@ -85,11 +98,33 @@ class HttpPort:
 class _Metrics:
     """prometheus_client's page, as an object: Starlette takes a plain function for one that makes a response."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str | None) -> None:
         self._page = make_asgi_app()
+        self._wanted = None if token is None else f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._page(scope, receive, send)
+        if self._wanted is None or hmac.compare_digest(self._wanted, _authorization(scope)):
+            await self._page(scope, receive, send)
+        else:
+            refusal = PlainTextResponse("a token is wanted\n", 401, headers={"WWW-Authenticate": "Bearer"})
+            await refusal(scope, receive, send)
+
+
+def _authorization(scope: Scope) -> bytes:
+    return next((bytes(value) for name, value in scope["headers"] if name == b"authorization"), b"")
+
+
+def _token(path: Path) -> str:
+    """The file's one line; ConfigError where there is none."""
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"http_token_file {path} cannot be read: {reason(error)}.") from None
+    except UnicodeDecodeError:
+        token = ""
+    if not token.isascii() or len(token.split()) != 1:
+        raise ConfigError(f"http_token_file {path} should have one line, the token.")
+    return token
 
 
 async def _index(_: Request) -> Response:
@@ -98,7 +133,7 @@ async def _index(_: Request) -> Response:
 
 def _bind(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port))
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise KetchError(
             f"Cannot listen on {host}:{port} for HTTP: {reason(error)}; --http-port chooses another."

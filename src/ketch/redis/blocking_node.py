@@ -16,7 +16,8 @@ from ketch.errors import RedisError, StorageUnavailable
 from ketch.records import scan_reply
 from ketch.redis.question import Command, Question, introduction
 from ketch.redis.server import Server
-from ketch.redis.url import RedisAddress, why_unusable
+from ketch.redis.unusable import why_unusable
+from ketch.redis.url import RedisAddress
 from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
@@ -46,12 +47,12 @@ class Connection:
             self._socket = self._connect(server.connect_timeout or server.timeout)
             self._socket.settimeout(server.timeout)
         except OSError as error:
-            raise StorageUnavailable(f"Redis at {self._name} cannot be used: {_reason(error)}.") from None
+            raise self._unusable(error) from None
         try:
             self.ask(introduction(self._address, name))
         except (RedisError, StorageUnavailable) as error:
             self.close()
-            raise StorageUnavailable(f"Redis at {self._name} cannot be used: {why_unusable(error)}.") from None
+            raise self._unusable(error) from None
 
     def send(self, *commands: BytesLike) -> None:
         """Writes packed commands; each makes one reply."""
@@ -142,6 +143,10 @@ class Connection:
         self._buffer[:size] = self._buffer[self._start : self._end]
         self._start, self._end = 0, size
         return moved
+
+    def _unusable(self, error: Exception) -> StorageUnavailable:
+        why = why_unusable(error, self._address)
+        return StorageUnavailable(f"Redis at {self._name} cannot be used: {why}.")
 
     def _lost(self, error: OSError) -> StorageUnavailable:
         self.close()

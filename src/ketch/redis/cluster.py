@@ -57,6 +57,7 @@ from ketch.redis.topology import (
     redirect,
     topology,
 )
+from ketch.redis.unusable import LOST
 from ketch.redis.url import RedisAddress
 
 T = TypeVar("T")
@@ -104,6 +105,22 @@ class _Detour:
     later: deque[_Sent] = field(default_factory=deque)
 
 
+class Changes:
+    """Logs each change of a cluster once, however many links of a program see it."""
+
+    def __init__(self) -> None:
+        self._newest: Topology | None = None
+
+    def seen(self, found: Topology) -> None:
+        """A link has looked. One that is behind another one sees what was a change before."""
+        known = self._newest
+        if known is not None and found.epoch < known.epoch:
+            return
+        self._newest = found
+        if known is not None and not found.same(known):
+            log.info("Redis Cluster has changed: %s", hosts(found.masters))
+
+
 class ClusterLink:
     """One named way to a cluster, a connection to each master: an `OwnedDriver`.
 
@@ -111,6 +128,7 @@ class ClusterLink:
         name, on_up, on_down, on_push: see `driver.Connect`.
         address: with the seeds, the nodes that are asked first.
         timeout: s that connecting, each reply, and a slot that nobody serves may take.
+        changes: that of all links of a program to this cluster.
     """
 
     def __init__(
@@ -121,9 +139,11 @@ class ClusterLink:
         on_up: Callable[[Node], Awaitable[None]] | None = None,
         on_down: Callable[[], None] | None = None,
         on_push: Callable[[Any], None] | None = None,
+        changes: Changes | None = None,
     ) -> None:
         self._name, self._address, self._timeout = name, address, timeout
         self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
+        self._changes = changes or Changes()
         self._topology: Topology | None = None
         self._nodes: dict[Place, Link] = {}
         self._by_slot: list[Link | None] = []  # the topology, as a send needs it
@@ -240,6 +260,7 @@ class ClusterLink:
         except StorageUnavailable:
             await self.stop()
             raise
+        self._changes.seen(found)
         self._use(found)
         self._spawn(self._keep())
 
@@ -254,7 +275,7 @@ class ClusterLink:
             await node.stop()
         for detour in self._detours.values():
             for each in (*detour.answered, *detour.later):
-                each.take(StorageUnavailable("the connection to Redis was lost"))
+                each.take(StorageUnavailable(LOST))
         self._detours.clear()
 
     async def _first_look(self, places: Sequence[Place], limit: float) -> Topology:
@@ -306,6 +327,7 @@ class ClusterLink:
             with contextlib.suppress(StorageUnavailable):
                 found = await self._first_look([*_some(replicas), *self._address.seeds], _LOOK_S)
         if found is not None:
+            self._changes.seen(found)
             self._use(found)
 
     async def _shown_by(self, place: Place) -> Topology:
@@ -329,7 +351,6 @@ class ClusterLink:
             node.leave()  # before `on_down`: what is learnt after that is not from a node whose pushes are lost
             self._spawn(node.stop())
         if known is not None:
-            log.info("Redis Cluster has changed (%s connection): %s", self._name, hosts(found.masters))
             self._lost()
 
     def _spawn(self, work: Any) -> None:

@@ -118,7 +118,11 @@ class Link:
 
     async def start(self) -> None:
         """Connects, or raises StorageUnavailable; from then on the link keeps itself up."""
-        await self._connect(self._timeout)
+        try:
+            await self._connect(self._timeout, again=False)
+        except BaseException:
+            await self.stop()
+            raise
         self._keep_up()
 
     def begin(self) -> None:
@@ -165,21 +169,22 @@ class Link:
         pause = _ASK_SENTINELS_S
         while True:
             await asyncio.sleep(pause)
+            await self._found.wait()  # until then the sentinels are asked for the next connection
             named = await search.named(_ASK_SENTINELS_S)
             pause = _HURRY_S if named is None or named.down else _ASK_SENTINELS_S
             if self._pipe is None or named is None or named.epoch < self._epoch or named.place == self.place:
                 continue
             with contextlib.suppress(StorageUnavailable):
-                found = (await search.find(_PATIENCE_S)).address
+                found = (await search.find(_PATIENCE_S, again=True)).address
                 if self._pipe is not None and found.seeds[0] != self.place:
                     log.warning("The master is %s now (%s connection)", found.describe(), self._name)
                     self._pipe.close()
 
-    async def _connect(self, patience: float) -> None:
-        """Args: patience: s that finding the master may take."""
+    async def _connect(self, patience: float, again: bool) -> None:
+        """For the arguments see `MasterSearch.find`."""
         self._lost.clear()
         if self._search is not None:
-            self._at, self._epoch = await self._search.find(patience)
+            self._at, self._epoch = await self._search.find(patience, again)
         pipe = await open_pipe(self._at, self._timeout, self._went, self._on_push)
         self._spawn(pipe.watch(self._timeout))
         try:
@@ -204,7 +209,7 @@ class Link:
             await asyncio.sleep(delay)
             delay = min(2 * delay, _BACKOFF_MAX if self._search is None else _HURRY_S)
             try:
-                await self._connect(min(self._timeout, _PATIENCE_S))
+                await self._connect(min(self._timeout, _PATIENCE_S), again=True)
             except Exception as error:  # whatever it was, the next try may do
                 log.debug("%s connection: %s", self._name, error)
 

@@ -35,21 +35,22 @@ class Lookout(Generic[T]):
 
     def silent(self, place: Place) -> bool:
         """Whether the node was asked before and has not answered yet."""
-        return place in self._asked
+        return place in self._asked and not self._asked[place].done()
 
     @property
     def waits(self) -> bool:
         """Whether any node was asked and has not answered yet."""
-        return bool(self._asked)
+        return any(not task.done() for task in self._asked.values())
 
     def begin(self, places: Iterable[Place]) -> None:
-        """Asks these nodes, but for those that are silent."""
+        """Asks these nodes, but for those that are silent. Answers that came too late for the last call are dropped."""
+        self._asked = {place: task for place, task in self._asked.items() if not task.done()}
         for place in places:
             if place not in self._asked:
                 self._asked[place] = asyncio.get_running_loop().create_task(self._answer(place))
 
     async def soon(self, limit: float) -> dict[Place, T | Failure]:
-        """The answers that have come since the last call, or come shortly after the first good one; or errors instead.
+        """The answers that have come, or come shortly after the first good one; or errors instead.
 
         Args:
             limit: s to wait for the first good one, while any node has not answered.

@@ -39,23 +39,30 @@ class MasterSearch:
         self._address, self._timeout = address, timeout
         self._pipes: dict[Place, Pipe] = {}
         self._lookout = Lookout(self._ask)
+        self._looking = asyncio.Lock()  # an answer is taken once
 
     async def named(self, limit: float) -> Named | None:
         """What the sentinels say; None where none answers within `limit` seconds."""
-        self._lookout.begin(sentinel.known(self._address))
-        answers = await self._lookout.soon(limit)
+        async with self._looking:
+            self._lookout.begin(sentinel.known(self._address))
+            answers = await self._lookout.soon(limit)
         good = [each for each in answers.values() if isinstance(each, Named)]
         return max(good, key=lambda each: each.epoch, default=None)
 
-    async def find(self, patience: float) -> Found:
+    async def find(self, patience: float, again: bool = False) -> Found:
         """The server that a sentinel names, and that says that it is the master.
 
         Args:
             patience: s for the sentinels to answer, and again for the server.
+            again: it will be tried again, so nobody waits for sentinels that hang where others have answered.
 
         Raises:
             StorageUnavailable: there is none; one sentence says why.
         """
+        async with self._looking:
+            return await self._find(patience, again)
+
+    async def _find(self, patience: float, again: bool) -> Found:
         failures: dict[Place, str] = {}
         servers: dict[Place, str] = {}  # those that are not the master, and why
         until = time.monotonic() + patience
@@ -66,6 +73,8 @@ class MasterSearch:
                     return await self._led(place, answer, servers, patience)
                 except StorageUnavailable as error:
                     failures[place] = str(error).rstrip(".")
+            if again and servers:
+                break
         known = sentinel.known(self._address)
         silent = {each: self._silent(self._address.sentinel(*each), patience) for each in known if each not in failures}
         raise sentinel.not_found(self._address, [(failures | silent)[each] for each in known])

@@ -22,7 +22,8 @@ from ketch.records import scan_reply
 from ketch.redis.driver import Reply
 from ketch.redis.question import Command, Question, introduction
 from ketch.redis.resp import first_error, parse
-from ketch.redis.url import RedisAddress, why_unusable
+from ketch.redis.unusable import LOST, why_unusable
+from ketch.redis.url import RedisAddress
 from ketch.wire.pieces import BytesLike
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class Pipe(asyncio.BufferedProtocol):
         self.resume_writing()
         waiting, self._waiting = self._waiting, deque()
         for _, take in waiting:
-            self._give(take, StorageUnavailable("the connection to Redis was lost"))
+            self._give(take, StorageUnavailable(LOST))
         self._on_lost()
 
     # -- the callers' side
@@ -338,7 +339,7 @@ async def open_pipe(
     except BaseException as error:
         pipe.close()
         if isinstance(error, OSError | TimeoutError | RedisError | StorageUnavailable):
-            raise StorageUnavailable(f"Redis at {address.describe()}: {why_unusable(error)}") from None
+            raise StorageUnavailable(f"Redis at {address.describe()}: {why_unusable(error, address)}") from None
         raise
     return pipe
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
-from ketch.errors import ConfigError, reason
+from ketch.errors import ConfigError
 
 if TYPE_CHECKING:
     from ketch.configs.settings import Settings
@@ -51,6 +51,7 @@ class RedisAddress:
         others: beside `host` and `port`, which are the first, further nodes of the cluster or further sentinels.
         master: its name with the sentinels.
         sentinel_username, sentinel_password: of the sentinels.
+        of_sentinel: it is the address of one sentinel.
     """
 
     host: str = DEFAULT_HOST
@@ -65,6 +66,7 @@ class RedisAddress:
     master: str = ""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
+    of_sentinel: bool = field(default=False, repr=False, compare=False)
 
     @classmethod
     def parse(cls, url: str, ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> RedisAddress:
@@ -118,7 +120,8 @@ class RedisAddress:
 
     def sentinel(self, host: str, port: int) -> RedisAddress:
         """One of the sentinels."""
-        return RedisAddress(host, port, None, 0, self.sentinel_username, self.sentinel_password, self.ssl)
+        user, password = self.sentinel_username, self.sentinel_password
+        return RedisAddress(host, port, None, 0, user, password, self.ssl, of_sentinel=True)
 
     def describe(self) -> str:
         """The URL without users and passwords, for log lines and errors."""
@@ -133,24 +136,6 @@ class RedisAddress:
 def spelled(host: str, port: int) -> str:
     """Host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def why_unusable(error: BaseException) -> str:
-    """Why Redis cannot be connected to, as a phrase for a person: "Connection refused".
-
-    Args:
-        error: of the system or of a connection, or Redis's own answer.
-    """
-    text = str(error)
-    if any(word in text for word in ("NOAUTH", "Authentication required", "client already authenticated")):
-        return "it wants a password, which belongs into the URL: redis://:PASSWORD@HOST:PORT"
-    if any(word in text for word in ("WRONGPASS", "AUTH called", "AUTH <password>", "invalid username-password")):
-        return "it does not accept the user and password of the URL"
-    if isinstance(error, OSError):
-        return reason(error)
-    if isinstance(error.__context__, OSError):  # a connection's error: the system's own words say more
-        return reason(error.__context__)
-    return text.rstrip(".") or "no answer in time"
 
 
 def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:

@@ -16,8 +16,7 @@ class Keyspace:
 
     __slots__ = (
         "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
-        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics",
-        "quotas", "glob",
+        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics", "quotas", "users", "glob",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -33,6 +32,7 @@ class Keyspace:
         self.broker_configs = f"{name}:broker-configs".encode()
         self.client_metrics = f"{name}:client-metrics".encode()
         self.quotas = f"{name}:quotas".encode()
+        self.users = f"{name}:users".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()
 

@@ -296,9 +296,11 @@ def note_topic(key: bytes, topic_id: str, field: str, value: Word) -> Command:
 # -- brokers
 
 
-def announce_broker(key: bytes, node: int, host: str, port: int, session: str, timeout_ms: int) -> Command:
+def announce_broker(
+    key: bytes, node: int, host: str, port: int, session: str, timeout_ms: int, listeners: str
+) -> Command:
     """See announce_broker.lua."""
-    return _eval(_ANNOUNCE_BROKER, key, node, host, port, session, timeout_ms)
+    return _eval(_ANNOUNCE_BROKER, key, node, host, port, session, timeout_ms, listeners)
 
 
 def withdraw_broker(key: bytes, node: int, session: str) -> Command:

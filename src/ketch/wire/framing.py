@@ -25,16 +25,20 @@ class FrameReader:
         max_bytes: the largest frame taken (setting `socket_request_max_bytes`).
     """
 
-    __slots__ = ("_held", "_missing", "_parts", "_prefix", "max_bytes")
+    __slots__ = ("_held", "_limit", "_missing", "_parts", "_prefix", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
+        self.bound(max_bytes)
         self._prefix = b""  # the bytes of the length prefix received so far
         self._missing = 0  # bytes of the frame at hand
         self._parts: list[
             memoryview | bytearray
         ] = []  # of that frame; small ones are joined, so that tiny reads make no long list
         self._held = 0  # bytes in these
+
+    def bound(self, max_bytes: int, setting: str = "socket_request_max_bytes") -> None:
+        """From the next frame on the largest that is taken is another, by that setting."""
+        self.max_bytes, self._limit = max_bytes, setting
 
     @property
     def buffered(self) -> int:
@@ -78,13 +82,13 @@ class FrameReader:
         size: int = _LENGTH.unpack_from(frame)[0]
         if 0 <= size <= self.max_bytes:
             return size
-        raise FrameError(_explain(bytes(frame[:4]), size, self.max_bytes))
+        raise FrameError(_explain(bytes(frame[:4]), size, self.max_bytes, self._limit))
 
 
-def _explain(prefix: bytes, size: int, limit: int) -> str:
+def _explain(prefix: bytes, size: int, limit: int, setting: str) -> str:
     """One phrase for the log; names the two usual mistakes."""
     if prefix in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
         return "an HTTP request on the Kafka port"
     if prefix[:2] == b"\x16\x03":
         return "a TLS hello on the plaintext Kafka port"
-    return f"a frame length of {size} (allowed: 0 to {limit}, socket_request_max_bytes)"
+    return f"a frame length of {size} (allowed: 0 to {limit}, {setting})"

@@ -59,7 +59,7 @@ def test_every_config_says_all_of_itself(kafka: Kafka, server: KetchServer) -> N
     assert len(found) > 70
     for config in found.values():
         assert config.documentation
-        assert config.config_type in range(1, 8)
+        assert config.config_type in range(1, 10)
         if config.value is not None:
             assert (config.synonyms[0].value, config.synonyms[0].source) == (config.value, config.config_source)
     assert (found["node.id"].value, found["node.id"].read_only, found["node.id"].config_type) == ("1", True, 3)

@@ -287,7 +287,7 @@ def test_what_partitions_take_in_redis(kafka: Kafka, broker: KetchServer, made: 
     kafka.stored(made, batch(records([bytes(1000)] * 50)))
     asked = [{"topic": made, "partitions": [0, 1, 7]}, {"topic": f"{made}-no", "partitions": [0]}]
     ((name, sizes),) = directories(kafka, version, asked).items()
-    assert name.startswith(("redis://", "unix://"))
+    assert name.startswith(("redis://", "unix://", "redis+cluster://"))
     assert set(sizes) == {(made, 0), (made, 1)}
     usage = broker.redis().memory_usage(f"korvet:stream:{made}:0")
     assert sizes[made, 0] == usage > 50_000
@@ -300,10 +300,11 @@ def test_the_size_of_the_redis(start_ketch: Callable[..., KetchServer]) -> None:
     server = start_ketch()
     with Kafka(server.port) as kafka:
         for maxmemory in (0, 300 << 20):
-            server.redis().config_set("maxmemory", maxmemory)
+            for node in server.redis_nodes():
+                node.config_set("maxmemory", maxmemory)
             (found,) = kafka.ask(DESCRIBE_LOG_DIRS, 4, topics=None).results
-            info = server.redis().info("memory")
-            assert found.total_bytes == (maxmemory or info["total_system_memory"])
+            machines = [node.info("memory")["total_system_memory"] for node in server.redis_nodes()]
+            assert found.total_bytes == sum(maxmemory or machine for machine in machines)
             assert 0 < found.usable_bytes < found.total_bytes
 
 

@@ -275,7 +275,7 @@ def test_a_produce_wakes_all_who_wait(broker: KetchServer, kafka: Kafka, made: s
 def test_a_native_xadd_wakes_who_waits(broker: KetchServer, made: str) -> None:
     waiting = Waiting(broker.port, made)
     stream = f"korvet:stream:{made}:1"
-    subprocess.run(["redis-cli", "-p", str(broker.redis_port), "XADD", stream, "*", "value", "hello"], check=True)
+    subprocess.run(["redis-cli", "-c", "-p", str(broker.redis_port), "XADD", stream, "*", "value", "hello"], check=True)
     assert waiting.values() == [[], [b"hello"]]
 
 

@@ -22,18 +22,23 @@ ALERT = "Redis refuses writes, reads go on: it uses "
 def server(start_ketch: Callable[..., KetchServer]) -> Iterator[KetchServer]:
     server = start_ketch()
     yield server
-    server.redis().config_set("maxmemory", 0)
+    limit(server, None)
+
+
+def limit(server: KetchServer, room: int | None) -> None:
+    """Gives each node of Redis so many bytes more than it uses; any number for None."""
+    for node in server.redis_nodes():
+        node.config_set("maxmemory", 0 if room is None else node.info("memory")["used_memory"] + room)
 
 
 def fill(kafka: Kafka, server: KetchServer, topic: str) -> int:
     """Leaves little room and writes until it is gone; how many batches were stored."""
-    redis = server.redis()
-    redis.config_set("maxmemory", redis.info("memory")["used_memory"] + (4 << 20))
+    limit(server, 4 << 20)
     for stored in range(1000):
         answer = kafka.produce(topic, DATA)
         if answer.error_code:
             assert answer.error_code == STORAGE_ERROR
-            redis.config_set("maxmemory", redis.info("memory")["used_memory"] - (1 << 20))  # not a byte more
+            limit(server, -(1 << 20))  # not a byte more
             return stored
     raise AssertionError("Redis takes whatever it is given")
 
@@ -73,7 +78,7 @@ def test_a_client_goes_on_where_there_is_room_again(server: KetchServer) -> None
     assert not errors, "it tries again"
     group = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": server.bootstrap, **group})
-    server.redis().config_set("maxmemory", 0)
+    limit(server, None)
     assert producer.flush(30) == 0
     assert errors == [None] * 200
     consumer.subscribe(["full"])

@@ -146,7 +146,7 @@ CLOSED = {
         "version 99 of API key 3 (Metadata), served are 0 to 12",
     ),
     "version advertised alone": (frame(struct.pack(">hhih", 0, 0, 1, -1)), "key 0 (Produce), served are 3 to 13"),
-    "SASL": (frame(struct.pack(">hhih", 17, 1, 1, -1)), "API key 17 (SaslHandshake) is not served"),
+    "SASL": (frame(struct.pack(">hhih", 17, 2, 1, -1)), "version 2 of API key 17 (SaslHandshake), served are 0 to 1"),
     "client id beyond the end": (frame(struct.pack(">hhih", 3, 1, 1, 32767)), ""),
     "client id of a negative length": (frame(struct.pack(">hhih", 3, 1, 1, -7)), ""),
     "null for an array": (frame(struct.pack(">hhihii", 2, 1, 1, -1, -1, -1)), "null"),

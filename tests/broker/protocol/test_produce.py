@@ -211,7 +211,7 @@ def test_without_acks_nothing_waits_for_redis(kafka: Kafka, topic: str, broker: 
     """Responses of later requests go out; what is produced later still lands later."""
     kafka.create(topic)
     kafka.stored(topic, batch(THREE))
-    client = broker.redis()
+    client = broker.redis_of(f"korvet:stream:{topic}:0")
     client.client_pause(60_000, all=False)
     try:
         for n in range(3):
@@ -229,7 +229,7 @@ def test_without_acks_redis_that_does_not_answer_closes_the_connection(
     kafka: Kafka, made: str, broker: KetchServer
 ) -> None:
     kafka.stored(made, batch(THREE))
-    client = broker.redis()
+    client = broker.redis_of(f"korvet:stream:{made}:0")
     client.client_pause(60_000, all=False)
     try:
         kafka.send(PRODUCE, 9, **produce(made, batch(THREE), acks=0, timeout=0))

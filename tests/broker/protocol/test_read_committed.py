@@ -55,7 +55,7 @@ def client(broker: KetchServer) -> Iterator[Kafka]:
 @pytest.fixture
 def written(broker: KetchServer, client: Kafka, topic: str, storage: str) -> Iterator[Written]:
     client.create(topic, retention_ms=-1)
-    with redis.Redis(port=broker.redis_port) as connection:
+    with broker.redis() as connection:
         yield Seen(connection, topic, storage, client)
 
 
@@ -176,7 +176,7 @@ def test_the_recipe_for_redis_clients(written: Written, broker: KetchServer) -> 
     names: dict[str, Any] = {}
     exec(recipe, names)
     chance = random.Random(5)
-    with redis.Redis(port=broker.redis_port) as connection:
+    with broker.redis_of(written.stream) as connection:
         assert list(names["committed"](connection, written.stream)) == []
         for _ in range(60):
             step(written, chance)
@@ -224,7 +224,7 @@ def test_records_of_transactions_are_deleted(written: Written, client: Kafka, to
     asked = [{"name": topic, "partitions": [{"partition_index": 0, "offset": start}]}]
     answer = client.ask(DELETE_RECORDS, 2, topics=asked, timeout=5000)
     assert answer.topics[0].partitions[0].error_code == 0
-    with redis.Redis(port=broker.redis_port) as connection:
+    with broker.redis() as connection:
         assert connection.xlen(written.aborted) == 0, marker
     # The open transaction begins below the log's start: nothing there can be read, so what is stable begins with it.
     assert client.fetch(topic, start).last_stable_offset == start
@@ -238,7 +238,7 @@ def test_what_cannot_be_read_is_not_taken_for_committed(
     written: Written, client: Kafka, topic: str, broker: KetchServer
 ) -> None:
     start = written.append([b"a"])
-    with redis.Redis(port=broker.redis_port) as connection:
+    with broker.redis() as connection:
         connection.hset(written.transactions, "7", "rubbish")
         assert eventually(lambda: client.fetch(topic, start, isolation_level=1).error_code == 56)
         connection.delete(written.transactions)
@@ -255,7 +255,7 @@ def test_a_topic_of_the_same_name_has_none_of_its_transactions(
     client.create(topic)
     base = client.stored(topic, batch(records([b"x"])))
     assert read(client, topic, base)[0] == [(base, b"x")]
-    with redis.Redis(port=broker.redis_port) as connection:
+    with broker.redis() as connection:
         assert connection.exists(written.transactions, written.aborted) == 0
 
 
@@ -263,13 +263,14 @@ def test_a_topic_without_transactions_asks_nothing_more(client: Kafka, topic: st
     client.create(topic)
     base = client.stored(topic, batch(records([b"x"])))
     client.fetch(topic, base, isolation_level=1)
-    with redis.Redis(port=broker.redis_port) as connection, connection.monitor() as seen:
+    stream = f"korvet:stream:{topic}:0"
+    with broker.redis_of(stream) as connection, connection.monitor() as seen:
         for n in range(20):
             base = client.stored(topic, batch(records([b"%d" % n])))
             assert [value for _, value in visible(client.fetch(topic, base, isolation_level=1))] == [b"%d" % n]
-        with redis.Redis(port=broker.redis_port) as other:
+        with broker.redis_of(stream) as other:
             other.echo("the end")
         asked: list[str] = []
         while "the end" not in "".join(asked[-1:]):
             asked.append(seen.next_command()["command"])
-    assert not [each for each in asked if f"{{korvet:stream:{topic}:0}}" in each and "aborted" in each]
+    assert not [each for each in asked if f"{{{stream}}}" in each and "aborted" in each]

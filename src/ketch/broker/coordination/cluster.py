@@ -14,7 +14,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from uuid import UUID
 
@@ -43,13 +43,14 @@ class Cluster:
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
         self._interval = settings.broker_heartbeat_interval_ms / 1000
         self._timeout = settings.broker_session_timeout_ms / 1000
-        self._own = Node(settings.node_id, *settings.advertised(settings.port))
+        self._own = Node.of(settings.node_id, settings.announced({}))
         self._nodes: dict[int, Node] = {self._own.id: self._own}
         self._heard: dict[int, tuple[int, float]] = {}  # node id -> what it said last, and when that came here
         self._updated = 0.0
         self._announced = -math.inf  # when this broker began its last announcement that Redis took
         self._leased_since = -math.inf  # requests that were received before may be older than the lease
         self._owners: dict[bytes, int] = {}
+        self._told_of: dict[str, tuple[list[Node], frozenset[int]]] = {}  # by listener, see `reached_by`
         self._told = False  # that another broker has this node id
         self._changed: list[Callable[[], None]] = []
         self._beats: list[Callable[[], Awaitable[None]]] = []
@@ -68,6 +69,21 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """The live brokers by node id, this one included."""
         return [self._nodes[node_id] for node_id in sorted(self._nodes)]
+
+    def reached_by(self, listener: str) -> list[Node]:
+        """The live brokers by node id as clients of a listener are told of them; those that lack it are left out."""
+        return self._seen_through(listener)[0]
+
+    def out_of_reach(self, listener: str) -> frozenset[int]:
+        """The node ids of the live brokers that lack a listener."""
+        return self._seen_through(listener)[1]
+
+    def _seen_through(self, listener: str) -> tuple[list[Node], frozenset[int]]:
+        found = self._told_of.get(listener)
+        if found is None:
+            told = [node for each in self.nodes if (node := each.at(listener)) is not None]
+            found = self._told_of[listener] = told, frozenset(self._nodes) - {node.id for node in told}
+        return found
 
     @property
     def lease(self) -> bool:
@@ -120,19 +136,20 @@ class Cluster:
 
     # -- coming, staying, going
 
-    async def join(self, port: int, alone: bool) -> None:
+    async def join(self, ports: Mapping[str, int], alone: bool) -> None:
         """Announces this broker.
 
         Args:
-            port: it listens on.
+            ports: it listens on, by listener.
             alone: Redis was started by this broker, so no entry in it is of a live broker.
 
         Raises:
             KetchError: another broker has this node id.
             StorageUnavailable: Redis is gone.
         """
-        self._own = Node(self._own.id, *self._settings.advertised(port))
+        self._own = Node.of(self._own.id, self._settings.announced(ports))
         self._nodes = {self._own.id: self._own}
+        self._told_of.clear()
         if alone:
             await self._link.ask(brokers.clear(self._keys))
         first: Announced | None = None
@@ -209,6 +226,7 @@ class Cluster:
             log.info("brokers: %s", ", ".join(f"{n.id} at {n.host}:{n.port}" for _, n in sorted(nodes.items())))
             self._nodes = nodes
             self._owners.clear()
+            self._told_of.clear()
             for changed in self._changed:
                 changed()
 

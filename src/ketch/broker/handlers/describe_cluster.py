@@ -1,5 +1,6 @@
 """DescribeCluster (60), versions 0 to 2: the live brokers and the cluster's id (KIP-700).
 
+Each broker has the address of the listener that the client came in by; one without such a listener is left out.
 There are no controllers to describe (KIP-919), and no fenced brokers: one that is silent is not a broker any more.
 """
 
@@ -20,7 +21,7 @@ async def handle(request: Request) -> Answer:
         return _refused(ErrorCode.mismatched_endpoint_type, message)
     if kind != _BROKERS:
         return _refused(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
-    nodes = request.broker.cluster.nodes
+    nodes = request.broker.cluster.reached_by(request.caller.listener)
     asked = request.body.include_cluster_authorized_operations
     return {
         "error_code": ErrorCode.none,

@@ -62,7 +62,8 @@ async def _page(request: Request, names: list[str]) -> Answer:
 
 
 async def _describe(request: Request, topic: Topic, indices: range) -> Body:
-    leader = request.broker.cluster.leader
+    cluster = request.broker.cluster
+    leader, hidden = cluster.leader, cluster.out_of_reach(request.caller.listener)
     followers = await request.broker.log.followers.of(topic) or (NONE,) * topic.partitions
     elr: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}  # Redis chooses the next master, not Kafka's way
     return {
@@ -71,7 +72,7 @@ async def _describe(request: Request, topic: Topic, indices: range) -> Body:
         "topic_id": topic.id,
         "is_internal": False,
         "partitions": [
-            {**metadata.partition(leader(topic.id, index), index, followers[index]), **elr} for index in indices
+            {**metadata.partition(leader(topic.id, index), index, followers[index], hidden), **elr} for index in indices
         ],
         "topic_authorized_operations": metadata.TOPIC_OPERATIONS,  # whether or not they are asked for
     }

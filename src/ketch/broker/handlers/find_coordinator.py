@@ -1,6 +1,8 @@
 """FindCoordinator (10), versions 0 to 6: the broker that a group falls to; several at once from 4 on (KIP-699).
 
-Key type 0 is a group, 1 a transactional id. Other key types get INVALID_REQUEST.
+Key type 0 is a group, 1 a transactional id. Other key types get INVALID_REQUEST. The address
+is that of the listener that the client came in by; of a broker without such a listener none is known
+(COORDINATOR_NOT_AVAILABLE), as in Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ async def handle(request: Request) -> Answer:
 def _coordinator(request: Request, kind: int, key: str) -> Body:
     if kind not in _KINDS:
         return _entry(key, ErrorCode.invalid_request, f"Key type {kind} has no coordinator.", -1, "", -1)
-    node = request.broker.cluster.coordinator(_KINDS[kind], key)
+    node = request.broker.cluster.coordinator(_KINDS[kind], key).at(request.caller.listener)
+    if node is None:
+        return _entry(key, ErrorCode.coordinator_not_available, "The coordinator is not available.", -1, "", -1)
     return _entry(key, ErrorCode.none, None, node.id, node.host, node.port)
 
 

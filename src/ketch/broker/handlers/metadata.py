@@ -5,6 +5,9 @@ the work. It is the partition's first replica; where Redis has replicas, these f
 place among the brokers: `log.followers` says why. They are at most a second old, and none are shown that Redis took too
 long to name. The controller, which clients ask to create and delete, is the one with the lowest node id.
 A topic that was just created is in the first answer already (Kafka has the client ask again).
+
+Each broker has the address of the listener that the client came in by. One without such a listener is left out, and its
+partitions have no leader: LISTENER_NOT_FOUND, LEADER_NOT_AVAILABLE up to version 5 (Kafka's KRaftMetadataCache).
 """
 
 from __future__ import annotations
@@ -28,12 +31,13 @@ from ketch.wire.responses import Body, Kept
 NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS = authorized(ResourceType.TOPIC)
 CLUSTER_OPERATIONS = authorized(ResourceType.CLUSTER)
+_LISTENERS_SINCE = 6  # versions in which a partition can say that its leader lacks the listener
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
 
 
 async def handle(request: Request) -> Answer:
     broker = request.broker
-    nodes = broker.cluster.nodes
+    nodes = broker.cluster.reached_by(request.caller.listener)
     return {
         "brokers": [{"node_id": node.id, "host": node.host, "port": node.port, "rack": None} for node in nodes],
         "cluster_id": broker.cluster_id,
@@ -97,14 +101,23 @@ async def _create(request: Request, name: str) -> Topic | ErrorCode:
 
 
 async def _describe(request: Request, topic: Topic) -> Kept:
-    leaders = request.broker.cluster.leaders(topic.id, topic.partitions)
+    cluster = request.broker.cluster
+    leaders, hidden = cluster.leaders(topic.id, topic.partitions), cluster.out_of_reach(request.caller.listener)
     followers = await request.broker.log.followers.of(topic)
-    return _described(topic.name, topic.id, leaders, followers, _operations(request, "topic", TOPIC_OPERATIONS))
+    operations = _operations(request, "topic", TOPIC_OPERATIONS)
+    missing = ErrorCode.listener_not_found if request.version >= _LISTENERS_SINCE else ErrorCode.leader_not_available
+    return _described(topic.name, topic.id, leaders, followers, operations, hidden, missing)
 
 
 @lru_cache(4096)  # topics; some 30 bytes of each of their partitions are kept
 def _described(
-    name: str, topic_id: UUID, leaders: tuple[int, ...], followers: tuple[Shown, ...], operations: int
+    name: str,
+    topic_id: UUID,
+    leaders: tuple[int, ...],
+    followers: tuple[Shown, ...],
+    operations: int,
+    hidden: frozenset[int],
+    missing: ErrorCode,
 ) -> Kept:
     def body() -> Body:
         pairs = zip(leaders, followers or (NONE,) * len(leaders), strict=True)
@@ -113,28 +126,35 @@ def _described(
             "name": name,
             "topic_id": topic_id,
             "is_internal": False,
-            "partitions": [partition(leader, index, each) for index, (leader, each) in enumerate(pairs)],
+            "partitions": [
+                partition(leader, index, each, hidden, missing) for index, (leader, each) in enumerate(pairs)
+            ],
             "topic_authorized_operations": operations,
         }
 
     return Kept(body)
 
 
-def partition(node: int, index: int, followers: Shown) -> Body:
+def partition(
+    node: int, index: int, followers: Shown, hidden: frozenset[int], missing: ErrorCode = ErrorCode.none
+) -> Body:
     """A partition that exists.
 
     Args:
         node: the broker that leads it.
         followers: its other replicas.
+        hidden: the node ids of the brokers that have no address for this client.
+        missing: the error of a partition whose leader is one of them.
     """
+    away = node in hidden
     return {
-        "error_code": ErrorCode.none,
+        "error_code": missing if away else ErrorCode.none,
         "partition_index": index,
-        "leader_id": node,
+        "leader_id": -1 if away else node,
         "leader_epoch": 0,
         "replica_nodes": (node, *followers.replicas),
         "isr_nodes": (node, *followers.in_sync),
-        "offline_replicas": (),
+        "offline_replicas": (node,) if away else (),
     }
 
 

@@ -15,10 +15,10 @@ import typer
 
 from ketch.cli.serving.report import Reporter
 from ketch.cli.serving.run import Serve
-from ketch.configs.settings import Settings
+from ketch.configs.settings import Settings, has_option
 from ketch.errors import ConfigError, KetchError
 
-_EMBEDDED = ("redis_port", "shards", "fsync", "data_dir")  # settings of the embedded Valkey alone
+_EMBEDDED = ("redis_port", "redis_auth", "shards", "fsync", "data_dir")  # settings of the embedded Valkey alone
 
 
 def command(config: Path | None, **flags: Any) -> None:
@@ -37,6 +37,8 @@ def command(config: Path | None, **flags: Any) -> None:
         format=f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s",
         stream=sys.stderr,
     )
+    # kio describes its types to Hypothesis wherever that is installed, which takes longer than the rest of kio.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     import uvloop
 
     if settings.workers > 1:
@@ -76,6 +78,8 @@ def _options() -> list[inspect.Parameter]:
     config = Annotated[Path | None, typer.Option("--config", envvar="KETCH_CONFIG", help="A TOML file of settings.")]
     parameters = [inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config)]
     for name, field in Settings.model_fields.items():
+        if not has_option(name):
+            continue
         flag, kind = name.replace("_", "-"), _plain(field.annotation)
         switch = kind is bool
         option = typer.Option(

@@ -1,8 +1,8 @@
 """What a worker of `ketch serve --workers` reports to its parent process: that it is ready, or why it cannot start.
 
-One line of JSON over a pipe, whose number the worker finds in its environment: {"ready": {"kafka": "127.0.0.1:9092",
-"http": null}} or {"failed": "a sentence"}. Both ends are here. A worker that ends without a report closes the pipe,
-too.
+Lines of JSON over a pipe, whose number the worker finds in its environment: {"ready": {"kafka": "127.0.0.1:9092",
+"http": null}} or {"failed": "a sentence"}; after the first {"brokers": 2} whenever it knows more or fewer brokers. Both
+ends are here. A worker that ends without a report closes the pipe, too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from ketch.errors import KetchError
@@ -47,25 +48,51 @@ class Reporter:
     def failed(self, why: str) -> None:
         self._tell({"failed": why})
 
+    def brokers(self, count: int) -> None:
+        """How many brokers this one names to clients, itself included."""
+        self._tell({"brokers": count})
+
     def _tell(self, message: object) -> None:
-        with os.fdopen(self._fd, "w") as pipe:
-            print(json.dumps(message), file=pipe)
+        # The parent has stopped to listen where it was told to end while this worker started; the worker ends in order.
+        with suppress(BrokenPipeError):
+            os.write(self._fd, json.dumps(message).encode() + b"\n")
 
 
-async def listen(fd: int) -> Ready | None:
-    """The starter's end, which it closes: what the worker says; None where it ended without a word.
+class Reports:
+    """The starter's end of one worker's pipe, which it closes once the pipe has ended.
 
-    Raises:
-        KetchError: it cannot start, in its own words.
+    Attributes:
+        brokers: how many brokers the worker knows.
     """
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb"))
-    try:
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._following: asyncio.Task[None] | None = None
+        self.brokers = 0
+
+    async def first(self) -> Ready | None:
+        """What the worker says first; None where it ended without a word.
+
+        Raises:
+            KetchError: it cannot start, in its own words.
+        """
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        pipe = os.fdopen(self._fd, "rb")
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
         line = await reader.readline()
-    finally:
-        transport.close()
-    message = json.loads(line) if line else {}
-    if "failed" in message:
-        raise KetchError(message["failed"])
-    return Ready(**message["ready"]) if message else None
+        message = json.loads(line) if line else {}
+        if "ready" not in message:
+            transport.close()
+        if "failed" in message:
+            raise KetchError(message["failed"])
+        if not message:
+            return None
+        self._following = loop.create_task(self._follow(reader, transport))
+        return Ready(**message["ready"])
+
+    async def _follow(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
+        try:
+            while line := await reader.readline():
+                self.brokers = json.loads(line)["brokers"]
+        finally:
+            transport.close()

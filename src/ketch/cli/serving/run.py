@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ketch.cli.examine import examine
 from ketch.cli.main import STARTED
 from ketch.cli.serving.report import Ready, Reporter
+from ketch.configs.listeners import bracketed
 from ketch.configs.settings import Settings
 from ketch.embedded import Storage, storage
 from ketch.errors import KetchError
@@ -36,9 +37,6 @@ log = logging.getLogger("ketch")
 _OTHER_FILES = 256
 # glibc's mallopt: parameters as malloc.h numbers them, and bytes
 _MALLOPT = {-3: 32 << 20, -1: 128 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-# New objects before the garbage collector looks. With Python's 700 a broker that was sent batches for 1,000 partitions
-# spent a third of its time there, with this a twentieth. Bytes of records are freed without the collector.
-_COLLECTED_AT = 50_000
 _IMPATIENT_SECONDS = 1.0  # for Valkey, after a second signal
 
 
@@ -96,13 +94,20 @@ class Serve:
         # What start-up made lives as long as the broker: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(_COLLECTED_AT)
         if self._reporter is not None:
-            http = self._listening(self._http.port) if self._http is not None else None
-            legacy = self._listening(self._legacy.port) if self._legacy is not None else None
-            self._reporter.ready(Ready(self._listening(broker.port), http, legacy))
+            self._report(self._reporter, broker)
         else:
             print(self._ready_line(address, broker), flush=True)
+
+    def _report(self, reporter: Reporter, broker: Broker) -> None:
+        """Tells the starter that this worker is ready, and from then on how many brokers it knows."""
+        reporter.ready(Ready(self._settings.where(broker.ports.numbers), self._http_address(), self._legacy_address()))
+        reporter.brokers(len(broker.cluster.nodes))
+
+        async def beat() -> None:
+            """There is nothing to do."""
+
+        broker.cluster.listen(lambda: reporter.brokers(len(broker.cluster.nodes)), beat)
 
     async def _redis(self) -> RedisAddress:
         if self._settings.redis is not None:
@@ -126,8 +131,8 @@ class Serve:
         from ketch import metrics
         from ketch.monitoring.http import HttpPort
 
-        http_port = HttpPort(self._settings.host, self._settings.http_port, lambda: broker.log.up)
         try:
+            http_port = HttpPort(self._settings, lambda: broker.log.up)
             await http_port.start()
         except KetchError:
             await broker.drain()
@@ -152,20 +157,22 @@ class Serve:
         if self._http is not None:
             await self._http.stop()
 
-    def _listening(self, port: int) -> str:
-        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-        return f"{host}:{port}"
+    def _http_address(self) -> str | None:
+        return None if self._http is None else f"{bracketed(self._settings.http_host)}:{self._http.port}"
+
+    def _legacy_address(self) -> str | None:
+        return None if self._legacy is None else f"{bracketed(self._settings.legacy_address)}:{self._legacy.port}"
 
     def _ready_line(self, address: RedisAddress, broker: Broker) -> str:
-        parts = [f"kafka {self._listening(broker.port)}"]
+        parts = [f"kafka {self._settings.where(broker.ports.numbers)}"]
         if self._embedded is not None:
             parts += [f"redis {self._embedded.address}", f"data {self._settings.data_dir}"]
         else:
             parts += [f"redis {address.describe()}"]
         if self._legacy is not None:
-            parts += [f"legacy {self._listening(self._legacy.port)}"]
+            parts += [f"legacy {self._legacy_address()}"]
         if self._http is not None:
-            parts += [f"http {self._listening(self._http.port)}"]
+            parts += [f"http {self._http_address()}"]
         append = "module" if broker.log.watcher.module else "multi"
         parts += [f"kernel {KERNEL}", f"append {append}", f"{time.perf_counter() - STARTED:.1f} s"]
         return f"ketch ready: {', '.join(parts)}"

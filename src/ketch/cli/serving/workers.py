@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -13,7 +14,8 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from ketch.cli.main import STARTED
-from ketch.cli.serving.report import VARIABLE, Ready, listen
+from ketch.cli.serving.report import VARIABLE, Ready, Reports
+from ketch.configs.listeners import counted_up
 from ketch.configs.settings import Settings
 from ketch.embedded import Storage, dying_with_us, storage
 from ketch.errors import KetchError
@@ -37,7 +39,13 @@ class _Worker:
         self._environment = environment
         self._process: Process | None = None
         self._name = f"worker {environment['KETCH_NODE_ID']}"
+        self._reports: Reports | None = None
         self.ready: Ready | None = None
+
+    @property
+    def brokers(self) -> int:
+        """How many brokers it names to clients."""
+        return 0 if self._reports is None else self._reports.brokers
 
     async def start(self) -> None:
         """Returns when it is ready; raises KetchError where it cannot start."""
@@ -54,12 +62,16 @@ class _Worker:
         finally:
             os.close(theirs)
         try:
-            self.ready = await listen(ours)
+            self._reports = Reports(ours)
+            self.ready = await self._reports.first()
         except KetchError as error:
             raise KetchError(f"{self._name.capitalize()}: {error}") from None
         if self.ready is None:
             raise KetchError(f"{self._name.capitalize()} ended with {await self._process.wait()} before it was ready.")
-        self._environment["KETCH_PORT"] = self.ready.kafka.rpartition(":")[2]
+        if "KETCH_LISTENERS" in self._environment:
+            self._environment["KETCH_LISTENERS"] = self.ready.kafka
+        else:
+            self._environment["KETCH_PORT"] = self.ready.kafka.rpartition(":")[2]
 
     async def watch(self) -> None:
         """Starts it again until cancelled."""
@@ -69,7 +81,8 @@ class _Worker:
             since = time.monotonic()
             code = await self._process.wait()
             backoff = _BACKOFF_FIRST if time.monotonic() - since > _SERVED_S else min(2 * backoff, _BACKOFF_MAX)
-            log.error("%s on port %s ended with %d, it starts again", self._name, self._environment["KETCH_PORT"], code)
+            where = self.ready.kafka if self.ready else "?"
+            log.error("%s at %s ended with %d, it starts again", self._name, where, code)
             await asyncio.sleep(backoff)
             try:
                 await self.start()
@@ -125,17 +138,9 @@ class Workers:
 
     async def _acquainted(self) -> None:
         """Waits until each worker names all workers to clients, because a client asks again only minutes later."""
-        from confluent_kafka.admin import AdminClient
-
         deadline = time.monotonic() + _ACQUAINTED_S
-        for worker in self._workers:
-            assert worker.ready is not None
-            client = AdminClient({"bootstrap.servers": worker.ready.kafka, "log_level": 0})
-            while time.monotonic() < deadline:
-                found = await asyncio.to_thread(client.list_topics, timeout=_ACQUAINTED_S)
-                if len(found.brokers) >= len(self._workers):
-                    break
-                await asyncio.sleep(0.02)
+        while time.monotonic() < deadline and any(each.brokers < len(self._workers) for each in self._workers):
+            await asyncio.sleep(0.01)
 
     async def _end(self) -> list[int]:
         for worker in self._workers:
@@ -176,13 +181,32 @@ def _environment(settings: Settings, redis_url: str, n: int) -> dict[str, str]:
         "workers": 1,
         "redis": redis_url,
         "node_id": settings.node_id + n,
-        "port": settings.port and settings.port + n,
-        "advertised_port": settings.advertised_port and settings.advertised_port + n,
+        **_own_addresses(settings, n),
         "http_port": settings.http_port and settings.http_port + n,
         "legacy_port": settings.legacy_port and settings.legacy_port + n,
     }
-    ours = {f"KETCH_{name.upper()}": str(value) for name, value in {**given, **own}.items() if value is not None}
+    merged = {**given, **own}
+    ours = {f"KETCH_{name.upper()}": _written(value) for name, value in merged.items() if value is not None}
     return {name: value for name, value in os.environ.items() if not name.startswith("KETCH_")} | ours
+
+
+def _own_addresses(settings: Settings, n: int) -> Mapping[str, object]:
+    """Where the n-th worker listens."""
+    if settings.listeners is None:
+        return {
+            "port": settings.port and settings.port + n,
+            "advertised_port": settings.advertised_port and settings.advertised_port + n,
+        }
+    told = settings.advertised_listeners
+    return {
+        "listeners": counted_up(settings.listeners, n),
+        "advertised_listeners": told and counted_up(told, n),
+    }
+
+
+def _written(value: object) -> str:
+    """A setting's value as an environment variable has it: a table as JSON."""
+    return json.dumps(value, default=str) if isinstance(value, dict) else str(value)
 
 
 def _forget_brokers(url: str, keys: Keyspace) -> None:

@@ -1,12 +1,14 @@
 """Questions about copies of what was written: which replicas follow a node, and how far they have come.
 
 WAIT (Redis 3.0) answers once enough replicas have what the connection that asks has written, and with it everything
-that the node took before. So one write behind many appends, whoever sent these, vouches for all of them.
+that the node took before. So one write behind many appends, whoever sent these, vouches for all of them. WAITAOF (Redis
+7.2, Valkey) does the same for disks: it answers once the write is synced to the append-only files of the node and of
+enough replicas.
 
 It vouches for what this node has taken, and a node that took over from another may lack what that one had answered. So
 each answer has the replication id: a master makes a new one whenever it becomes one, and when it starts.
 
-WAIT itself is refused by no node, and without a write of its connection it succeeds at once. So the write is a
+WAIT itself is refused by no master, and without a write of its connection it succeeds at once. So the write is a
 transaction that also says which node has taken it: where the write is refused (the slot has moved, Redis is full), or
 was taken by another node than the WAIT, the answer vouches for nothing.
 """
@@ -60,11 +62,11 @@ class Made(NamedTuple):
 
     Attributes:
         id: the node's replication id.
-        replicas: how many replicas have it.
+        copies: how many nodes have it, the node itself counted where it has.
     """
 
     id: bytes
-    replicas: int
+    copies: int
 
 
 def replication(key: bytes | None) -> Question[Replication]:
@@ -73,25 +75,32 @@ def replication(key: bytes | None) -> Question[Replication]:
     return Replication(_id(info), tuple(_followers(info)))
 
 
-def made(keys: Keyspace, key: bytes, replicas: int, timeout_ms: int) -> Question[Made]:
-    """How many replicas have what the key's node has taken until now.
+def made(keys: Keyspace, key: bytes, copies: int, timeout_ms: int, on_disk: bool) -> Question[Made]:
+    """How many copies there are of what the key's node has taken until now.
 
     The id is empty where the write and the WAIT were taken by two nodes, since the slot has moved in between.
 
     Args:
-        replicas: that are waited for.
+        copies: that are waited for, the node's own counted.
         timeout_ms: at most; 0 would be for ever.
+        on_disk: only those count that are synced to an append-only file.
 
     Raises:
         RedisError: the node refuses the write or the WAIT.
     """
     write = (pack("MULTI"), pack("SET", keys.copies(key), "", "PX", _KEPT_MS), pack(*_INFO), pack("EXEC"))
+    wait = ("WAITAOF", 1) if on_disk else ("WAIT",)
     (done, wrote), count, waited = yield from calls(
-        [Command(key, write, len(write)), command(key, "WAIT", replicas, timeout_ms), command(key, *_INFO)]
+        [Command(key, write, len(write)), command(key, *wait, copies - 1, timeout_ms), command(key, *_INFO)]
     )
     checked(done)
     id_ = _id(wrote)
-    return Made(id_ if id_ == _id(waited) else b"", count)
+    return Made(id_ if id_ == _id(waited) else b"", sum(count) if on_disk else 1 + count)
+
+
+def disks_can_be_waited_for(key: bytes) -> Question[None]:
+    """Raises RedisError where the key's node has no WAITAOF, or no append-only file."""
+    yield from call(key, "WAITAOF", 1, 0, 1)
 
 
 def _id(info: bytes) -> bytes:

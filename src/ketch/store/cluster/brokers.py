@@ -1,13 +1,18 @@
-"""Questions about the brokers of one Redis: the hash `{ks}:brokers`, node id -> JSON of host, port, session, last seen.
+"""Questions about the brokers of one Redis: the hash `{ks}:brokers`, node id -> JSON of its listeners, session, last
+seen.
 
-Times are Redis's own, so that the brokers' clocks need not agree.
+`host` and `port` in an entry are those of the first listener; entries of older brokers have these alone. Times are
+Redis's own, so that the brokers' clocks need not agree.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
+from ketch.configs.listeners import Listener, SecurityProtocol
 from ketch.redis.question import Question, ask, call
 from ketch.store import scripts
 from ketch.store.keys import Keyspace
@@ -15,11 +20,28 @@ from ketch.store.keys import Keyspace
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker as clients are told of it."""
+    """A broker as clients are told of it.
+
+    Attributes:
+        host, port: what clients connect to; among several listeners, of the first.
+        listeners: the addresses for the clients of each; none stand for one of the name PLAINTEXT.
+    """
 
     id: int
     host: str
     port: int
+    listeners: tuple[Listener, ...] = ()
+
+    @classmethod
+    def of(cls, node_id: int, listeners: tuple[Listener, ...]) -> Self:
+        return cls(node_id, listeners[0].host, listeners[0].port, listeners)
+
+    def at(self, listener: str) -> Node | None:
+        """The broker as clients of the listener of this name are told of it; None where it has no such listener."""
+        if not self.listeners:
+            return self if listener == SecurityProtocol.PLAINTEXT else None
+        found = next((each for each in self.listeners if each.name == listener), None)
+        return None if found is None else Node(self.id, found.host, found.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +76,8 @@ def announce(keys: Keyspace, node: Node, session: str, timeout_ms: int) -> Quest
     Raises:
         NodeIdTaken: by a live broker at another address.
     """
-    words = (node.id, node.host, node.port, session, timeout_ms)
+    listeners = [{"name": e.name, "protocol": e.protocol, "host": e.host, "port": e.port} for e in node.listeners]
+    words = (node.id, node.host, node.port, session, timeout_ms, json.dumps(listeners))
     stored, now, found = yield from ask(scripts.announce_broker(keys.brokers, *words))
     if not stored:
         raise NodeIdTaken(_read(node.id, found, now))
@@ -69,4 +92,11 @@ def withdraw(keys: Keyspace, node_id: int, session: str) -> Question[None]:
 def _read(node_id: int, entry: bytes, now: int) -> Announced:
     fields = json.loads(entry)
     seen = int(fields["seen"])
-    return Announced(Node(node_id, fields["host"], int(fields["port"])), fields["session"], seen, now - seen)
+    node = Node(node_id, fields["host"], int(fields["port"]), _listeners(fields))
+    return Announced(node, fields["session"], seen, now - seen)
+
+
+def _listeners(fields: Mapping[str, Any]) -> tuple[Listener, ...]:
+    """Of an entry; an empty array comes back as an object from Lua's cjson."""
+    told = fields.get("listeners") or ()
+    return tuple(Listener(e["name"], SecurityProtocol(e["protocol"]), e["host"], int(e["port"])) for e in told)

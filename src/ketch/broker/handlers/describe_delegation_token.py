@@ -1,0 +1,10 @@
+"""DescribeDelegationToken (41), versions 1 to 3 (KIP-48): refused as by a Kafka without a secret key."""
+
+from __future__ import annotations
+
+from ketch.broker.api import Answer, Request
+from ketch.broker.tokens import refusal
+
+
+async def handle(request: Request) -> Answer:
+    return {"error_code": refusal(request), "tokens": ()}

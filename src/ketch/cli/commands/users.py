@@ -1,0 +1,129 @@
+"""`ketch users`: list, add, change and delete those who may log in.
+
+A broker is asked, as by kafka-configs.sh; with --redis the credentials are read and written in Redis itself, which is
+how the first user comes into being. A password is never an argument, for all users of a machine see those.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ketch.cli import broker_redis, client
+from ketch.cli.broker_redis import DEFAULT_KEYSPACE, Where
+from ketch.cli.options import grouped
+from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
+from ketch.errors import ConfigError, KetchError
+from ketch.security.scram import BY_NAME, ITERATIONS, MAX_ITERATIONS
+from ketch.views.kafka.users import BrokerUsers
+from ketch.views.users import RedisUsers, Users
+
+app = typer.Typer(
+    help="List, add, change and delete users.", add_completion=False, no_args_is_help=True, rich_markup_mode=None
+)
+
+Name = Annotated[str, typer.Argument(help="The user.")]
+Mechanisms = Annotated[
+    list[str] | None,
+    typer.Option("--mechanism", metavar="NAME", help=f"{' or '.join(BY_NAME)}; may be repeated; default: both."),
+]
+Iterations = Annotated[int, typer.Option(min=ITERATIONS, max=MAX_ITERATIONS, help="How often a password is hashed.")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(help="The file whose first line is the password; default: asked for, or the first line of stdin."),
+]
+
+
+@app.command("list")
+@grouped
+def list_(*, where: Where, as_json: Json = False) -> None:
+    """List users: their mechanisms and iterations."""
+    rows = [
+        {"user": name, "mechanism": mechanism, "iterations": iterations}
+        for name, credentials in sorted(_users(where).all().items())
+        for mechanism, iterations in sorted(credentials.items())
+    ]
+    if as_json:
+        show_json(rows)
+    else:
+        show_rows(("user", "mechanism", "iterations"), [list(row.values()) for row in rows])
+
+
+@app.command()
+@grouped
+def add(
+    user: Name,
+    mechanism: Mechanisms = None,
+    iterations: Iterations = ITERATIONS,
+    password_file: PasswordFile = None,
+    *,
+    where: Where,
+) -> None:
+    """Add a user. The password is asked for, or read from stdin or a file."""
+    mechanisms, users = _mechanisms(mechanism), _users(where)
+    if user in users.all():
+        raise KetchError(f"User {user} exists: `ketch users set` changes the password.")
+    users.set(user, _password(user, password_file), mechanisms, iterations)
+    typer.echo(f"User {user} was added.")
+
+
+@app.command("set")
+@grouped
+def set_(
+    user: Name,
+    mechanism: Mechanisms = None,
+    iterations: Iterations = ITERATIONS,
+    password_file: PasswordFile = None,
+    *,
+    where: Where,
+) -> None:
+    """Set a user's password, of all mechanisms or of those that are named."""
+    mechanisms, users = _mechanisms(mechanism), _users(where)
+    if user not in users.all():
+        raise KetchError(f"There is no user {user}: `ketch users add` adds one.")
+    users.set(user, _password(user, password_file), mechanisms, iterations)
+    typer.echo(f"The password of user {user} was set.")
+
+
+@app.command()
+@grouped
+def delete(user: Name, mechanism: Mechanisms = None, yes: Yes = False, *, where: Where) -> None:
+    """Delete a user, or its credentials of the mechanisms that are named."""
+    mechanisms, users = _mechanisms(mechanism), _users(where)
+    gone = [each for each in users.all().get(user, {}) if each in mechanisms]
+    if not gone:
+        raise KetchError(f"There is no user {user}{' with ' + ' or '.join(mechanisms) if mechanism else ''}.")
+    confirm(f"Delete user {user} ({', '.join(gone)})?", yes)
+    users.delete(user, gone)
+    typer.echo(f"User {user} was deleted ({', '.join(gone)}).")
+
+
+def _users(where: Where) -> Users:
+    if where.redis is not None:
+        return RedisUsers(broker_redis.connect(where.redis, where.keyspace or DEFAULT_KEYSPACE))
+    return BrokerUsers(client.admin(where.bootstrap))
+
+
+def _mechanisms(given: list[str] | None) -> list[str]:
+    names = [name.upper() for name in given or BY_NAME]
+    for name in names:
+        if name not in BY_NAME:
+            raise ConfigError(f"--mechanism {name!r} should be {' or '.join(BY_NAME)}.")
+    return names
+
+
+def _password(user: str, file: Path | None) -> str:
+    if file is None and sys.stdin.isatty():
+        asked: str = typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True)
+        return asked
+    try:
+        text = sys.stdin.readline() if file is None else file.read_text().partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The password cannot be read from {file or 'stdin'}: {type(error).__name__}.") from None
+    password = text.rstrip("\r\n")
+    if not password:
+        raise ConfigError(f"The password is empty: it is the first line of {file or 'stdin'}.")
+    return password

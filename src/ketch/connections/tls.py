@@ -1,0 +1,167 @@
+"""A listening port whose clients speak TLS: accepts, makes the handshake within bounds, and only then a connection.
+
+It owns the listening sockets and the handshakes under way. asyncio's own server knows no bound on these and says
+nothing of one that fails. Here so many run at a time, each ends after a while, and what went wrong is a line in the
+log, at most one a minute for a port. A connection that stands is its protocol's; nothing here sees its bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+
+from ketch.complaints import Complaints
+from ketch.errors import KetchError, reason
+from ketch.security.tls import Credentials
+
+log = logging.getLogger(__name__)
+
+_HANDSHAKE_S = 10.0
+_SHUTDOWN_S = 2.0  # for the peer to say that it has seen the end
+_HANDSHAKES_MAX = 512  # at a time; what comes beyond waits in the backlog of the socket
+_ACCEPT_AGAIN_S = 0.5  # after an error: there are no descriptors left, for instance
+_CHECK_S = 1.0  # between two looks at the files of certificates
+
+# OpenSSL's reasons for what is no TLS at all
+_NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"}
+_SAID = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate",
+    "NO_SHARED_CIPHER": "no cipher suite that both sides have",
+    "UNSUPPORTED_PROTOCOL": "no version of TLS that both sides have",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust this broker's certificate: its authority is unknown there",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept this broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept this broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client finds this broker's certificate expired",
+}
+
+
+class TlsPort:
+    """One listener's port.
+
+    Args:
+        name: of the listener, for log lines.
+        make: a connection's protocol, once the handshake is done.
+
+    Attributes:
+        port: the one that is listened on.
+    """
+
+    def __init__(self, name: str, credentials: Credentials, make: Callable[[], asyncio.BaseProtocol]) -> None:
+        self.port = 0
+        self._name, self._credentials, self._make = name, credentials, make
+        self._sockets: list[socket.socket] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(_HANDSHAKES_MAX)
+        self._complaints = Complaints()
+
+    def start(self, host: str, port: int, backlog: int) -> None:
+        """Listens; OSError where it cannot."""
+        loop = asyncio.get_running_loop()
+        self._sockets = _bound(host, port)
+        self.port = self._sockets[0].getsockname()[1]
+        for each in self._sockets:
+            each.listen(backlog)
+            self._tasks.append(loop.create_task(self._accept(each)))
+        self._tasks.append(loop.create_task(self._follow_files()))
+
+    def close(self) -> None:
+        """Accepts nothing more and ends the handshakes under way."""
+        for task in (*self._tasks, *self._handshakes):
+            task.cancel()
+        for each in self._sockets:
+            each.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._room.acquire()
+            try:
+                client, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                self._room.release()
+                self._complain(f"no connection can be accepted: {reason(error)}")
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            task = loop.create_task(self._greet(client))
+            self._handshakes.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.discard(task)
+        self._room.release()
+
+    async def _greet(self, client: socket.socket) -> None:
+        peer = _peer(client)
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make,
+                client,
+                ssl=self._credentials.context,
+                ssl_handshake_timeout=_HANDSHAKE_S,
+                ssl_shutdown_timeout=_SHUTDOWN_S,
+            )
+        except (OSError, KetchError) as error:
+            self._complain(f"{peer}: {_why(error)}")
+        except asyncio.CancelledError:
+            client.close()
+            raise
+
+    async def _follow_files(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            self._credentials.refresh()
+
+    def _complain(self, text: str) -> None:
+        line = self._complaints.line(text, time.monotonic())
+        if line:
+            log.warning("listener %s: %s", self._name, line)
+
+
+def _why(error: Exception) -> str:
+    """What went wrong with a handshake, in words for the operator."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS handshake failed: the client's certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        if error.reason in _NO_TLS:
+            return "TLS handshake failed: what came is no TLS; a client without TLS has come to a port with TLS"
+        return f"TLS handshake failed: {_SAID.get(error.reason or '', error.reason or 'it ended early')}"
+    if isinstance(error, ConnectionAbortedError):
+        return f"TLS handshake failed: it was not done within {_HANDSHAKE_S:.0f} s"
+    if isinstance(error, ConnectionError):
+        return "TLS handshake failed: the client has hung up"
+    return f"TLS handshake failed: {reason(error)}" if isinstance(error, OSError) else str(error)
+
+
+def _peer(client: socket.socket) -> str:
+    try:
+        address = client.getpeername()
+    except OSError:
+        return "?"
+    return f"{address[0]}:{address[1]}"
+
+
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host; on any free port, all on the same."""
+    bound: list[socket.socket] = []
+    try:
+        flags = socket.AI_PASSIVE
+        for family, kind, proto, _, address in socket.getaddrinfo(host or None, port, 0, socket.SOCK_STREAM, 0, flags):
+            each = socket.socket(family, kind, proto)
+            bound.append(each)
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            chosen = port or (bound[0].getsockname()[1] if len(bound) > 1 else 0)
+            each.bind((address[0], chosen, *address[2:]))
+    except OSError:
+        for each in bound:
+            each.close()
+        raise
+    return bound

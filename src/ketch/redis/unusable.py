@@ -1,0 +1,56 @@
+"""Why Redis cannot be used, as a phrase for a person: "Connection refused". No I/O.
+
+What Redis, the system and OpenSSL say of a URL that does not fit a server is spread over many errors, and some say
+nothing: a port with TLS drops who speaks none, and a port without waits for the end of what it takes for a command.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from ketch.errors import StorageUnavailable, reason
+from ketch.redis.url import RedisAddress
+
+_NO_PASSWORD = ("NOAUTH", "Authentication required", "client already authenticated")
+_WRONG_PASSWORD = ("WRONGPASS", "AUTH called", "AUTH <password>", "invalid username-password")
+
+LOST = "the connection to Redis was lost"
+
+
+def why_unusable(error: BaseException, address: RedisAddress | None = None) -> str:
+    """The phrase.
+
+    Args:
+        error: of the system or of a connection, or Redis's own answer.
+        address: where a connection was being set up.
+    """
+    text = str(error)
+    password, access = "redis://:PASSWORD@HOST:PORT", "user and password"
+    if address is not None and address.of_sentinel:
+        password, access = "?sentinel_password=PASSWORD", "sentinel_username and sentinel_password"
+    if any(word in text for word in _NO_PASSWORD):
+        return f"it wants a password, which belongs into the URL: {password}"
+    if any(word in text for word in _WRONG_PASSWORD):
+        return f"it does not accept the {access} of the URL"
+    cause = error if isinstance(error, OSError) else error.__context__  # a connection's error: the system's says more
+    if address is not None and (hint := _of_set_up(error, cause, address)):
+        return hint
+    if isinstance(cause, OSError):
+        return reason(cause).rstrip(".")
+    return text.rstrip(".") or "no answer in time"
+
+
+def _of_set_up(error: BaseException, cause: BaseException | None, address: RedisAddress) -> str:
+    """What the end of a connection means that was being set up; empty where the error itself says it."""
+    if address.path is not None:
+        return ""
+    closed = (
+        (isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError))
+        or isinstance(cause, ssl.SSLEOFError)
+        or (isinstance(error, StorageUnavailable) and LOST in str(error))
+    )
+    if address.ssl is None:
+        return "it closed the connection at once, as a port that wants TLS does (rediss://)" if closed else ""
+    if closed or "ALERT" in (getattr(cause, "reason", None) or ""):
+        return "it closed the connection at once, as it does without a client certificate that it accepts"
+    return "no answer in time, as from a port without TLS" if isinstance(error, TimeoutError) else ""

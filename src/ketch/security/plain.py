@@ -1,0 +1,41 @@
+"""SASL PLAIN's only message (RFC 4616), with Kafka's refusals (PlainSaslServer). `scram` knows passwords."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ketch.security.failures import InvalidCredentials, RefusedWithReason
+
+WRONG = "Authentication failed: Invalid username or password"
+
+
+class Login(NamedTuple):
+    """Who wants to log in, for whom ("" for itself), and with which password."""
+
+    authzid: str
+    username: str
+    password: str
+
+
+def parse(token: bytes) -> Login:
+    """Raises InvalidCredentials where it is no such message, or a part of it is missing."""
+    try:
+        parts = token.decode().split("\0")
+    except UnicodeDecodeError:
+        raise InvalidCredentials("no UTF-8") from None
+    if len(parts) != 3:
+        raise InvalidCredentials(f"expected 3 tokens, got {len(parts)}")
+    login = Login(*parts)
+    if not login.username or not login.password:
+        raise InvalidCredentials("no username or no password")
+    return login
+
+
+def check(login: Login, known: bool) -> None:
+    """Raises RefusedWithReason unless the password is known to be right and the user acts for itself."""
+    if not known:
+        raise RefusedWithReason(WRONG)
+    if login.authzid and login.authzid != login.username:
+        raise RefusedWithReason(
+            "Authentication failed: Client requested an authorization id that is different from username"
+        )
