@@ -17,7 +17,7 @@ import redis.utils
 from hypothesis import HealthCheck, settings
 
 from tests.support import redis_users
-from tests.support.ketch import KetchServer
+from tests.support.ketch import KetchServer, stop_servers
 from tests.support.modules import NAMES
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
@@ -227,6 +227,12 @@ def _brokers() -> Iterator[dict[tuple[str, ...], KetchServer]]:
     for server in servers.values():
         assert server.stop() == 0, server.log
         server.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    yield
+    stop_servers()
 
 
 @pytest.fixture(scope="session")
