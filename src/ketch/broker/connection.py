@@ -297,11 +297,23 @@ class Connection(MeteredConnection):
         log.warning("%s: connection closed: not authenticated within %g s", self.client, seconds)
         self.abort()
 
+    async def _offer(self, received: float, frame: bytes, stage: Authentication) -> None:
+        """ApiVersions, before anything else."""
+        request = self._decode(received, frame)
+        if request is not None:
+            answer = await request.api.handle(request)
+            assert isinstance(answer, dict)
+            stage.offered(answer["error_code"])
+            self._answer(request, answer, self._respond(len(frame) + 4))
+
     async def _authenticate(self, received: float, frame: bytes, stage: Authentication) -> None:
         """Stage 1 of a request that is a part of it. A refusal comes a fixed time after the request: how long it took
         to look at it says nothing of who exists (KIP-306)."""
+        if stage.asks_for_versions(frame):
+            await self._offer(received, frame, stage)
+            return
         try:
-            made: list[BytesLike] | None = await stage.take(frame, partial(self._decode_known, received))
+            made = await stage.take(frame, partial(self._decode_known, received))
         except AuthenticationFailed as error:
             log.warning("%s: %s", self.client, printable(str(error)))
             self.drain()

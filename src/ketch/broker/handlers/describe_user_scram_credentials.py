@@ -35,7 +35,7 @@ async def handle(request: Request) -> Answer:
         return {"error_code": request.refuse("", error), "error_message": str(error), "results": ()}
     asked = Counter(user.name for user in request.body.users or ()) or Counter(dict.fromkeys(sorted(found), 1))
     results = [_result(name, times, found.get(name, {})) for name, times in asked.items()]
-    return {"error_code": ErrorCode.none, "error_message": None, "results": results}
+    return {"error_code": ErrorCode.none, "error_message": "", "results": results}
 
 
 def _result(name: str, times: int, credentials: Mapping[Mechanism, Credential]) -> Body:
@@ -45,7 +45,7 @@ def _result(name: str, times: int, credentials: Mapping[Mechanism, Credential]) 
         return _failed(name, ErrorCode.resource_not_found, _NOBODY + name)
     held = [(each, credentials[each]) for each in Mechanism if each in credentials]
     infos = [{"mechanism": each.type, "iterations": credential.iterations} for each, credential in held]
-    return {"user": name, "error_code": ErrorCode.none, "error_message": None, "credential_infos": infos}
+    return {"user": name, "error_code": ErrorCode.none, "error_message": "", "credential_infos": infos}
 
 
 def _failed(name: str, code: ErrorCode, message: str) -> Body:
