@@ -61,7 +61,8 @@ connections_refused = Counter("ketch_connections_refused", "Connections closed b
 bad_requests = Counter("ketch_bad_requests", "Connections closed because of what they sent")
 appends_refused = Counter("ketch_appends_refused", "Batches sent again because another writer came in between")
 writes_refused = Counter("ketch_writes_refused", "Requests refused because Redis takes no writes (maxmemory)")
-# kafka.server:type=socket-server-metrics. What fails before a mechanism is agreed upon counts as "(other)".
+# kafka.server:type=socket-server-metrics. What fails before a mechanism is agreed upon counts as "(other)",
+# a TLS handshake that fails as "(TLS)".
 _authentications = {
     (again, failed): Counter(f"ketch_{result}_{what}", f"{text} by SASL", ["listener", "mechanism"])
     for again, failed, result, what, text in (

@@ -1,8 +1,9 @@
 """Runs kafka-python's own integration tests, from its source distribution, against a Ketch; prints the counts.
 
-    python -m tests.compat.kafka_python_suite [--offset-ids dense|time] [--against HOST:PORT] [pytest arguments]
+    python -m tests.compat.kafka_python_suite [--offset-ids dense|time] [--cluster] [--against HOST:PORT] [arguments]
 
-Without --offset-ids both are run, each on a broker of its own. README.md says what fails, and why. The distribution
+Without --offset-ids both are run, each on a broker of its own; with --cluster its log is in a Redis Cluster of three
+masters. Other arguments are pytest's. README.md says what fails, and why. The distribution
 comes through pip once and stays in the cache (`KETCH_TEST_CACHE`, by default `~/.cache/ketch-tests`).
 """
 
@@ -127,16 +128,19 @@ def _read(report: Path) -> tuple[Counter[str], list[str]]:
     return counts, failures
 
 
-def against_ketch(offset_ids: str, arguments: list[str]) -> Counter[str]:
+def against_ketch(offset_ids: str, arguments: list[str], clustered: bool = False) -> Counter[str]:
     """Starts a broker, runs the suite on it, prints what came out; the counts."""
     with tempfile.TemporaryDirectory(prefix="ketch-compat-") as directory:
         settings = ["--default-partitions", str(PARTITIONS), "--default-offset-ids", offset_ids]
         settings += ["--group-min-session-timeout-ms", str(SESSION_MS)]
-        server = KetchServer(Path(directory), *settings).start()
+        server = KetchServer(Path(directory), *settings, clustered=clustered)
         try:
-            counts = show(f"offset.ids={offset_ids}", server.bootstrap, arguments)
+            name = f"offset.ids={offset_ids}{', on a cluster' if clustered else ''}"
+            counts = show(name, server.start().bootstrap, arguments)
         finally:
-            server.stop()
+            if server.process is not None:
+                server.stop()
+            server.close()
     return counts
 
 
@@ -152,13 +156,14 @@ def show(name: str, bootstrap: str, arguments: list[str]) -> Counter[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run kafka-python's integration tests against Ketch.")
     parser.add_argument("--offset-ids", choices=["dense", "time"])
+    parser.add_argument("--cluster", action="store_true", help="on a Redis Cluster")
     parser.add_argument("--against", metavar="HOST:PORT", help="a broker that runs already, Apache Kafka say")
     options, arguments = parser.parse_known_args()
     if options.against:
         show(options.against, options.against, arguments)
         return
     for offset_ids in [options.offset_ids] if options.offset_ids else ["dense", "time"]:
-        against_ketch(offset_ids, arguments)
+        against_ketch(offset_ids, arguments, options.cluster)
 
 
 if __name__ == "__main__":

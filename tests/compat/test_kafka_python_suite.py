@@ -8,6 +8,6 @@ from tests.compat import kafka_python_suite
 
 
 @pytest.mark.long(minutes=1)
-@pytest.mark.parametrize("offset_ids", ["dense", "time"])
-def test_the_suite_runs(offset_ids: str) -> None:
-    assert kafka_python_suite.against_ketch(offset_ids, []).total() > 0
+@pytest.mark.parametrize(("offset_ids", "clustered"), [("dense", False), ("time", False), ("dense", True)])
+def test_the_suite_runs(offset_ids: str, clustered: bool) -> None:
+    assert kafka_python_suite.against_ketch(offset_ids, [], clustered).total() > 0

@@ -129,7 +129,9 @@ class Session:
             self._stop(self._servers.pop(port))
         output = self.directory / f"server-{port}.log"
         output.write_text("")
-        status, process = self._shell_run(f"{self._real_ports(step.command)} >{output} 2>&1 &\necho $!\n")
+        # The variable is the other form of what --listeners says.
+        alone = "env -u KETCH_PORT " if "--listeners" in step.command else ""
+        status, process = self._shell_run(f"{alone}{self._real_ports(step.command)} >{output} 2>&1 &\necho $!\n")
         assert status == 0, process
         self._servers[port] = int(process)
         self._wait_ready(int(process), output, ready_line(step.command))

@@ -78,6 +78,12 @@ def test_what_apis_need() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_rights_of_redis_users() -> None:
+    """The blocks are the table's of `ketch.store.rights`."""
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "rights_table.py", "--check"], stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands(name: str) -> None:
     text = (DOCS / "cli.md").read_text()

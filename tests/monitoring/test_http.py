@@ -8,11 +8,13 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ import redis
 from confluent_kafka import Producer
 
 import ketch
+from tests.support.certificates import Certificates
 from tests.support.http import get, metrics, url
 from tests.support.ketch import KetchServer, eventually
 
@@ -180,3 +183,42 @@ def test_a_reader_that_hangs_does_not_hold_up_a_stop(start_ketch: StartKetch) ->
         while select.select([], [client], [], 1.0)[1]:
             client.send(b"GET /metrics/ HTTP/1.1\r\nHost: k\r\n\r\n" * 100)
         assert server.stop() == 0
+
+
+def test_a_token_and_tls(start_ketch: StartKetch, tmp_path: Path) -> None:
+    files = Certificates(tmp_path / "certificates")
+    token = tmp_path / "token"
+    token.write_text("s3cret-token\n")
+    options = ("--http-token-file", str(token), "--http-ssl-keystore-location", str(files.broker()))
+    server = start_ketch("--http-port", "0", *options)
+    place = url(server).removeprefix("http://")
+    context = ssl.create_default_context(cafile=files.ca)
+
+    def ask(path: str, **headers: str) -> int:
+        with closing(HTTPSConnection(place, timeout=LIMIT, context=context)) as connection:
+            connection.request("GET", path, headers=headers)
+            return connection.getresponse().status
+
+    assert ask("/healthz") == 200
+    assert ask("/metrics") == ask("/metrics", Authorization="Bearer wrong") == 401
+    assert ask("/metrics/", Authorization="Basic s3cret-token") == 401
+    assert ask("/metrics", Authorization="Bearer s3cret-token") == 200
+    assert "s3cret-token" not in server.log
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "said"),
+    [
+        ("--http-token-file", None, "cannot be read: No such file or directory."),
+        ("--http-token-file", "two words", "should have one line, the token."),
+        ("--http-ssl-keystore-location", "nothing", "has no private key in PEM format."),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, option: str, content: str | None, said: str) -> None:
+    file = tmp_path / "file"
+    if content is not None:
+        file.write_text(content)
+    command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--http-port", "0", option, str(file)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"ketch: {option[2:].replace('-', '_')} {file} {said}"

@@ -10,15 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import redis
 
 from ketch.redis.slots import slot
 from tests.support import redis_users
 
+if TYPE_CHECKING:
+    from tests.support.redis_servers import RedisServer  # which uses `eventually`
+
 _READY = re.compile(
-    r"ketch ready: kafka (?P<host>[\d.]+):(?P<port>\d+), redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
+    r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)),"
+    r" redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
 )
 _TCP = re.compile(r"127\.0\.0\.1:(\d+)")
 T = TypeVar("T")
@@ -37,6 +41,16 @@ def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") ->
         waited = time.monotonic() - begun
         assert waited < timeout, f"gave up after {timeout} s waiting for {what or probe}"
         time.sleep(min(max(waited / 10, 0.01), 0.1))
+
+
+# Servers of brokers that were not closed, as a broker with an embedded server need not be.
+_servers: list[RedisServer] = []
+
+
+def stop_servers() -> None:
+    """At the end of all tests."""
+    while _servers:
+        _servers.pop().stop()
 
 
 def _as_broker(arguments: Sequence[str]) -> list[str]:
@@ -72,11 +86,14 @@ class KetchServer:
         self.cluster = RedisCluster(directory / "cluster", masters=3, module=True) if clustered else None
         apart = redis_users.chosen and not clustered and not {"--redis", "--data-dir"} & set(arguments)
         self.server = with_module(redis_users.binary, directory / "redis") if apart else None
+        if self.server is not None:
+            _servers.append(self.server)
         self.arguments = _as_broker(arguments)
         self._program = program
         self.env = {**os.environ, **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self.ports: dict[str, int] = {}  # by listener, where it was given listeners
         self.redis_port = 0
         self.log_path = directory / "ketch.log"
 
@@ -96,7 +113,10 @@ class KetchServer:
         a connection: then it is started until the port is free.
         """
         match = eventually(self._started, 30.0, f"port {self.port} to be free")
-        self.port = int(match["port"])
+        if match["listeners"]:
+            found = re.findall(r"(\w+)://[^,]*:(\d+)", match["listeners"])
+            self.ports = {name: int(port) for name, port in found}
+        self.port = next(iter(self.ports.values())) if self.ports else int(match["port"])
         tcp = _TCP.search(match["redis"])
         if tcp:
             self.redis_port = int(tcp[1])
@@ -105,7 +125,8 @@ class KetchServer:
     def _started(self) -> re.Match[str] | None:
         """The ready line of a new process; None where a port that was chosen before is taken for now."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", *self._program, "serve", "--port", str(self.port), *self.arguments]
+        simple = () if "--listeners" in self.arguments else ("--port", str(self.port))
+        command = [sys.executable, "-m", *self._program, "serve", *simple, *self.arguments]
         if own := self.cluster or self.server:
             command += _as_broker(["--redis", own.url])
         elif "--redis" not in self.arguments:
@@ -128,16 +149,23 @@ class KetchServer:
         return _READY.search(text)
 
     @property
+    def redis_password(self) -> str | None:
+        """That of the embedded server, where it has one."""
+        path = self.directory / "data" / "redis-password"
+        return path.read_text().strip() if path.exists() else None
+
+    @property
     def redis_url(self) -> str:
         """Of the server or the cluster it keeps its log in, for the user of the option --redis-user."""
-        url = f"redis://127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
+        who = f":{self.redis_password}@" if self.redis_password else ""
+        url = f"redis://{who}127.0.0.1:{self.redis_port}" if self.cluster is None else self.cluster.url
         return redis_users.as_user(url, redis_users.chosen) if redis_users.chosen else url
 
     def redis(self) -> redis.Redis:
         """A client of that server, or of the cluster, which has the same methods."""
         if self.cluster is not None:
             return cast(redis.Redis, redis.RedisCluster("127.0.0.1", self.cluster.nodes[0].port))
-        return redis.Redis(port=self.redis_port)
+        return redis.Redis(port=self.redis_port, password=self.redis_password)
 
     def redis_nodes(self) -> list[redis.Redis]:
         """A client of that server, or of each master of the cluster."""
@@ -151,9 +179,11 @@ class KetchServer:
 
     def close(self) -> None:
         """Ends what it kept its log in, where that was a cluster or a server of its own."""
-        for own in (self.cluster, self.server):
-            if own is not None:
-                own.stop()
+        if self.cluster is not None:
+            self.cluster.stop()
+        if self.server in _servers:
+            _servers.remove(self.server)
+            self.server.stop()
 
     def kill(self) -> None:
         """kill -9 of the broker."""

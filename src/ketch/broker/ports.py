@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
+from ketch.complaints import Complaints
 from ketch.configs.listeners import Listener
 from ketch.configs.settings import Settings
 from ketch.connections.tls import TlsPort
@@ -31,6 +33,7 @@ class Ports:
     def __init__(self, settings: Settings, make: Callable[[Listener], asyncio.BaseProtocol]) -> None:
         self._settings, self._make = settings, make
         self._open: list[asyncio.Server | TlsPort] = []
+        self._complaints: dict[str, Complaints] = {}
         self.numbers: dict[str, int] = {}  # by listener
 
     async def open(self) -> None:
@@ -78,6 +81,12 @@ class Ports:
     def _advice(self) -> str:
         simple = self._settings.listeners is None
         return "--port and --host choose another." if simple else "--listeners chooses another."
+
+    def complain(self, listener: Listener, text: str) -> None:
+        """Logs what clients of a listener do wrong before anybody knows who they are, once a minute at most."""
+        line = self._complaints.setdefault(listener.name, Complaints()).line(text, time.monotonic())
+        if line:
+            log.warning("listener %s: %s", listener.name, line)
 
     def close(self) -> None:
         """Accepts nothing more."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
+from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
@@ -33,11 +36,13 @@ from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
+from ketch.security.acls import Operation
 
 log = logging.getLogger(__name__)
 
 # Records inflate, and as commands for Redis they grow again: so much may be on the way at a time, and one batch more.
 _INFLATED_MAX = 64 << 20
+_FAREWELL_S = 1.0  # for the peers of TLS connections to see their end
 _STALLED_S = 30.0  # a request that has begun and stopped coming would hold its memory for ever
 
 
@@ -65,6 +70,7 @@ class Broker:
         self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.mechanisms = Mechanisms(settings, self.log)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
@@ -86,6 +92,8 @@ class Broker:
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
         await self.quotas.refresh()
+        if self.authorizer is not None:
+            await self.authorizer.refresh()
         self.mechanisms.check()
         await self.ports.open()
         await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
@@ -94,6 +102,8 @@ class Broker:
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
         self.background(loop.create_task(self.quotas.stay()))
+        if self.authorizer is not None:
+            self.background(loop.create_task(self.authorizer.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))
@@ -128,6 +138,10 @@ class Broker:
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         metrics.connections.set(len(self._connections))
+
+    def allows_anonymous(self, host: str) -> Callable[[Operation, str, str], bool] | None:
+        """What says whether a client of Kafka 0.7 at a host may do something; None: everything."""
+        return None if self.authorizer is None else self.authorizer.anonymous(host)
 
     def background(self, work: asyncio.Future[Any]) -> None:
         """Keeps a task alive until it is done."""
@@ -185,12 +199,23 @@ class Broker:
         await self._close()
 
     async def _close(self) -> None:
+        await self._part_with_secured()
         for connection in list(self._connections):
             connection.abort()
         for task in list(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.log.stop()
+
+    async def _part_with_secured(self) -> None:
+        """Lets the last bytes of TLS connections out."""
+        secured = {connection for connection in self._connections if connection.secured}
+        for connection in secured:
+            connection.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL_S):
+                while secured & self._connections:
+                    await asyncio.sleep(0.01)
 
     def abort(self) -> None:
         """Stops at once."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
+from ketch.embedded import with_password
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis import blocking
 from ketch.redis.driver import BlockingDriver
@@ -127,6 +128,6 @@ def connect(url: str, keyspace: str) -> BrokerRedis:
         StorageUnavailable: it cannot be used; the message is a whole sentence.
     """
     ca, cert, key = (os.environ.get(f"KETCH_REDIS_{name}") for name in ("CA", "CERT", "KEY"))
-    server = Server(url, ca, cert, key, timeout=_ANSWER_S, connect_timeout=_CONNECT_S)
+    server = Server(with_password(url), ca, cert, key, timeout=_ANSWER_S, connect_timeout=_CONNECT_S)
     address = server.address().describe()
     return BrokerRedis(blocking.connect(server, "ketch-cli"), Keyspace(keyspace), address)

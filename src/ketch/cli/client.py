@@ -1,20 +1,26 @@
 """The way to a Kafka broker: the option that names it, and a client of it.
 
 confluent-kafka is imported where it is used: it takes 0.1 s that `ketch --help` need not wait for. What is asked of
-the broker is in `views.kafka`.
+the broker is in `views.kafka`. How a client logs in is `client_config`'s; each command that has --bootstrap-server has
+--command-config, too (`cli.main`).
 """
 
 from __future__ import annotations
 
+import re
 import socket
+from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ketch.cli.client_config import properties
 from ketch.errors import ConfigError, reason
 from ketch.views.kafka.answers import TIMEOUT, ClientError
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 Bootstrap = Annotated[
@@ -25,6 +31,28 @@ Bootstrap = Annotated[
 ]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
+command_config: ContextVar[Path | None] = ContextVar("command_config", default=None)  # of the command that runs
+_refusals: list[str] = []  # why brokers did not let this command in; written from librdkafka's callbacks
+_asking: list[AdminClient] = []  # the client of this command, which has callbacks to serve
+
+
+def note(error: KafkaError) -> None:
+    """librdkafka's callback for errors: keeps what says why a broker does not let the command in."""
+    if error.code() in (error._SSL, error._AUTHENTICATION):
+        _refusals.append(_phrase(error.str()))
+
+
+def refusal() -> str:
+    """Why the broker does not let the command in, as a phrase; "" where nothing is known of that."""
+    for admin in _asking:
+        admin.poll(0)
+    return _refusals[-1] if _refusals else ""
+
+
+def _phrase(text: str) -> str:
+    """librdkafka's words without the address and the time before and behind them."""
+    return re.sub(r" \(after \d+ms.*\)$", "", re.sub(r"^\S*://\S+: ", "", text)).strip().rstrip(".")
+
 
 def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
     """librdkafka's properties for every kind of client.
@@ -33,7 +61,7 @@ def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
         timeout: seconds that each address has to accept a connection.
 
     Raises:
-        ConfigError: `bootstrap` is no list of HOST:PORT.
+        ConfigError: `bootstrap` is no list of HOST:PORT, or how to log in cannot be understood.
         ClientError: no broker listens there. librdkafka itself would retry without a message.
     """
     failure = ""
@@ -44,7 +72,13 @@ def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
             failure = reason(error).lower()
         else:
             # Level 0: its log would be a second voice beside the one sentence that an error is.
-            return {"bootstrap.servers": bootstrap, "log_level": 0, "socket.connection.setup.timeout.ms": 5000}
+            return {
+                "bootstrap.servers": bootstrap,
+                "log_level": 0,
+                "socket.connection.setup.timeout.ms": 5000,
+                **properties(command_config.get()),
+                "error_cb": note,
+            }
     raise ClientError(f"No Kafka broker at {bootstrap}: {failure}.")
 
 
@@ -62,6 +96,12 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
 
 def admin(bootstrap: str, timeout: float = TIMEOUT) -> AdminClient:
     """Takes and raises what `configuration` does."""
+    from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient(configuration(bootstrap, timeout))
+    try:
+        client = AdminClient(configuration(bootstrap, timeout))
+    except KafkaException as error:
+        raise ConfigError(f"How to log in to the broker: {error.args[0].str().rstrip('.')}.") from None
+    _asking[:] = [client]
+    return client

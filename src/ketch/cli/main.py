@@ -9,6 +9,7 @@ import gc
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -27,8 +28,8 @@ _COLLECTED_AT = 50_000
 # Each is a module of `ketch.cli.commands` with either `app`, a typer.Typer, or `command`, a function in Typer's
 # annotations.
 COMMANDS = (
-    *("serve", "status", "cluster", "topics", "groups", "users", "produce", "consume"),
-    *("archive", "offset", "module", "redis", "doctor", "version"),
+    *("serve", "status", "cluster", "topics", "groups", "acls", "users", "produce", "consume"),
+    *("archive", "offset", "module", "redis", "certificates", "doctor", "version"),
 )
 
 
@@ -48,7 +49,36 @@ def load(name: str) -> Any:
     sub: typer.Typer = getattr(module, "app", None) or _single(name, module.command)
     command = typer.main.get_command(sub)
     command.name = name
+    for each in (command, *getattr(command, "commands", {}).values()):
+        if any(parameter.name == "bootstrap" for parameter in each.params):
+            each.params.append(_command_config())
     return command
+
+
+def _keep_command_config(path: Path | None) -> None:
+    from ketch.cli import client
+
+    client.command_config.set(path)
+
+
+_CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        callback=_keep_command_config,
+        expose_value=False,
+        help="Properties of the client, as Kafka's tools take them: security.protocol, sasl.jaas.config, ...",
+    ),
+]
+
+
+def _command_config() -> Any:
+    """The option --command-config of a command that asks a Kafka broker, for `ketch.cli.client` alone."""
+
+    def holder(command_config: _CommandConfig = None) -> None:
+        """Typer makes options of a function's parameters alone."""
+
+    return typer.main.get_command(_single("holder", holder)).params[0]
 
 
 def _single(name: str, function: Any) -> typer.Typer:
@@ -87,7 +117,7 @@ def main() -> None:
     try:
         code = app(prog_name="ketch", standalone_mode=False)
     except KetchError as error:
-        _fail(str(error), 2 if isinstance(error, ConfigError) else 1)
+        _fail(_with_refusal(str(error)), 2 if isinstance(error, ConfigError) else 1)
     except typer.Abort:  # of a question whether to go on: each is asked before anything is done
         _fail("nothing was changed", 1)
     except Exception as error:
@@ -98,6 +128,13 @@ def main() -> None:
             sys.exit(2)
         _fail(sentence(error), 2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_refusal(why: str) -> str:
+    """The sentence, and why the broker did not let the command in where that is behind it."""
+    client = sys.modules.get("ketch.cli.client")
+    refusal = client.refusal() if client else ""
+    return f"{why.rstrip('.')} ({refusal})" if refusal else why
 
 
 def _fail(why: str, code: int) -> NoReturn:

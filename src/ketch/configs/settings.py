@@ -139,6 +139,9 @@ class Settings(BaseSettings):
     redis_key: Path | None = Field(None, description="Key (PEM) of the client certificate.")
     redis_timeout_ms: Positive = Field(5000, description="How long Redis may take to connect or answer.")
     redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
+    redis_auth: Literal["auto", "none", "password"] = Field(
+        "auto", description="Whether the embedded Valkey asks for a password; auto: where a listener has TLS or SASL."
+    )
     shards: Annotated[int, Field(ge=1, le=32)] = Field(
         1, description="Embedded Valkeys, as one cluster; redis_port counts up from the first's."
     )
@@ -150,6 +153,17 @@ class Settings(BaseSettings):
     fsync: Literal["always", "everysec", "no"] = Field(
         "everysec", description="When the embedded Valkey syncs its append-only file to disk."
     )
+
+    # -- who may do what (`broker.access.authorizer`)
+    authorizer_class_name: Literal["", "standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"] = Field(
+        "", description="standard, or its name in Kafka, has ACLs decide; default: everyone may do everything."
+    )
+    super_users: str = Field("", description="Principals that may do everything: User:a;User:b.")
+    allow_everyone_if_no_acl_found: bool = Field(
+        False, description="Allow everyone what no ACL at all is about, rather than nobody."
+    )
+    audit_log: Path | None = Field(None, description="File of the audit log; default: this broker's own log.")
+    audit_level: Literal["off", "denied", "all"] = Field("denied", description="What is written into the audit log.")
 
     archive_catalog: str = Field("ketch", description="The archive's catalog, as pyiceberg's configuration names it.")
     archive_stall_ms: Positive = Field(600_000, description="When it is logged that an archive stands still.")
@@ -294,6 +308,16 @@ class Settings(BaseSettings):
             raise ConfigError(_sentence(error, config, flags)) from None
 
     @property
+    def authorizes(self) -> bool:
+        """Whether ACLs decide what clients may do."""
+        return bool(self.authorizer_class_name)
+
+    @property
+    def super_user_principals(self) -> tuple[str, ...]:
+        """Principals that may do everything; by semicolons, as a distinguished name has commas (`super.users`)."""
+        return tuple(principal for text in self.super_users.split(";") if (principal := text.strip()))
+
+    @property
     def endpoints(self) -> tuple[Listener, ...]:
         """What is listened on for Kafka's clients."""
         protocols = listening.protocols(self.listener_security_protocol_map)
@@ -331,6 +355,17 @@ class Settings(BaseSettings):
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
         host = self.advertised_host or (socket.gethostname() if self.host in WILDCARD_HOSTS else self.host)
         return host, self.advertised_port or port
+
+    @field_validator("super_users")
+    @classmethod
+    def _super_users_are_principals(cls, super_users: str) -> str:
+        for text in filter(str.strip, super_users.split(";")):
+            kind, _, name = text.strip().partition(":")
+            if not kind or not name:
+                raise ValueError(
+                    f"it should be principals with semicolons between, User:a;User:b, not {text.strip()!r}"
+                )
+        return super_users
 
     @property
     def legacy_address(self) -> str:
@@ -463,7 +498,7 @@ def _of_listener(name: str, key: str, value: Any) -> Any:
         raise ValueError(f"{key} in [listener.{name}] is no setting of a listener, which begin with ssl_ and sasl_")
     field = Settings.model_fields[key]
     try:
-        kind: Any = Annotated[field.annotation, field]
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         shown = "" if is_secret(key) else f" = {value!r}"

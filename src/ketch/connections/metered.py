@@ -26,6 +26,16 @@ from ketch.wire.framing import FrameError, FrameReader
 
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 
+_TLS_HELLO = b"\x16\x03"  # a record of the kind handshake; as the length of a frame it is above 370 MB
+
+
+class TlsHello(FrameError):
+    """What came is no frame but the begin of TLS."""
+
+    def __init__(self) -> None:
+        super().__init__("a client with TLS has come to a port without")
+
+
 # A frame, or what is wrong with the bytes: nothing comes after that.
 Incoming = bytes | FrameError
 
@@ -108,7 +118,7 @@ class MeteredConnection(asyncio.Protocol):
             for frame in self._frames.feed(data):
                 self._requests.append((now, frame))
         except FrameError as error:
-            self._requests.append((now, error))
+            self._requests.append((now, TlsHello() if data.startswith(_TLS_HELLO) else error))
             self.drain()
         self._start_work()
         if not allowed or self._full:
@@ -206,6 +216,16 @@ class MeteredConnection(asyncio.Protocol):
         self._ending = True
         self._unmute()
         self._pause()
+
+    @property
+    def secured(self) -> bool:
+        """Whether it speaks TLS: then bytes may be on their way that `busy` does not know of."""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    def close(self) -> None:
+        """Closes once what is on its way has been sent."""
+        if self._transport is not None:
+            self._transport.close()
 
     def ignore(self, seconds: float) -> None:
         """Takes nothing that the peer says, and closes after so long: it would come again at once."""

@@ -14,8 +14,9 @@ import ssl
 import time
 from collections.abc import Callable
 
+from ketch import metrics
 from ketch.complaints import Complaints
-from ketch.errors import KetchError, reason
+from ketch.errors import reason
 from ketch.security.tls import Credentials
 
 log = logging.getLogger(__name__)
@@ -106,8 +107,11 @@ class TlsPort:
                 ssl_handshake_timeout=_HANDSHAKE_S,
                 ssl_shutdown_timeout=_SHUTDOWN_S,
             )
-        except (OSError, KetchError) as error:
-            self._complain(f"{peer}: {_why(error)}")
+        except ConnectionResetError:  # a look whether the port is open, for instance
+            log.debug("listener %s: %s: the client has hung up before the end of the TLS handshake", self._name, peer)
+        except OSError as error:
+            metrics.authenticated(self._name, "(TLS)", again=False, failed=True)
+            self._complain(f"{peer}: TLS handshake failed: {_why(error)}")
         except asyncio.CancelledError:
             client.close()
             raise
@@ -123,19 +127,17 @@ class TlsPort:
             log.warning("listener %s: %s", self._name, line)
 
 
-def _why(error: Exception) -> str:
+def _why(error: OSError) -> str:
     """What went wrong with a handshake, in words for the operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS handshake failed: the client's certificate is refused: {error.verify_message}"
+        return f"the client's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         if error.reason in _NO_TLS:
-            return "TLS handshake failed: what came is no TLS; a client without TLS has come to a port with TLS"
-        return f"TLS handshake failed: {_SAID.get(error.reason or '', error.reason or 'it ended early')}"
+            return "what came is no TLS; a client without TLS has come to a port with TLS"
+        return _SAID.get(error.reason or "", error.reason or "it ended early")
     if isinstance(error, ConnectionAbortedError):
-        return f"TLS handshake failed: it was not done within {_HANDSHAKE_S:.0f} s"
-    if isinstance(error, ConnectionError):
-        return "TLS handshake failed: the client has hung up"
-    return f"TLS handshake failed: {reason(error)}" if isinstance(error, OSError) else str(error)
+        return f"it was not done within {_HANDSHAKE_S:.0f} s"
+    return reason(error)
 
 
 def _peer(client: socket.socket) -> str:

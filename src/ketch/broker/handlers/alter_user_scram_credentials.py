@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.resources import DENIED_TEXTS
 from ketch.errors import KetchError
 from ketch.security.scram import BY_TYPE, MAX_ITERATIONS, MIN_ITERATIONS, Credential, Mechanism
 from ketch.store.access import users
@@ -23,6 +24,13 @@ _TWICE = "A user credential cannot be altered twice in the same request"
 
 _Found = dict[str, dict[Mechanism, Credential]]
 _Changes = dict[str, tuple[Mechanism, Credential | None]]
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not alter the cluster: one result for each user that it names."""
+    names = dict.fromkeys(change.name for change in (*request.body.deletions, *request.body.upsertions))
+    message = DENIED_TEXTS[code]
+    return {"results": [{"user": name, "error_code": code, "error_message": message} for name in names]}
 
 
 async def handle(request: Request) -> Answer:

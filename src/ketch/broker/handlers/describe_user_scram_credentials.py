@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.resources import DENIED_TEXTS
 from ketch.errors import KetchError
 from ketch.security.scram import Credential, Mechanism
 from ketch.store.access import users
@@ -19,6 +20,12 @@ from ketch.wire.responses import Body
 
 _TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 _NOBODY = "Attempt to describe a user credential that does not exist: "
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not describe the cluster."""
+    results = [_failed(user.name, code, DENIED_TEXTS[code]) for user in request.body.users or ()]
+    return {"error_code": code, "error_message": DENIED_TEXTS[code], "results": results}
 
 
 async def handle(request: Request) -> Answer:

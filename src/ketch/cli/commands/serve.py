@@ -18,7 +18,7 @@ from ketch.cli.serving.run import Serve
 from ketch.configs.settings import Settings, has_option
 from ketch.errors import ConfigError, KetchError
 
-_EMBEDDED = ("redis_port", "shards", "fsync", "data_dir")  # settings of the embedded Valkey alone
+_EMBEDDED = ("redis_port", "redis_auth", "shards", "fsync", "data_dir")  # settings of the embedded Valkey alone
 
 
 def command(config: Path | None, **flags: Any) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ketch.cli import client
 from ketch.cli.output import interrupt_held
 from ketch.cli.records.formats import Formatter
 from ketch.views.kafka.answers import TIMEOUT, ClientError, explain
@@ -139,6 +140,7 @@ class RecordReader:
 
     def _connection_failed(self, error: KafkaError) -> None:
         """Under --follow a broker may come back; without it there is an end to reach."""
+        client.note(error)
         self.down = self.down or error.code() in (error._TRANSPORT, error._ALL_BROKERS_DOWN)
 
     def _wanted(self, messages: list[Any]) -> Iterator[Message]:

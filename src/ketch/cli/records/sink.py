@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ketch.cli import client
 from ketch.views.kafka.answers import explain
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class Sink:
                 self.reason = self.reason or explain(error)
 
     def _connection_failed(self, error: KafkaError) -> None:
+        client.note(error)
         self._unreachable = self._unreachable or error.code() in (error._TRANSPORT, error._ALL_BROKERS_DOWN)
 
     def _report_waiting(self) -> None:
@@ -138,6 +140,7 @@ class Sink:
                 print(self._waiting(waiting), file=sys.stderr, flush=True)
 
     def _waiting(self, records: int) -> str:
-        why = "it cannot be reached" if self._unreachable else f"it has acknowledged nothing for {_PATIENCE:.0f} s"
+        unreachable = client.refusal() or "it cannot be reached"
+        why = unreachable if self._unreachable else f"it has acknowledged nothing for {_PATIENCE:.0f} s"
         what = "a record" if records == 1 else f"{records:,} records"
         return f"ketch: waiting for {self._broker} to acknowledge {what}: {why}. Ctrl-C gives up."

@@ -67,7 +67,6 @@ class Reports:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._reader = asyncio.StreamReader()
         self._following: asyncio.Task[None] | None = None
         self.brokers = 0
 
@@ -77,10 +76,10 @@ class Reports:
         Raises:
             KetchError: it cannot start, in its own words.
         """
-        loop = asyncio.get_running_loop()
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
         pipe = os.fdopen(self._fd, "rb")
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), pipe)
-        line = await self._reader.readline()
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        line = await reader.readline()
         message = json.loads(line) if line else {}
         if "ready" not in message:
             transport.close()
@@ -88,12 +87,12 @@ class Reports:
             raise KetchError(message["failed"])
         if not message:
             return None
-        self._following = loop.create_task(self._follow(transport))
+        self._following = loop.create_task(self._follow(reader, transport))
         return Ready(**message["ready"])
 
-    async def _follow(self, transport: asyncio.ReadTransport) -> None:
+    async def _follow(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
         try:
-            while line := await self._reader.readline():
+            while line := await reader.readline():
                 self.brokers = json.loads(line)["brokers"]
         finally:
             transport.close()
