@@ -294,6 +294,13 @@ class Connection(MeteredConnection):
             self._deadline.cancel()
             self._deadline = None
 
+    def _pause(self) -> None:
+        """A client that has not authenticated waits for answers: one that does not would take others' memory."""
+        if self._deadline is not None and self._full:
+            log.warning("%s: connection closed: a flood of requests before it has authenticated", self.client)
+            self.abort()
+        super()._pause()
+
     def _give_up(self, seconds: float) -> None:
         log.warning("%s: connection closed: not authenticated within %g s", self.client, seconds)
         self.abort()
