@@ -13,6 +13,7 @@ from ketch.broker.resources import OneOf, Rule, Touch
 PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
 BEGIN, END = "<!-- needs, from src/ketch/broker/touches.py -->\n", "<!-- end of needs -->\n"
 LINE_MAX = 140
+_LISTED = " (each in the list)"
 HEAD = ["| API | needs |", "|---|---|"]
 
 
@@ -39,7 +40,10 @@ def _row(need: str, names: list[str]) -> str:
 
 
 def _all(rules: tuple[Rule, ...]) -> str:
-    return "; ".join(map(_rule, rules)) or "nothing"
+    """What is needed of a name is needed in a list, too, and stands here once."""
+    texts = list(map(_rule, rules))
+    shown = [text for text in texts if not text.endswith(_LISTED) or text.removesuffix(_LISTED) not in texts]
+    return "; ".join(shown) or "nothing"
 
 
 def _rule(rule: Rule) -> str:

@@ -17,7 +17,7 @@ import redis.utils
 from hypothesis import HealthCheck, settings
 
 from tests.support import redis_users
-from tests.support.ketch import KetchServer
+from tests.support.ketch import KetchServer, stop_servers
 from tests.support.modules import NAMES
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
@@ -30,6 +30,10 @@ os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(o
 # Properties have the same examples every time, and no verdict by the clock: a busy machine may take long for one.
 settings.register_profile("ketch", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ketch")
+
+# A JVM of Spark runs for a minute at most: to compile its code well takes longer than it saves.
+for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The thousands of tests that are collected stay until the end: the garbage collector need not look through them.
 gc.set_threshold(50_000)
@@ -223,6 +227,12 @@ def _brokers() -> Iterator[dict[tuple[str, ...], KetchServer]]:
     for server in servers.values():
         assert server.stop() == 0, server.log
         server.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    yield
+    stop_servers()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Tests of the protocol and of real clients, which run over one Valkey elsewhere, over a Redis Cluster of three masters.
+"""Tests of the protocol and of real clients, which run over one Valkey elsewhere, over a cluster of three masters.
 
 The protocol's are those whose brokers are shared. `make test ARGS="--redis-kind cluster tests/broker/protocol"` runs
 all.

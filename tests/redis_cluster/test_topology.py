@@ -46,11 +46,20 @@ def test_the_telling_reply_of_a_transaction(before: bytes, last: bytes, tells: b
     assert _telling(before, last) == tells
 
 
+# As Redis 6.2 and Valkey 9 say it: three masters, one of them without slots, and a replica.
+NODES = b"""\
+07c37dfeb235213a872192d90877d0cd55635b91 a:1@10001 master - 0 1426238317239 4 connected 0-4999 [5000-<-292f8b]
+67ed2db8d677e59ec4a4cefb06858cf2a1a89fa1 b:2@10002,host.name myself,master - 0 0 7 connected 5000 5001-16383
+292f8b365bb7edb5e285caf0b7e6ddc7265d2f4f c:3@10003 slave 07c37dfeb235213a872192d90877d0cd55635b91 0 1426 4 connected
+e7d1eecce10fd6bb5eb35b9f99a514335d9ba9ca d:4@10004,,shard-id=6a master - 0 1426238318243 9 connected [7-<-07c37d]
+"""
+
+
 def said(rows: list[Any], asked: str) -> Topology:
     """The topology by what a node answers."""
 
     def reply(words: list[bytes]) -> bytes:
-        return resp(rows if words[1].upper() == b"SLOTS" else b"cluster_state:ok\r\ncluster_current_epoch:7\r\n")
+        return resp(rows if words[1].upper() == b"SLOTS" else NODES)
 
     return answered(topology(asked), reply)
 
@@ -67,6 +76,7 @@ def test_slots() -> None:
     assert found.replicas == {A: (C,), B: ()}
     assert [found.of(slot) for slot in (0, 4999, 5000, 16383)] == [A, A, B, B]
     assert found.whole
+    assert found.epoch == 7
     check_whole(found, "here")
 
 

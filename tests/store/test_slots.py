@@ -27,8 +27,9 @@ from ketch.redis.driver import BlockingDriver
 from ketch.redis.question import Command, Question, call, calls, command, keyed
 from ketch.redis.server import Server
 from ketch.redis.slots import slot
+from ketch.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from ketch.security.scram import Credential, Mechanism
-from ketch.store.access import quotas, users
+from ketch.store.access import acls, quotas, users
 from ketch.store.append import appends, copies, markers, producers
 from ketch.store.append.module import VERSION
 from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
@@ -54,6 +55,7 @@ from tests.support.redis_servers import RedisServer
 from tests.support.shuffled import ShuffledConnection, WrongSlot, seeded, shuffled
 
 KEYS = Keyspace("korvet")
+ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", "User:a", "*", Operation.READ, Permission.ALLOW)
 CREDENTIAL = Credential(b"salt", b"stored", b"server", 4096)
 OTHER = ("v", Mechanism.SHA_512)
 HOLDER = Holder("1-a", 1, "0", may_take=True)
@@ -179,6 +181,10 @@ class Sample:
             (brokers.clear, [brokers.clear(KEYS)]),
             (client_metrics.write, [client_metrics.write(KEYS, "m", {"a": "b"}), client_metrics.write(KEYS, "m", {})]),
             (client_metrics.read, [client_metrics.read(KEYS)]),
+            (acls.add, [acls.add(KEYS, [ACL])]),
+            (acls.read, [acls.read(KEYS)]),
+            (acls.count, [acls.count(KEYS)]),
+            (acls.remove, [acls.remove(KEYS, [ACL.text.encode()])]),
             (quotas.read, [quotas.read(KEYS)]),
             (quotas.alter, [quotas.alter(KEYS, (("user", "u"),), {"producer_byte_rate": 1, "a": None})]),
             (users.known, [users.known(KEYS, "u")]),

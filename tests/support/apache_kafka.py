@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,9 @@ from tests.support.cache import jars, missing
 
 VERSION = "4.1.0"
 START_SECONDS = 60
+
+LONG_RUN = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+SHORT_RUN = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # compiles fast rather than well
 
 _DEPENDENCIES = (
     f"org.apache.kafka:kafka_2.13:{VERSION}",
@@ -72,12 +75,20 @@ class ApacheKafka:
         settings: further lines of server.properties; they win over the ones here.
         heap: of the JVM.
         port: 0 is any free one.
+        options: of the JVM.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None, heap: str = "512M", port: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "512M",
+        port: int = 0,
+        options: Sequence[str] = LONG_RUN,
+    ) -> None:
         self.settings = dict(settings or {})
         self.heap = heap
         self.port = port
+        self.options = options
         self.directory = Path()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -146,7 +157,7 @@ class ApacheKafka:
 
     def _java(self, libs: Path, heap: str) -> list[str]:
         log4j, log = self.directory / "log4j2.properties", self.directory / "kafka.log"
-        options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        options = [f"-Xmx{heap}", f"-Xms{heap}", *self.options]
         return ["java", *options, f"-Dlog4j2.configurationFile={log4j}", f"-Dkafka.log={log}", "-cp", f"{libs}/*"]
 
     def _defaults(self, controller: int) -> dict[str, str]:

@@ -60,7 +60,8 @@ def rest_catalog(directory: Path) -> Iterator[str]:
         "CATALOG_REST_PORT": str(port),
     }
     classes = os.pathsep.join(str(jar) for jar in jars("rest"))
-    command = ["java", "-Xmx256m", "-cp", classes, "org.apache.iceberg.rest.RESTCatalogServer"]
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command = ["java", *options, "-cp", classes, "org.apache.iceberg.rest.RESTCatalogServer"]
     log = directory / "rest.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=env, stdout=output, stderr=output)

@@ -48,6 +48,7 @@ class JavaDriver:
                 "java",
                 "-Xmx256M",
                 "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
                 "-cp",
                 f"{target / 'classes'}:{target / 'libs'}/*",
                 "ketch.Driver",

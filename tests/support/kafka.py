@@ -142,11 +142,11 @@ class Kafka(RawClient):
     def __init__(self, port: int, timeout: float = 10.0, client_id: str | None = "raw") -> None:
         super().__init__("127.0.0.1", port, timeout, client_id)
 
-    def request(self, key: int, version: int, **given: Any) -> bytes:
+    def request(self, key: int, version: int, /, **given: Any) -> bytes:
         """The frame without its length."""
         return self.encode(entity(load_request_schema(key, version), given))
 
-    def send(self, key: int, version: int, **given: Any) -> int:
+    def send(self, key: int, version: int, /, **given: Any) -> int:
         """Sends it and gives the correlation id; the answer is for `answer`."""
         self.send_frame(self.request(key, version, **given))
         return self.correlation_id
@@ -157,7 +157,7 @@ class Kafka(RawClient):
             raise ConnectionError("the broker closed the connection")
         return self.decode(frame, load_response_schema(key, version))
 
-    def ask(self, key: int, version: int, **given: Any) -> Any:
+    def ask(self, key: int, version: int, /, **given: Any) -> Any:
         sent = self.send(key, version, **given)
         correlation_id, answer = self.answer(key, version)
         assert correlation_id == sent

@@ -10,12 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import redis
 
 from ketch.redis.slots import slot
 from tests.support import redis_users
+
+if TYPE_CHECKING:
+    from tests.support.redis_servers import RedisServer  # which uses `eventually`
 
 _READY = re.compile(
     r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)),"
@@ -38,6 +41,16 @@ def eventually(probe: Callable[[], T], timeout: float = 20.0, what: str = "") ->
         waited = time.monotonic() - begun
         assert waited < timeout, f"gave up after {timeout} s waiting for {what or probe}"
         time.sleep(min(max(waited / 10, 0.01), 0.1))
+
+
+# Servers of brokers that were not closed, as a broker with an embedded server need not be.
+_servers: list[RedisServer] = []
+
+
+def stop_servers() -> None:
+    """At the end of all tests."""
+    while _servers:
+        _servers.pop().stop()
 
 
 def _as_broker(arguments: Sequence[str]) -> list[str]:
@@ -73,6 +86,8 @@ class KetchServer:
         self.cluster = RedisCluster(directory / "cluster", masters=3, module=True) if clustered else None
         apart = redis_users.chosen and not clustered and not {"--redis", "--data-dir"} & set(arguments)
         self.server = with_module(redis_users.binary, directory / "redis") if apart else None
+        if self.server is not None:
+            _servers.append(self.server)
         self.arguments = _as_broker(arguments)
         self._program = program
         self.env = {**os.environ, **(env or {})}
@@ -164,9 +179,11 @@ class KetchServer:
 
     def close(self) -> None:
         """Ends what it kept its log in, where that was a cluster or a server of its own."""
-        for own in (self.cluster, self.server):
-            if own is not None:
-                own.stop()
+        if self.cluster is not None:
+            self.cluster.stop()
+        if self.server in _servers:
+            _servers.remove(self.server)
+            self.server.stop()
 
     def kill(self) -> None:
         """kill -9 of the broker."""

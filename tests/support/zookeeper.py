@@ -39,7 +39,8 @@ class ZooKeeperServer:
             f"tickTime=500\nminSessionTimeout=1000\ndataDir={self.directory / 'data'}\n"
             f"clientPortAddress=127.0.0.1\nclientPort={self.port}\nadmin.enableServer=false\n"
         )
-        command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", _CLASSPATH, _MAIN, str(config)]
+        options = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command = ["java", *options, "-cp", _CLASSPATH, _MAIN, str(config)]
         with (self.directory / "zookeeper.log").open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
         eventually(self._answers, 60.0, "ZooKeeper")

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ketch.broker.access.authorizer import Rights
 from ketch.broker.caller import Caller
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.errors import Refused, code_of, is_failure
 from ketch.broker.quotas import Timed
-from ketch.broker.resources import Rule
+from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
+from ketch.security.acls import Operation, ResourceType
 from ketch.security.quotas import Quota
+from ketch.security.rules import Decision
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
 
@@ -48,6 +51,7 @@ class Request:
         client: "client-id at host:port", for log lines.
         reader: what is known of the connection's fetches.
         received: when its last byte came, seconds of the monotonic clock.
+        rights: what the caller may do; None where nobody is asked, and everyone may do everything.
         complaints: what did not go well, for the request's line in the log.
         failures: those of the complaints that are no mistake of the client.
         size: bytes of its frame.
@@ -63,15 +67,69 @@ class Request:
     client: str
     reader: Reader
     received: float
+    rights: Rights | None = None
     complaints: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     size: int = 0
     delay: float = 0.0
     timed: Timed | None = None
+    _audited: set[tuple[Operation, ResourceType, str | None]] | None = None
 
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    # -- what the caller may do
+
+    def allowed(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:
+        """Whether the caller may do something to a resource: the one place where that is asked.
+
+        Args:
+            name: None for any one of the type.
+            quiet: a denial only hides something from the caller, who has not asked for it by name.
+        """
+        rights = self.rights
+        if rights is None:
+            return True
+        decision = rights.decide(operation, resource, name)
+        if rights.audit.on and (rights.audit.all if decision.allowed else not quiet):
+            self._note(rights, decision, operation, resource, name)
+        return decision.allowed
+
+    def _note(
+        self, rights: Rights, decision: Decision, operation: Operation, resource: ResourceType, name: str | None
+    ) -> None:
+        """Once for each request, however many partitions of a topic it names."""
+        if self._audited is None:
+            self._audited = set()
+        if (operation, resource, name) not in self._audited:
+            self._audited.add((operation, resource, name))
+            client = printable(self.header.client_id or "")
+            rights.audit.note(decision, self.caller, client, self.api.name, operation, resource, name)
+
+    def refusal(self) -> ErrorCode:
+        """The code with which the whole request is refused; `none` where its handler is to see it."""
+        for rule in self.api.whole:
+            code = whole_denial(rule, self.body, self.allowed)
+            if code:
+                return code
+        return ErrorCode.none
+
+    def denial(self, resource: ResourceType, name: str) -> ErrorCode:
+        """The code for one resource that the request names; `none` where its row's rules are met."""
+        if self.rights is None:
+            return ErrorCode.none
+        for rule in self.api.each[resource]:
+            code = denial_by(rule, name, self.allowed)
+            if code:
+                return code
+        return ErrorCode.none
+
+    def denial_by(self, rule: Rule, name: str) -> ErrorCode:
+        """As `denial`, by one rule for which handlers ask."""
+        return ErrorCode.none if self.rights is None else denial_by(rule, name, self.allowed)
+
+    # -- the request's line in the log
 
     def complain(self, text: str, error: BaseException | ErrorCode = ErrorCode.none) -> None:
         """What did not go well, for the request's line in the log: a warning if `error` is a failure of this side."""
@@ -176,6 +234,7 @@ class Later:
 
 
 Handler = Callable[[Request], Awaitable[Answer | Later]]
+Refuser = Callable[[Request, ErrorCode], Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +245,8 @@ class Api:
         name: Kafka's.
         oldest, newest: the versions that are advertised.
         touches: what a client needs to be allowed, all of it, in the order in which Kafka asks (`touches`).
+        refused: makes the answer to a request that is refused as a whole, as the API's request does in Kafka
+            (`getErrorResponse`); a row with a rule that does so has one.
         oldest_answered: where that is not `oldest`: an older version closes the connection.
         carries_records: a request may be as large as `socket.request.max.bytes`, and is carried out even where its
             client has gone: with acks=0 a producer closes when it has sent the request.
@@ -201,15 +262,35 @@ class Api:
     newest: int
     handle: Handler
     touches: tuple[Rule, ...]
+    refused: Refuser | None = None
     oldest_answered: int = 0
     carries_records: bool = False
     codes: Callable[[KetchError], ErrorCode] = code_of
     unknown_version: Callable[[Services], Body] | None = None
     offered: Callable[[Services], bool] | None = None
     metric: str = field(init=False)  # its name in metrics: `list_offsets`
+    whole: tuple[Rule, ...] = field(init=False)  # the rules of which a denial refuses the request
+    each: Mapping[ResourceType, tuple[Rule, ...]] = field(init=False)  # and of which it refuses one name
 
     def __post_init__(self) -> None:
+        whole = tuple(rule for rule in self.touches if rule.denial is Denial.WHOLE)
+        if bool(whole) != (self.refused is not None):
+            raise ValueError(
+                f"{self.name} needs an answer to a request that is refused as a whole, or has one too many"
+            )
+        each = [(rule.touches[-1].resource, rule) for rule in self.touches if rule.denial is Denial.EACH]
+        by_type = {kind: tuple(rule for of, rule in each if of is kind) for kind in ResourceType}
+        object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "each", by_type)
         object.__setattr__(self, "metric", re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower())
 
     def serves(self, version: int) -> bool:
         return (self.oldest_answered or self.oldest) <= version <= self.newest
+
+
+def refused_whole(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a request whose caller may not send it; raises CloseConnection where Kafka hangs up."""
+    refused = request.api.refused
+    assert refused is not None  # or the row could not have been made
+    request.refuse("", Refused(code, DENIED_TEXTS[code]), code)
+    return refused(request, code)

@@ -12,7 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Request
-from ketch.broker.errors import code_of
+from ketch.broker.errors import Refused, code_of
 from ketch.broker.topics import find_partition
 from ketch.clock import now_ms
 from ketch.errors import KetchError, UnknownTopicOrPartition
@@ -44,11 +44,18 @@ async def commit(request: Request, topics: Iterable[Any], store: Callable[[Offse
     return {"topics": [_topic_body(topic, errors) for topic in topics]}
 
 
+def refused(request: Request, code: ErrorCode) -> Body:
+    """The answer to a client that may not commit for the group, or in the transaction."""
+    topics = request.body.topics
+    errors = {(topic.name, part.partition_index): code for topic in topics for part in topic.partitions}
+    return {"topics": [_topic_body(topic, errors) for topic in topics]}
+
+
 async def _partition_error(request: Request, topic: str, index: int) -> ErrorCode:
-    """Whether there is such a partition."""
+    """Whether there is such a partition, to which the client may commit."""
     try:
         await find_partition(request, topic, index)
-    except UnknownTopicOrPartition as error:
+    except (Refused, UnknownTopicOrPartition) as error:
         return code_of(error)
     except KetchError as error:
         # Redis is gone. Of what the topic's own errors would be, KAFKA_STORAGE_ERROR is final to a client that commits.

@@ -1,12 +1,17 @@
-"""Topic and broker configs as DescribeConfigs and CreateTopics show them."""
+"""Topic and broker configs as DescribeConfigs and CreateTopics show them, and who may see or alter them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
 
 import ketch
 from ketch.broker import telemetry
+from ketch.broker.api import Request
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
+from ketch.broker.resources import CLUSTER_NAME, ConfigType
 from ketch.broker.services import Configured
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.broker_table import BROKER_CONFIGS, of_listener
@@ -15,6 +20,7 @@ from ketch.configs.listeners import on_ports
 from ketch.configs.settings import SIMPLE_FORM, Settings
 from ketch.configs.topic_table import CONFIGS
 from ketch.redis.url import RedisAddress
+from ketch.security.acls import ResourceType
 from ketch.store.cluster.configs import ALL_BROKERS
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
@@ -27,6 +33,16 @@ _LISTENERS = {
     "listeners": ("listeners", "host", "port"),
     "advertised.listeners": (*SIMPLE_FORM, "listeners", "advertised_listeners"),
 }
+
+
+def denial(request: Request, asked: Any) -> ErrorCode:
+    """The code for a resource of a request about configs, `none` where the client may do it."""
+    if asked.resource_type == ConfigType.TOPIC:
+        return request.denial(ResourceType.TOPIC, asked.resource_name)
+    if asked.resource_type == ConfigType.GROUP:
+        return request.denial(ResourceType.GROUP, asked.resource_name)
+    known = asked.resource_type in set(ConfigType)
+    return request.denial(ResourceType.CLUSTER, CLUSTER_NAME) if known else ErrorCode.none
 
 
 def topic_configs(topic: Topic, broker: Configured, names: Iterable[str] | None = None) -> list[Body]:

@@ -9,8 +9,9 @@ Every request goes through one pipeline, `Connection._serve`:
    certificate names, else anonymous. With SASL it is `broker.access.authentication`'s: until the client has shown who
    it is, no request goes on but ApiVersions, and the connection's memory and time are bounded.
 2. Decode: the API's row, in a version that is served, and the request as kio's entity.
-3. Authorize. Every client may do everything. What a request needs is in its row (`Api.touches`), who calls in
-   `Request.caller`: an authorizer decides by these two, here and in no handler.
+3. Authorize. What a request needs is in its row (`Api.touches`), who calls in `Request.caller`, and what that one may
+   do in `Request.rights`, None where there is no authorizer. A rule that is about the whole request is asked here; a
+   name that is denied by itself gets its error from the handler (`Request.denial`).
 4. Handle: the row's handler makes the answer, or a `Later` that will make it.
 5. Throttle. Who has used more than its quotas (`broker.quotas`) is told for how long to wait; the response says so at
    once, and nothing more is taken from the connection for that time (KIP-219).
@@ -29,10 +30,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
+from kio.schema.errors import ErrorCode
+
 from ketch import metrics
 from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
+from ketch.broker.access.authorizer import Rights
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable
+from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable, refused_whole
 from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.quotas import Timed
@@ -111,6 +115,7 @@ class Connection(MeteredConnection):
         super().__init__(broker)
         self._broker, self._listener = broker, listener
         self._caller = unauthenticated(self.peer, listener)
+        self._rights: Rights | None = None
         self._authentication: Authentication | None = None
         self._deadline: asyncio.TimerHandle | None = None  # for the client to authenticate
         self._client_id: str | None = None
@@ -196,10 +201,14 @@ class Connection(MeteredConnection):
         size = len(frame) + 4
         self._carrying = size if request.api.carries_records else 0
         try:
-            handling = request.api.handle(request)
-            if self._broker.quotas.timing:
-                handling = request.timed = Timed(handling)
-            answer = await handling
+            code = ErrorCode.none if request.rights is None else request.refusal()
+            if code:
+                answer: Answer | Later = refused_whole(request, code)
+            else:
+                handling = request.api.handle(request)
+                if self._broker.quotas.timing:
+                    handling = request.timed = Timed(handling)
+                answer = await handling
         finally:
             self._carrying = 0
         metrics.requested(request.api.metric)
@@ -231,6 +240,11 @@ class Connection(MeteredConnection):
             self._rename(header.client_id)
         request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
         request.size = len(frame)
+        authorizer = self._broker.authorizer
+        if authorizer is not None:
+            if self._rights is None or self._rights.caller is not self._caller:
+                self._rights = authorizer.rights(self._caller)
+            request.rights = self._rights
         return request
 
     def _decode_known(self, received: float, frame: bytes) -> Decoded:
@@ -283,11 +297,23 @@ class Connection(MeteredConnection):
         log.warning("%s: connection closed: not authenticated within %g s", self.client, seconds)
         self.abort()
 
+    async def _offer(self, received: float, frame: bytes, stage: Authentication) -> None:
+        """ApiVersions, before anything else."""
+        request = self._decode(received, frame)
+        if request is not None:
+            answer = await request.api.handle(request)
+            assert isinstance(answer, dict)
+            stage.offered(answer["error_code"])
+            self._answer(request, answer, self._respond(len(frame) + 4))
+
     async def _authenticate(self, received: float, frame: bytes, stage: Authentication) -> None:
         """Stage 1 of a request that is a part of it. A refusal comes a fixed time after the request: how long it took
         to look at it says nothing of who exists (KIP-306)."""
+        if stage.asks_for_versions(frame):
+            await self._offer(received, frame, stage)
+            return
         try:
-            made: list[BytesLike] | None = await stage.take(frame, partial(self._decode_known, received))
+            made = await stage.take(frame, partial(self._decode_known, received))
         except AuthenticationFailed as error:
             log.warning("%s: %s", self.client, printable(str(error)))
             self.drain()

@@ -1,11 +1,12 @@
 """The dispatch table: every API that is served, in which versions, and what it touches. ApiVersions is derived from it.
 
-A row cannot be made without its rules (`touches`), and `touches.NOTHING` is one that has to be said.
+A row cannot be made without its rules (`touches`), and `touches.NOTHING` is one that has to be said; nor can one whose
+rules may refuse a whole request, without the answer to that.
 """
 
 from __future__ import annotations
 
-from ketch.broker import touches
+from ketch.broker import committing, touches
 from ketch.broker.api import Api
 from ketch.broker.errors import coordinator_error
 from ketch.broker.handlers import (
@@ -16,12 +17,15 @@ from ketch.broker.handlers import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
+    create_acls,
     create_delegation_token,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -70,17 +74,38 @@ TABLE: dict[int, Api] = {
     api.key: api
     for api in (
         # librdkafka before 2.6 turns compression off unless Produce v0 is advertised (KAFKA-18659).
-        Api(0, "Produce", 0, 13, produce.handle, touches.PRODUCE, oldest_answered=3, carries_records=True),
+        Api(
+            0,
+            "Produce",
+            0,
+            13,
+            produce.handle,
+            touches.PRODUCE,
+            produce.refused,
+            oldest_answered=3,
+            carries_records=True,
+        ),
         Api(1, "Fetch", 4, 16, fetch.handle, touches.FETCH),
         Api(2, "ListOffsets", 1, 9, list_offsets.handle, touches.LIST_OFFSETS),
         Api(3, "Metadata", 0, 12, metadata.handle, touches.METADATA),
-        Api(8, "OffsetCommit", 2, 9, offset_commit.handle, touches.OFFSET_COMMIT, codes=coordinator_error),
+        Api(
+            8,
+            "OffsetCommit",
+            2,
+            9,
+            offset_commit.handle,
+            touches.OFFSET_COMMIT,
+            committing.refused,
+            codes=coordinator_error,
+        ),
         Api(9, "OffsetFetch", 1, 9, offset_fetch.handle, touches.OFFSET_FETCH, codes=coordinator_error),
         Api(10, "FindCoordinator", 0, 6, find_coordinator.handle, touches.FIND_COORDINATOR),
-        Api(11, "JoinGroup", 0, 9, join_group.handle, touches.MEMBERSHIP, codes=coordinator_error),
-        Api(12, "Heartbeat", 0, 4, heartbeat.handle, touches.MEMBERSHIP, codes=coordinator_error),
-        Api(13, "LeaveGroup", 0, 5, leave_group.handle, touches.MEMBERSHIP, codes=coordinator_error),
-        Api(14, "SyncGroup", 0, 5, sync_group.handle, touches.MEMBERSHIP, codes=coordinator_error),
+        Api(11, "JoinGroup", 0, 9, join_group.handle, touches.MEMBERSHIP, join_group.refused, codes=coordinator_error),
+        Api(12, "Heartbeat", 0, 4, heartbeat.handle, touches.MEMBERSHIP, heartbeat.refused, codes=coordinator_error),
+        Api(
+            13, "LeaveGroup", 0, 5, leave_group.handle, touches.MEMBERSHIP, leave_group.refused, codes=coordinator_error
+        ),
+        Api(14, "SyncGroup", 0, 5, sync_group.handle, touches.MEMBERSHIP, sync_group.refused, codes=coordinator_error),
         Api(15, "DescribeGroups", 0, 6, describe_groups.handle, touches.DESCRIBE_GROUPS, codes=coordinator_error),
         Api(16, "ListGroups", 0, 5, list_groups.handle, touches.LIST_GROUPS, codes=coordinator_error),
         Api(17, "SaslHandshake", 0, 1, sasl_handshake.handle, touches.NOTHING),
@@ -88,7 +113,16 @@ TABLE: dict[int, Api] = {
         Api(19, "CreateTopics", 2, 7, create_topics.handle, touches.CREATE_TOPICS),
         Api(20, "DeleteTopics", 1, 6, delete_topics.handle, touches.DELETE_TOPICS),
         Api(21, "DeleteRecords", 0, 2, delete_records.handle, touches.DELETE_RECORDS),
-        Api(22, "InitProducerId", 0, 5, init_producer_id.handle, touches.INIT_PRODUCER_ID, codes=coordinator_error),
+        Api(
+            22,
+            "InitProducerId",
+            0,
+            5,
+            init_producer_id.handle,
+            touches.INIT_PRODUCER_ID,
+            init_producer_id.refused,
+            codes=coordinator_error,
+        ),
         Api(23, "OffsetForLeaderEpoch", 2, 4, offset_for_leader_epoch.handle, touches.OFFSET_FOR_LEADER_EPOCH),
         Api(
             24,
@@ -97,17 +131,41 @@ TABLE: dict[int, Api] = {
             5,
             add_partitions_to_txn.handle,
             touches.ADD_PARTITIONS_TO_TXN,
+            add_partitions_to_txn.refused,
             codes=coordinator_error,
         ),
         Api(
-            25, "AddOffsetsToTxn", 0, 4, add_offsets_to_txn.handle, touches.ADD_OFFSETS_TO_TXN, codes=coordinator_error
+            25,
+            "AddOffsetsToTxn",
+            0,
+            4,
+            add_offsets_to_txn.handle,
+            touches.ADD_OFFSETS_TO_TXN,
+            add_offsets_to_txn.refused,
+            codes=coordinator_error,
         ),
-        Api(26, "EndTxn", 0, 5, end_txn.handle, touches.END_TXN, codes=coordinator_error),
-        Api(27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle, touches.WRITE_TXN_MARKERS),
-        Api(28, "TxnOffsetCommit", 0, 5, txn_offset_commit.handle, touches.TXN_OFFSET_COMMIT, codes=coordinator_error),
+        Api(26, "EndTxn", 0, 5, end_txn.handle, touches.END_TXN, end_txn.refused, codes=coordinator_error),
+        Api(
+            27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle, touches.WRITE_TXN_MARKERS, write_txn_markers.refused
+        ),
+        Api(
+            28,
+            "TxnOffsetCommit",
+            0,
+            5,
+            txn_offset_commit.handle,
+            touches.TXN_OFFSET_COMMIT,
+            committing.refused,
+            codes=coordinator_error,
+        ),
+        Api(29, "DescribeAcls", 1, 3, describe_acls.handle, touches.DESCRIBES_CLUSTER, describe_acls.refused),
+        Api(30, "CreateAcls", 1, 3, create_acls.handle, touches.ALTERS_CLUSTER, create_acls.refused),
+        Api(31, "DeleteAcls", 1, 3, delete_acls.handle, touches.ALTERS_CLUSTER, delete_acls.refused),
         Api(32, "DescribeConfigs", 1, 4, describe_configs.handle, touches.DESCRIBE_CONFIGS),
         Api(33, "AlterConfigs", 0, 2, alter_configs.handle, touches.ALTER_CONFIGS),
-        Api(35, "DescribeLogDirs", 1, 4, describe_log_dirs.handle, touches.DESCRIBES_CLUSTER),
+        Api(
+            35, "DescribeLogDirs", 1, 4, describe_log_dirs.handle, touches.DESCRIBES_CLUSTER, describe_log_dirs.refused
+        ),
         Api(36, "SaslAuthenticate", 0, 2, sasl_authenticate.handle, touches.NOTHING),
         Api(37, "CreatePartitions", 0, 3, create_partitions.handle, touches.CREATE_PARTITIONS),
         # There are no delegation tokens that a rule could be about.
@@ -116,13 +174,54 @@ TABLE: dict[int, Api] = {
         Api(40, "ExpireDelegationToken", 1, 2, expire_delegation_token.handle, touches.NOTHING),
         Api(41, "DescribeDelegationToken", 1, 3, describe_delegation_token.handle, touches.NOTHING),
         Api(42, "DeleteGroups", 0, 2, delete_groups.handle, touches.DELETE_GROUPS, codes=coordinator_error),
-        Api(43, "ElectLeaders", 0, 2, elect_leaders.handle, touches.ALTERS_CLUSTER),
+        Api(43, "ElectLeaders", 0, 2, elect_leaders.handle, touches.ALTERS_CLUSTER, elect_leaders.refused),
         Api(44, "IncrementalAlterConfigs", 0, 1, incremental_alter_configs.handle, touches.ALTER_CONFIGS),
-        Api(45, "AlterPartitionReassignments", 0, 1, alter_partition_reassignments.handle, touches.ALTERS_CLUSTER),
-        Api(46, "ListPartitionReassignments", 0, 0, list_partition_reassignments.handle, touches.DESCRIBES_CLUSTER),
-        Api(47, "OffsetDelete", 0, 0, offset_delete.handle, touches.OFFSET_DELETE, codes=coordinator_error),
-        Api(48, "DescribeClientQuotas", 0, 1, describe_client_quotas.handle, touches.CONFIGS_OF_CLUSTER),
-        Api(49, "AlterClientQuotas", 0, 1, alter_client_quotas.handle, touches.ALTERS_CONFIGS_OF_CLUSTER),
+        Api(
+            45,
+            "AlterPartitionReassignments",
+            0,
+            1,
+            alter_partition_reassignments.handle,
+            touches.ALTERS_CLUSTER,
+            alter_partition_reassignments.refused,
+        ),
+        Api(
+            46,
+            "ListPartitionReassignments",
+            0,
+            0,
+            list_partition_reassignments.handle,
+            touches.DESCRIBES_CLUSTER,
+            list_partition_reassignments.refused,
+        ),
+        Api(
+            47,
+            "OffsetDelete",
+            0,
+            0,
+            offset_delete.handle,
+            touches.OFFSET_DELETE,
+            offset_delete.refused,
+            codes=coordinator_error,
+        ),
+        Api(
+            48,
+            "DescribeClientQuotas",
+            0,
+            1,
+            describe_client_quotas.handle,
+            touches.CONFIGS_OF_CLUSTER,
+            describe_client_quotas.refused,
+        ),
+        Api(
+            49,
+            "AlterClientQuotas",
+            0,
+            1,
+            alter_client_quotas.handle,
+            touches.ALTERS_CONFIGS_OF_CLUSTER,
+            alter_client_quotas.refused,
+        ),
         Api(
             50,
             "DescribeUserScramCredentials",
@@ -130,10 +229,19 @@ TABLE: dict[int, Api] = {
             0,
             describe_user_scram_credentials.handle,
             touches.DESCRIBES_CLUSTER,
+            describe_user_scram_credentials.refused,
         ),
-        Api(51, "AlterUserScramCredentials", 0, 0, alter_user_scram_credentials.handle, touches.ALTERS_CLUSTER),
-        Api(55, "DescribeQuorum", 0, 2, describe_quorum.handle, touches.DESCRIBES_CLUSTER),
-        Api(57, "UpdateFeatures", 0, 2, update_features.handle, touches.ALTERS_CLUSTER),
+        Api(
+            51,
+            "AlterUserScramCredentials",
+            0,
+            0,
+            alter_user_scram_credentials.handle,
+            touches.ALTERS_CLUSTER,
+            alter_user_scram_credentials.refused,
+        ),
+        Api(55, "DescribeQuorum", 0, 2, describe_quorum.handle, touches.DESCRIBES_CLUSTER, describe_quorum.refused),
+        Api(57, "UpdateFeatures", 0, 2, update_features.handle, touches.ALTERS_CLUSTER, update_features.refused),
         Api(60, "DescribeCluster", 0, 2, describe_cluster.handle, touches.DESCRIBE_CLUSTER),
         Api(61, "DescribeProducers", 0, 0, describe_producers.handle, touches.DESCRIBE_PRODUCERS),
         Api(
@@ -156,7 +264,15 @@ TABLE: dict[int, Api] = {
             offered=subscribed,
         ),
         Api(72, "PushTelemetry", 0, 0, push_telemetry.handle, touches.NOTHING, offered=subscribed),
-        Api(74, "ListConfigResources", 0, 1, list_config_resources.handle, touches.CONFIGS_OF_CLUSTER),
+        Api(
+            74,
+            "ListConfigResources",
+            0,
+            1,
+            list_config_resources.handle,
+            touches.CONFIGS_OF_CLUSTER,
+            list_config_resources.refused,
+        ),
         Api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle, touches.DESCRIBE_TOPIC_PARTITIONS),
     )
 }

@@ -7,10 +7,12 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ketch import metrics
 from ketch.broker import expiry
+from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.connection import Connection
@@ -34,6 +36,7 @@ from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
+from ketch.security.acls import Operation
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +70,7 @@ class Broker:
         self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.mechanisms = Mechanisms(settings, self.log)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
@@ -88,6 +92,8 @@ class Broker:
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
         await self.quotas.refresh()
+        if self.authorizer is not None:
+            await self.authorizer.refresh()
         self.mechanisms.check()
         await self.ports.open()
         await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
@@ -96,6 +102,8 @@ class Broker:
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
         self.background(loop.create_task(self.quotas.stay()))
+        if self.authorizer is not None:
+            self.background(loop.create_task(self.authorizer.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))
@@ -130,6 +138,10 @@ class Broker:
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         metrics.connections.set(len(self._connections))
+
+    def allows_anonymous(self, host: str) -> Callable[[Operation, str, str], bool] | None:
+        """What says whether a client of Kafka 0.7 at a host may do something; None: everything."""
+        return None if self.authorizer is None else self.authorizer.anonymous(host)
 
     def background(self, work: asyncio.Future[Any]) -> None:
         """Keeps a task alive until it is done."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.alerts import WritesAlert
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
@@ -125,9 +126,11 @@ class Services(Limited, Appending, Fetching, Coordinating, Configured, Protocol)
 
     Attributes:
         cluster_id: the id of all brokers on this keyspace.
+        authorizer: says what clients may do; None: everything.
     """
 
     cluster_id: str
+    authorizer: Authorizer | None
 
     @property
     def apis(self) -> Mapping[int, Offer]:

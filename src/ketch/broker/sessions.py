@@ -71,6 +71,7 @@ class Session:
     )  # all but those at their end; who waited longest is first
     _keys: dict[bytes, PartitionKey] = field(default_factory=dict)  # by stream
     _looked: float = -math.inf  # when all of them were due
+    _authorized: tuple[object, ...] = ()  # by what they were allowed then
 
     def update(self, targets: Iterable[Target], forgotten: Iterable[PartitionKey] = ()) -> None:
         for target in targets:
@@ -87,6 +88,11 @@ class Session:
         if self.waiter.committed and not committed:
             self._looked = -math.inf
         self.waiter.committed = committed
+
+    def authorize(self, by: tuple[object, ...]) -> None:
+        """Takes by what its targets are allowed: where that is something else than before, every partition is due."""
+        if by != self._authorized:
+            self._authorized, self._looked = by, -math.inf
 
     def due(self, now: float) -> list[Target]:
         """The partitions that may have something to say."""

@@ -3,6 +3,9 @@
 The rules are those of KafkaApis and ControllerApis in Kafka 4.1. Kafka's documentation has other ones for Produce
 (IDEMPOTENT_WRITE) and ElectLeaders (CLUSTER_ACTION); there the code counts. Rules stand in the order in which Kafka
 asks. The table in docs/protocol.md is made of them (`scripts/access_table.py`).
+
+Each rule says what a denial does (`resources.Denial`): `whole` refuses the request, `asked` has the handler ask;
+without either a denied name has its own error in the answer. Rules that handlers ask for have a name of their own here.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ from ketch.broker.resources import (
     ResourceType,
     Rule,
     Touch,
+    asked,
     on_cluster,
     on_groups,
+    on_some_topic,
     on_topics,
     on_transactional_ids,
     one_of,
+    whole,
 )
 
-_ANSWERED = "each in the answer"
 _LISTED = "each in the list"
 _SHOWN = "for its operations"
 
@@ -68,10 +73,24 @@ Rules = tuple[Rule, ...]
 
 NOTHING: Rules = ()  # everyone may ask it, in Kafka too
 
+# -- rules that handlers ask for
+
+CREATES_ON_DEMAND = asked(
+    one_of(
+        on_cluster(Operation.CREATE, when=_creates),
+        on_topics(Operation.CREATE, "topics.name", when=_creates, note="new ones"),
+    )
+)
+SHOWS_CONFIGS = asked(on_topics(Operation.DESCRIBE_CONFIGS, "topics.name", note="for its configs"))
+SHOWS_OPERATIONS = asked(on_cluster(Operation.DESCRIBE, when=_shows_operations, note=_SHOWN))
+LISTS_TOPIC = asked(on_topics(Operation.DESCRIBE, note=_LISTED))
+LISTS_GROUP = asked(one_of(on_cluster(Operation.DESCRIBE), on_groups(Operation.DESCRIBE, note=_LISTED)))
+LISTS_TRANSACTIONAL_ID = asked(on_transactional_ids(Operation.DESCRIBE, note=_LISTED))
+
 # -- records
 
 PRODUCE: Rules = (
-    on_transactional_ids(Operation.WRITE, "transactional_id"),
+    whole(on_transactional_ids(Operation.WRITE, "transactional_id")),
     on_topics(Operation.WRITE, "topic_data.name", "topic_data.topic_id"),
 )
 # As a consumer's: that of a follower needs CLUSTER_ACTION in Kafka, but here nobody is one, whatever the request says.
@@ -86,17 +105,18 @@ DESCRIBE_PRODUCERS: Rules = (on_topics(Operation.READ, "topics.name"),)
 # -- topics
 
 METADATA: Rules = (
-    on_topics(Operation.DESCRIBE, "topics.name", "topics.topic_id", note=_ANSWERED),
-    one_of(
-        on_cluster(Operation.CREATE, when=_creates),
-        on_topics(Operation.CREATE, "topics.name", when=_creates, note="new ones"),
-    ),
-    on_cluster(Operation.DESCRIBE, when=_shows_operations, note=_SHOWN),
+    on_topics(Operation.DESCRIBE, "topics.name", "topics.topic_id"),
+    LISTS_TOPIC,
+    CREATES_ON_DEMAND,
+    SHOWS_OPERATIONS,
 )
-DESCRIBE_TOPIC_PARTITIONS: Rules = (on_topics(Operation.DESCRIBE, "topics.name", "cursor.topic_name", note=_ANSWERED),)
+DESCRIBE_TOPIC_PARTITIONS: Rules = (
+    on_topics(Operation.DESCRIBE, "topics.name", "cursor.topic_name"),
+    LISTS_TOPIC,
+)
 CREATE_TOPICS: Rules = (
     one_of(on_cluster(Operation.CREATE), on_topics(Operation.CREATE, "topics.name")),
-    on_topics(Operation.DESCRIBE_CONFIGS, "topics.name", note="for its configs"),
+    SHOWS_CONFIGS,
 )
 DELETE_TOPICS: Rules = (
     one_of(
@@ -108,54 +128,54 @@ CREATE_PARTITIONS: Rules = (on_topics(Operation.ALTER, "topics.name"),)
 
 # -- groups
 
-MEMBERSHIP: Rules = (on_groups(Operation.READ, "group_id"),)  # of JoinGroup, SyncGroup, Heartbeat and LeaveGroup
-OFFSET_COMMIT: Rules = (on_groups(Operation.READ, "group_id"), on_topics(Operation.READ, "topics.name"))
+MEMBERSHIP: Rules = (whole(on_groups(Operation.READ, "group_id")),)  # of JoinGroup, SyncGroup, Heartbeat and LeaveGroup
+OFFSET_COMMIT: Rules = (whole(on_groups(Operation.READ, "group_id")), on_topics(Operation.READ, "topics.name"))
 OFFSET_FETCH: Rules = (
     on_groups(Operation.DESCRIBE, "group_id", "groups.group_id"),
-    on_topics(Operation.DESCRIBE, "topics.name", "groups.topics.name", note=_ANSWERED),
+    on_topics(Operation.DESCRIBE, "topics.name", "groups.topics.name"),
+    LISTS_TOPIC,
 )
-OFFSET_DELETE: Rules = (on_groups(Operation.DELETE, "group_id"), on_topics(Operation.READ, "topics.name"))
+OFFSET_DELETE: Rules = (whole(on_groups(Operation.DELETE, "group_id")), on_topics(Operation.READ, "topics.name"))
 FIND_COORDINATOR: Rules = (
     on_groups(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(0, body)),
     on_transactional_ids(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(1, body)),
 )
 DESCRIBE_GROUPS: Rules = (on_groups(Operation.DESCRIBE, "groups"),)
-LIST_GROUPS: Rules = (one_of(on_cluster(Operation.DESCRIBE), on_groups(Operation.DESCRIBE, note=_LISTED)),)
+LIST_GROUPS: Rules = (LISTS_GROUP,)
 DELETE_GROUPS: Rules = (on_groups(Operation.DELETE, "groups_names"),)
 
 # -- transactions
 
 INIT_PRODUCER_ID: Rules = (
-    on_transactional_ids(Operation.WRITE, "transactional_id"),
-    one_of(
-        on_cluster(Operation.IDEMPOTENT_WRITE, when=_is_not_transactional),
-        on_topics(Operation.WRITE, when=_is_not_transactional, note="any one"),
+    whole(on_transactional_ids(Operation.WRITE, "transactional_id")),
+    whole(
+        one_of(
+            on_cluster(Operation.IDEMPOTENT_WRITE, when=_is_not_transactional),
+            on_some_topic(Operation.WRITE, when=_is_not_transactional),
+        )
     ),
 )
 ADD_PARTITIONS_TO_TXN: Rules = (
-    on_transactional_ids(Operation.WRITE, "v3_and_below_transactional_id"),
+    whole(on_transactional_ids(Operation.WRITE, "v3_and_below_transactional_id")),
+    whole(on_cluster(Operation.CLUSTER_ACTION, when=_is_of_a_broker, note="alone from version 4 on")),
     on_topics(Operation.WRITE, "v3_and_below_topics.name"),
-    on_cluster(Operation.CLUSTER_ACTION, when=_is_of_a_broker, note="alone from version 4 on"),
 )
 ADD_OFFSETS_TO_TXN: Rules = (
-    on_transactional_ids(Operation.WRITE, "transactional_id"),
-    on_groups(Operation.READ, "group_id"),
+    whole(on_transactional_ids(Operation.WRITE, "transactional_id")),
+    whole(on_groups(Operation.READ, "group_id")),
 )
 TXN_OFFSET_COMMIT: Rules = (*ADD_OFFSETS_TO_TXN, on_topics(Operation.READ, "topics.name"))
-END_TXN: Rules = (on_transactional_ids(Operation.WRITE, "transactional_id"),)
-WRITE_TXN_MARKERS: Rules = (one_of(on_cluster(Operation.ALTER), on_cluster(Operation.CLUSTER_ACTION)),)
-DESCRIBE_TRANSACTIONS: Rules = (
-    on_transactional_ids(Operation.DESCRIBE, "transactional_ids"),
-    on_topics(Operation.DESCRIBE, note=_ANSWERED),
-)
-LIST_TRANSACTIONS: Rules = (on_transactional_ids(Operation.DESCRIBE, note=_LISTED),)
+END_TXN: Rules = (whole(on_transactional_ids(Operation.WRITE, "transactional_id")),)
+WRITE_TXN_MARKERS: Rules = (whole(one_of(on_cluster(Operation.ALTER), on_cluster(Operation.CLUSTER_ACTION))),)
+DESCRIBE_TRANSACTIONS: Rules = (on_transactional_ids(Operation.DESCRIBE, "transactional_ids"), LISTS_TOPIC)
+LIST_TRANSACTIONS: Rules = (LISTS_TRANSACTIONAL_ID,)
 
 # -- configs, and the cluster
 
 DESCRIBE_CONFIGS: Rules = _configs(Operation.DESCRIBE_CONFIGS)
 ALTER_CONFIGS: Rules = _configs(Operation.ALTER_CONFIGS)
-CONFIGS_OF_CLUSTER: Rules = (on_cluster(Operation.DESCRIBE_CONFIGS),)
-ALTERS_CONFIGS_OF_CLUSTER: Rules = (on_cluster(Operation.ALTER_CONFIGS),)
-DESCRIBES_CLUSTER: Rules = (on_cluster(Operation.DESCRIBE),)
-ALTERS_CLUSTER: Rules = (on_cluster(Operation.ALTER),)
-DESCRIBE_CLUSTER: Rules = (on_cluster(Operation.DESCRIBE, when=_shows_operations, note=_SHOWN),)
+CONFIGS_OF_CLUSTER: Rules = (whole(on_cluster(Operation.DESCRIBE_CONFIGS)),)
+ALTERS_CONFIGS_OF_CLUSTER: Rules = (whole(on_cluster(Operation.ALTER_CONFIGS)),)
+DESCRIBES_CLUSTER: Rules = (whole(on_cluster(Operation.DESCRIBE)),)
+ALTERS_CLUSTER: Rules = (whole(on_cluster(Operation.ALTER)),)
+DESCRIBE_CLUSTER: Rules = (SHOWS_OPERATIONS,)

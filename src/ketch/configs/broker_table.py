@@ -49,6 +49,9 @@ class BrokerConfig:
 _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "node.id": ("node_id", "int"),
     "broker.id": ("node_id", "int"),
+    "authorizer.class.name": ("authorizer_class_name", "string"),
+    "super.users": ("super_users", "string"),
+    "allow.everyone.if.no.acl.found": ("allow_everyone_if_no_acl_found", "boolean"),
     "auto.create.topics.enable": ("auto_create_topics", "boolean"),
     "num.partitions": ("default_partitions", "int"),
     "socket.request.max.bytes": ("socket_request_max_bytes", "int"),

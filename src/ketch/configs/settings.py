@@ -154,6 +154,17 @@ class Settings(BaseSettings):
         "everysec", description="When the embedded Valkey syncs its append-only file to disk."
     )
 
+    # -- who may do what (`broker.access.authorizer`)
+    authorizer_class_name: Literal["", "standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"] = Field(
+        "", description="standard, or its name in Kafka, has ACLs decide; default: everyone may do everything."
+    )
+    super_users: str = Field("", description="Principals that may do everything: User:a;User:b.")
+    allow_everyone_if_no_acl_found: bool = Field(
+        False, description="Allow everyone what no ACL at all is about, rather than nobody."
+    )
+    audit_log: Path | None = Field(None, description="File of the audit log; default: this broker's own log.")
+    audit_level: Literal["off", "denied", "all"] = Field("denied", description="What is written into the audit log.")
+
     archive_catalog: str = Field("ketch", description="The archive's catalog, as pyiceberg's configuration names it.")
     archive_stall_ms: Positive = Field(600_000, description="When it is logged that an archive stands still.")
 
@@ -297,6 +308,16 @@ class Settings(BaseSettings):
             raise ConfigError(_sentence(error, config, flags)) from None
 
     @property
+    def authorizes(self) -> bool:
+        """Whether ACLs decide what clients may do."""
+        return bool(self.authorizer_class_name)
+
+    @property
+    def super_user_principals(self) -> tuple[str, ...]:
+        """Principals that may do everything; by semicolons, as a distinguished name has commas (`super.users`)."""
+        return tuple(principal for text in self.super_users.split(";") if (principal := text.strip()))
+
+    @property
     def endpoints(self) -> tuple[Listener, ...]:
         """What is listened on for Kafka's clients."""
         protocols = listening.protocols(self.listener_security_protocol_map)
@@ -334,6 +355,17 @@ class Settings(BaseSettings):
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
         host = self.advertised_host or (socket.gethostname() if self.host in WILDCARD_HOSTS else self.host)
         return host, self.advertised_port or port
+
+    @field_validator("super_users")
+    @classmethod
+    def _super_users_are_principals(cls, super_users: str) -> str:
+        for text in filter(str.strip, super_users.split(";")):
+            kind, _, name = text.strip().partition(":")
+            if not kind or not name:
+                raise ValueError(
+                    f"it should be principals with semicolons between, User:a;User:b, not {text.strip()!r}"
+                )
+        return super_users
 
     @property
     def legacy_address(self) -> str:

@@ -27,8 +27,8 @@ from ketch.connections.metered import Incoming, MeteredConnection
 from ketch.errors import KetchError
 from ketch.legacy07.errors import BadRequest, InvalidMessage
 from ketch.legacy07.requests import RANDOM_PARTITION, Fetch, Kind, Offsets, Part, Produce, decode, kind_of
+from ketch.legacy07.service import Allows, Service, flaw_of, named
 from ketch.legacy07.service import Host as ServiceHost
-from ketch.legacy07.service import Service, flaw_of, named
 from ketch.wire.framing import FrameError
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,8 @@ class Connection(MeteredConnection):
 
     def __init__(self, host: Host, service: Service, registrar: Registrar) -> None:
         super().__init__(host)
-        self._service, self._registrar = service, registrar
+        self._broker, self._service, self._registrar = host, service, registrar
+        self._allows: Allows | None = None
         self._hung_up = False
         self._serving = 0  # bytes of the request at hand
         self._carrying = False  # it is one that stores messages
@@ -85,6 +86,7 @@ class Connection(MeteredConnection):
         super().connection_made(transport)
         # Idle connections are kept; this finds those whose peer is gone.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._allows = self._broker.allows_anonymous(self.peer.rpartition(":")[0])
         if not self._registrar.admit(self):
             self.abort()
 
@@ -143,12 +145,14 @@ class Connection(MeteredConnection):
 
     async def _answer(self, kind: Kind, parts: list[Part]) -> list[bytes]:
         if kind == Kind.MULTIFETCH:
-            return await self._service.multifetch([part for part in parts if isinstance(part, Fetch)], self._complain)
+            return await self._service.multifetch(
+                [part for part in parts if isinstance(part, Fetch)], self._complain, self._allows
+            )
         (part,) = parts
         if isinstance(part, Fetch):
-            return await self._service.fetch(part, self._complain)
+            return await self._service.fetch(part, self._complain, self._allows)
         assert isinstance(part, Offsets)
-        return await self._service.offsets(part, self._complain)
+        return await self._service.offsets(part, self._complain, self._allows)
 
     def _others_like(self, frame: bytes, part: Part) -> Iterator[Part]:
         """Takes the produces to the same partition that have come in behind this one."""
@@ -172,7 +176,7 @@ class Connection(MeteredConnection):
     async def _produce(self, parts: list[Part]) -> None:
         sets = [part for part in parts if isinstance(part, Produce)]
         try:
-            stored = await self._service.produce(sets, self.client)
+            stored = await self._service.produce(sets, self.client, self._allows)
         except KetchError as error:
             raise Unstored(sets[0], error) from None
         if stored is not None:

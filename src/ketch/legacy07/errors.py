@@ -41,6 +41,10 @@ class InvalidFetchSize(KetchError):
     """A fetch of fewer bytes than the message at its position has."""
 
 
+class Unauthorized(KetchError):
+    """The client may not do this to the topic. Kafka 0.7 has no access control, and so no code for it: UNKNOWN."""
+
+
 class BadRequest(KetchError):
     """A frame that is no request of Kafka 0.7: the connection is closed."""
 

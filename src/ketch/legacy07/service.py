@@ -7,6 +7,9 @@ whole and closes the connection, as in kafka.log.Log of 0.7; of a set that is cu
 A fetch is a chunk of at most `max_size` bytes. It may be shorter, which 0.7's clients are used to from the ends of
 segments, so what one response may hold is bounded by memory (`ResponseRoom`), whatever a client asks for.
 
+Where ACLs decide, a client is `User:ANONYMOUS`: a produce needs WRITE on its topic, and CREATE to make it; FETCH needs
+READ, OFFSETS DESCRIBE. What is denied is error -1, for which 0.7 has no code of its own.
+
 Deviations: what fails in an OFFSETS or, without Redis, in any request that has a response gets an error code, where 0.7
 closed the connection. A topic that is not there is empty, as in 0.7. But a topic whose name Kafka does not allow today
 can never be there: a read of it gets WrongPartition, because its consumer would wait for ever otherwise.
@@ -29,7 +32,7 @@ from ketch.connections.room import ResponseRoom
 from ketch.errors import KetchError, RecordTooLarge, StorageUnavailable
 from ketch.legacy07 import responses
 from ketch.legacy07.bytelog import ByteLog, ByteLogs
-from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, WrongPartition, code_of
+from ketch.legacy07.errors import ErrorCode, InvalidFetchSize, InvalidMessage, Unauthorized, WrongPartition, code_of
 from ketch.legacy07.messages import Message, take
 from ketch.legacy07.numbers import Cluster, Numbers
 from ketch.legacy07.producing import Plain
@@ -37,6 +40,7 @@ from ketch.legacy07.requests import RANDOM_PARTITION, Fetch, Offsets, Produce, T
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.creation import create_on_demand
 from ketch.log.log import Log
+from ketch.security.acls import Operation
 from ketch.store.topics.topic import Topic, legal_name
 
 log = logging.getLogger(__name__)
@@ -66,8 +70,13 @@ class Host(Protocol):
     def inflated(self) -> Gate:
         """Bounds records that lie decompressed."""
 
+    def allows_anonymous(self, host: str) -> Allows | None:
+        """What says whether a client that cannot say who it is may do something from a host; None: everything."""
+
 
 Complain = Callable[[str], None]
+# Whether an operation on a topic is allowed; the last word names the request, for the audit log.
+Allows = Callable[[Operation, str, str], bool]
 
 
 class Service:
@@ -82,7 +91,9 @@ class Service:
 
     # -- produce
 
-    async def produce(self, parts: Sequence[Produce], client: str) -> asyncio.Future[None] | None:
+    async def produce(
+        self, parts: Sequence[Produce], client: str, allows: Allows | None
+    ) -> asyncio.Future[None] | None:
         """Takes sets in that are for one partition; the future is done when all are stored. None for no message.
 
         Sets that came one behind the other are stored as one, because a transaction for each would cost more than its
@@ -91,12 +102,13 @@ class Service:
         Raises:
             InvalidMessage: nothing of the first set that is not valid was taken, nor of those behind it.
             WrongPartition: there is no such partition.
-            KetchError: the topic can't be, or Redis is gone.
+            KetchError: the client may not write to the topic, the topic can't be, or Redis is gone.
         """
+        _check_allowed(allows, Operation.WRITE, parts[0], "LegacyProduce")
         plain = Plain.take(b"".join([part.messages for part in parts]))
         if plain is not None:
             with suppress(RecordTooLarge):  # nothing of it was taken; set by set then
-                return await (await self._log(parts[0], plain, client)).append(plain) if plain.count else None
+                return await (await self._log(parts[0], plain, client, allows)).append(plain) if plain.count else None
         sets: list[list[Message]] = []
         failure: InvalidMessage | None = None
         try:
@@ -104,7 +116,7 @@ class Service:
                 sets.append(self._take(part, client))
         except InvalidMessage as error:
             failure = error
-        stored = await self._append(parts[0], [messages for messages in sets if messages], client)
+        stored = await self._append(parts[0], [messages for messages in sets if messages], client, allows)
         if failure is not None:
             if stored is not None:
                 await stored
@@ -120,10 +132,12 @@ class Service:
             log.warning("%s: produce to %s: %d bytes of a message that is cut short", client, named(part), cut)
         return messages
 
-    async def _append(self, to: Target, sets: list[list[Message]], client: str) -> asyncio.Future[None] | None:
+    async def _append(
+        self, to: Target, sets: list[list[Message]], client: str, allows: Allows | None
+    ) -> asyncio.Future[None] | None:
         if not sets:
             return None
-        partition = await self._log(to, sets[0], client)
+        partition = await self._log(to, sets[0], client, allows)
         try:
             return await partition.append(list(chain.from_iterable(sets)))
         except (InvalidMessage, RecordTooLarge):  # nothing of it was taken
@@ -133,13 +147,13 @@ class Service:
             await (await partition.append(messages))
         return await partition.append(sets[-1])
 
-    async def _log(self, to: Target, first: Sequence[Message] | Plain, client: str) -> ByteLog:
+    async def _log(self, to: Target, first: Sequence[Message] | Plain, client: str, allows: Allows | None) -> ByteLog:
         """The log to append to, when Redis has taken what it was sent before.
 
         Args:
             first: the messages that come first: a topic is created only for those that can be stored.
         """
-        topic = await self._topic_to_write(to, first, client)
+        topic = await self._topic_to_write(to, first, client, allows)
         index = await self._numbers.to_write(topic, to.number)
         await self._turn()
         return await self._logs.get(topic.name, index)
@@ -153,7 +167,9 @@ class Service:
         except TimeoutError:
             raise StorageUnavailable("Redis did not take what it was sent before") from None
 
-    async def _topic_to_write(self, to: Target, first: Sequence[Message] | Plain, client: str) -> Topic:
+    async def _topic_to_write(
+        self, to: Target, first: Sequence[Message] | Plain, client: str, allows: Allows | None
+    ) -> Topic:
         check_name(to.topic)
         host = self._host
         topic = await host.log.topics.get(to.topic)
@@ -162,6 +178,7 @@ class Service:
                 if to.number != RANDOM_PARTITION:
                     self._check_new(to)
                 await self._logs.check(first, int(host.log.defaults["max.message.bytes"]))
+                _check_allowed(allows, Operation.CREATE, to, "LegacyProduce")
             topic = await create_on_demand(host.log, host.settings, to.topic, client)
             self._appeared()
         return topic
@@ -173,19 +190,19 @@ class Service:
         """Bytes that a response may have now."""
         return self._host.responses.of_fetch(self._host.settings.fetch_max_bytes)
 
-    async def fetch(self, part: Fetch, complain: Complain) -> list[bytes]:
+    async def fetch(self, part: Fetch, complain: Complain, allows: Allows | None) -> list[bytes]:
         """The response to a FETCH."""
         room = self._room
-        return await self._fetch(part, room, room, complain)
+        return await self._fetch(part, room, room, complain, allows)
 
-    async def multifetch(self, parts: Sequence[Fetch], complain: Complain) -> list[bytes]:
+    async def multifetch(self, parts: Sequence[Fetch], complain: Complain, allows: Allows | None) -> list[bytes]:
         """The response to a MULTIFETCH. Where not all parts get what they ask for, it is other ones each time."""
         found: list[list[bytes]] = [[]] * len(parts)
         first = random.randrange(len(parts)) if parts else 0
         whole = left = self._room
         try:
             for index in (*range(first, len(parts)), *range(first)):
-                found[index] = await self._fetch(parts[index], left, whole, complain)
+                found[index] = await self._fetch(parts[index], left, whole, complain, allows)
                 taken = sum(map(len, found[index])) - responses.HEAD_SIZE
                 left -= taken
                 self._host.responses.count(taken)
@@ -193,7 +210,9 @@ class Service:
             self._host.responses.count(left - whole)
         return responses.multifetched(found)
 
-    async def _fetch(self, part: Fetch, left: int, whole: int, complain: Complain) -> list[bytes]:
+    async def _fetch(
+        self, part: Fetch, left: int, whole: int, complain: Complain, allows: Allows | None
+    ) -> list[bytes]:
         """One part's response.
 
         Args:
@@ -201,6 +220,7 @@ class Service:
             whole: what the response may hold in all.
         """
         try:
+            _check_allowed(allows, Operation.READ, part, "LegacyFetch")
             return responses.fetched(await self._read(part, left, whole))
         except KetchError as error:
             return responses.fetched(b"", _failed(part, "fetch", error, complain))
@@ -241,9 +261,10 @@ class Service:
 
     # -- offsets
 
-    async def offsets(self, part: Offsets, complain: Complain) -> list[bytes]:
+    async def offsets(self, part: Offsets, complain: Complain, allows: Allows | None) -> list[bytes]:
         """The response to an OFFSETS."""
         try:
+            _check_allowed(allows, Operation.DESCRIBE, part, "LegacyOffsets")
             return responses.offsets(await self._positions(part))
         except KetchError as error:
             return responses.offsets([], _failed(part, "offsets", error, complain))
@@ -255,6 +276,12 @@ class Service:
             return [0][:count] if part.time in (LATEST, EARLIEST) else []
         partition = await self._logs.get(topic.name, await self._numbers.to_read(topic, part.number))
         return (await partition.offsets(part.time, count))[:count]
+
+
+def _check_allowed(allows: Allows | None, operation: Operation, to: Target, request: str) -> None:
+    """Raises Unauthorized where the client may not do something to the topic, whether or not that is there."""
+    if allows is not None and not allows(operation, to.topic, request):
+        raise Unauthorized(f"{operation.name} is not allowed")
 
 
 def check_name(topic: str) -> None:

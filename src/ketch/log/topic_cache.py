@@ -76,6 +76,14 @@ class TopicCache:
         topic = None if name is None else await self.get(name)
         return topic if topic is not None and topic.id == topic_id else None
 
+    def known_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic with this id, if the cache has it; the topic may be gone since."""
+        return self._ids.get(topic_id)
+
+    async def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic with this id, as Redis has it now."""
+        return await self._driver.ask(hashes.name_of(self._keys, topic_id))
+
     async def all(self) -> list[Topic]:
         """Every topic, by name."""
         now = time.monotonic()

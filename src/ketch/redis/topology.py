@@ -78,7 +78,8 @@ class Topology:
     Attributes:
         masters: each once, in the order of their first slots.
         replicas: of each master.
-        epoch: the cluster's current epoch as the node that was asked knows it. Each change of a slot's node raises it.
+        epoch: the highest configuration epoch of a node that has slots, as the node that was asked knows it. A node
+            that takes slots over gets a higher one. (The cluster's current epoch is higher already while nodes vote.)
     """
 
     masters: tuple[Place, ...]
@@ -123,14 +124,18 @@ def topology(asked: str) -> Question[Topology]:
     Raises:
         RedisError: the node is none of a cluster.
     """
-    info: bytes = yield from call(None, "CLUSTER", "INFO")
+    nodes: bytes = yield from call(None, "CLUSTER", "NODES")  # before the slots: an epoch may be too old, not too new
     rows: list[Any] = yield from call(None, "CLUSTER", "SLOTS")
-    return parse_slots(rows, _epoch(info), asked)
+    return parse_slots(rows, _epoch(nodes), asked)
 
 
-def _epoch(info: bytes) -> int:
-    lines = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
-    return int(lines.get(b"cluster_current_epoch", b"0"))
+def _epoch(nodes: bytes) -> int:
+    """Of the lines of CLUSTER NODES the seventh word is an epoch, and from the ninth on there are slots.
+
+    Those that are being moved stand in brackets.
+    """
+    lines = [line.split() for line in nodes.splitlines()]
+    return max((int(line[6]) for line in lines if any(not word.startswith(b"[") for word in line[8:])), default=0)
 
 
 def parse_slots(rows: Sequence[Any], epoch: int, asked: str) -> Topology:

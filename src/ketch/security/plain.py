@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ketch.security.failures import InvalidCredentials, RefusedWithReason
+from ketch.security.failures import RefusedWithReason
 
 WRONG = "Authentication failed: Invalid username or password"
 
@@ -18,16 +18,15 @@ class Login(NamedTuple):
 
 
 def parse(token: bytes) -> Login:
-    """Raises InvalidCredentials where it is no such message, or a part of it is missing."""
-    try:
-        parts = token.decode().split("\0")
-    except UnicodeDecodeError:
-        raise InvalidCredentials("no UTF-8") from None
+    """Raises RefusedWithReason where it is no such message, or a part of it is missing."""
+    parts = token.decode(errors="replace").split("\0", 3)
     if len(parts) != 3:
-        raise InvalidCredentials(f"expected 3 tokens, got {len(parts)}")
+        raise RefusedWithReason(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
     login = Login(*parts)
-    if not login.username or not login.password:
-        raise InvalidCredentials("no username or no password")
+    if not login.username:
+        raise RefusedWithReason("Authentication failed: username not specified")
+    if not login.password:
+        raise RefusedWithReason("Authentication failed: password not specified")
     return login
 
 

@@ -16,7 +16,8 @@ class Keyspace:
 
     __slots__ = (
         "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
-        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics", "quotas", "users", "glob",
+        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics", "quotas", "users", "acls",
+        "glob",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -31,6 +32,7 @@ class Keyspace:
         self.brokers = f"{name}:brokers".encode()
         self.broker_configs = f"{name}:broker-configs".encode()
         self.client_metrics = f"{name}:client-metrics".encode()
+        self.acls = f"{name}:acls".encode()
         self.quotas = f"{name}:quotas".encode()
         self.users = f"{name}:users".encode()
         self.cluster_id = f"{name}:cluster-id".encode()

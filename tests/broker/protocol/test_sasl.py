@@ -74,7 +74,7 @@ def test_a_name_of_any_characters(client: SaslClient) -> None:
 @pytest.mark.parametrize("version", SERVED[SASL_AUTHENTICATE])
 def test_plain(client: SaslClient, version: int) -> None:
     answer = client.plain("alice", "in-secret", version=version)
-    assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, None, b"")
+    assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, "", b"")
     assert client.metadata().brokers
 
 
@@ -144,11 +144,21 @@ def test_an_unknown_user_has_a_salt_that_stays(server: KetchServer) -> None:
     assert len(challenged("nobody")) == len(challenged("alice"))
 
 
-@pytest.mark.parametrize("token", [b"", b"alice", b"\0alice\0", b"\0\0in-secret", b"a\0b\0c\0d", b"\0\xff\0x"])
-def test_what_is_no_plain_message(client: SaslClient, token: bytes) -> None:
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"alice\0in-secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"a\0b\0c\0d\0e", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"\0\0in-secret", "Authentication failed: username not specified"),
+        (b"\0\xff\0x", WRONG),
+    ],
+)
+def test_what_is_no_plain_message(client: SaslClient, token: bytes, message: str) -> None:
     client.handshake(PLAIN)
     answer = client.token(token)
-    assert (answer.error_code, answer.error_message) == (58, INVALID + PLAIN)
+    assert (answer.error_code, answer.error_message) == (58, message)
     assert client.closed()
 
 
@@ -183,13 +193,20 @@ def test_nothing_else_is_parsed_before(server: KetchServer, client: SaslClient, 
     assert "before it has authenticated" in line_of(server, client, address)
 
 
-def test_a_handshake_in_place_of_a_token(client: SaslClient) -> None:
+@pytest.mark.parametrize("key", [SASL_HANDSHAKE, API_VERSIONS])
+def test_another_request_in_place_of_a_token(client: SaslClient, key: int) -> None:
     client.handshake(SHA_256)
-    assert client.handshake(SHA_256).error_code == 34
+    assert client.ask(key, 1, mechanism=SHA_256).error_code == 34
     assert client.closed()
 
 
-@pytest.mark.parametrize("keys", [(API_VERSIONS, API_VERSIONS), (SASL_AUTHENTICATE,), (SASL_HANDSHAKE, API_VERSIONS)])
+def test_an_ill_named_client_may_say_it_better(client: SaslClient) -> None:
+    assert client.ask(API_VERSIONS, 3, client_software_name="-", client_software_version="1").error_code == 42
+    assert client.ask(API_VERSIONS, 3, **SOFTWARE).error_code == 0
+    assert client.plain("alice", "in-secret").error_code == 0
+
+
+@pytest.mark.parametrize("keys", [(API_VERSIONS, API_VERSIONS), (SASL_AUTHENTICATE,)])
 def test_requests_out_of_order(client: SaslClient, keys: tuple[int, ...]) -> None:
     for key in keys[:-1]:
         assert client.ask(key, 1, mechanism=PLAIN).error_code == 0
@@ -384,7 +401,8 @@ def test_a_user_is_named_once(client: SaslClient) -> None:
     client.plain("alice", "in-secret")
     assert codes(client, upsertions=[info(1, name="frank"), info(2, name="frank")]) == {"frank": 92}
     deletion = {"name": "frank", "mechanism": 1}
-    assert codes(client, deletions=[deletion], upsertions=[info(2, name="frank")]) == {"frank": 92}
+    assert codes(client, deletions=[deletion], upsertions=[info(2, name="frank")]) == {"frank": 91}  # the first error
+    assert codes(client, upsertions=[info(2, 1, name="frank"), info(2, name="frank")]) == {"frank": 93}
     assert described(client, "frank") == {"frank": (91, [])}
 
 

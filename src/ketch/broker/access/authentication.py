@@ -6,13 +6,14 @@ What a frame of the client may be depends on the stage of the connection (`Stage
 |-----------------|---------------------|----------------------------|-------------------------|-----------|
 | BEGIN           | answered; HANDSHAKE | TOKENS                     | closed                  | closed    |
 | HANDSHAKE       | closed              | TOKENS                     | closed                  | closed    |
-| TOKENS          | closed              | ILLEGAL_SASL_STATE, closed | DONE, or the next token | closed    |
+| TOKENS          | ILLEGAL_SASL_STATE  | ILLEGAL_SASL_STATE         | DONE, or the next token | closed    |
 | DONE            | answered            | TOKENS, once a second      | ILLEGAL_SASL_STATE      | answered  |
 | WRONG_MECHANISM | closed              | closed                     | closed                  | closed    |
 
-A token comes in a SaslAuthenticate; after a SaslHandshake of version 0 it is a frame without a header. A SaslHandshake
-in DONE begins a re-authentication (KIP-368), by the same mechanism and of the same principal. Until it is done the
-client remains who it was. In DONE a request that comes after the session's end closes the connection.
+What is answered with ILLEGAL_SASL_STATE in TOKENS closes the connection, too. A token comes in a SaslAuthenticate;
+after a SaslHandshake of version 0 it is a frame without a header. A SaslHandshake in DONE begins a re-authentication
+(KIP-368), by the same mechanism and of the same principal. Until it is done the client remains who it was. In DONE a
+request that comes after the session's end closes the connection.
 
 A client that is not authenticated has nothing parsed but the requests above. What it may take of memory and time is
 bounded by its connection.
@@ -42,6 +43,13 @@ HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
 _HANDSHAKE_KEY = HANDSHAKE.to_bytes(2)
 _AGAIN_S = 1.0  # KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
 
+
+_OUT_OF_PLACE: Body = {
+    "error_code": ErrorCode.illegal_sasl_state,
+    "mechanisms": (),
+    "api_keys": (),
+    "throttle_time": 0,
+}
 
 Decoded = tuple[RequestHeader, Any]
 """A request's header, and its body as kio's entity."""
@@ -107,10 +115,9 @@ class Authentication:
 
         Raises:
             NotAuthenticated: the session has ended.
-            MalformedRequest: it is no request.
         """
         if self._stage is not Stage.DONE:
-            return self._stage is Stage.BEGIN and self._asks_for_versions(frame)
+            return False
         if frame[:2] == _HANDSHAKE_KEY and now - self._last_again >= _AGAIN_S:
             self._last_again, self._stage = now, Stage.HANDSHAKE
             return False
@@ -119,12 +126,14 @@ class Authentication:
             raise NotAuthenticated("its session has ended and it did not authenticate again")
         return True
 
-    def _asks_for_versions(self, frame: bytes) -> bool:
-        """Whether it is ApiVersions; in a version that is served it is the last one before SaslHandshake."""
-        key, version, _ = peek_api(frame)
-        if key == API_VERSIONS and self._serves(version):
+    def asks_for_versions(self, frame: bytes) -> bool:
+        """Whether it is an ApiVersions that is allowed now; the answer is for `offered`. Raises MalformedRequest."""
+        return self._stage is Stage.BEGIN and peek_api(frame)[0] == API_VERSIONS
+
+    def offered(self, error: ErrorCode) -> None:
+        """ApiVersions was answered so; where all was well, SaslHandshake is next."""
+        if error is ErrorCode.none:
             self._stage = Stage.HANDSHAKE
-        return key == API_VERSIONS
 
     async def take(self, frame: bytes, decode: Callable[[bytes], Decoded]) -> list[BytesLike]:
         """The response to a frame, in pieces.
@@ -139,14 +148,14 @@ class Authentication:
         if self._stage is Stage.TOKENS and self._raw:
             token, _ = await self._evaluate(frame)
             return [len(token).to_bytes(4), token]
-        key, _, _ = peek_api(frame)
+        key, version, _ = peek_api(frame)
         if self._stage is Stage.TOKENS and key == AUTHENTICATE:
             return await self._authenticate(*decode(frame))
         if self._stage in (Stage.BEGIN, Stage.HANDSHAKE) and key == HANDSHAKE:
             return self._shake(*decode(frame))
-        if self._stage is Stage.TOKENS and key == HANDSHAKE:
-            refused = self._failed("SaslHandshake in place of a token")
-            refused.answer = _encoded(decode(frame)[0], {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()})
+        if self._stage is Stage.TOKENS and (key == HANDSHAKE or (key == API_VERSIONS and self._serves(version))):
+            refused = self._failed(f"API key {api_label(key)} in place of a token")
+            refused.answer = _encoded(decode(frame)[0], _OUT_OF_PLACE)
             raise refused
         if self._stage is Stage.WRONG_MECHANISM:
             raise self._failed("another mechanism than before")
@@ -174,7 +183,7 @@ class Authentication:
             body = {"error_code": ErrorCode.sasl_authentication_failed, "error_message": self._told, "auth_bytes": b""}
             error.answer = _encoded(header, body)
             raise
-        body = {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": token}
+        body = {"error_code": ErrorCode.none, "error_message": "", "auth_bytes": token}
         return _encoded(header, {**body, "session_lifetime": lifetime_ms})
 
     async def _evaluate(self, token: bytes) -> tuple[bytes, int]:

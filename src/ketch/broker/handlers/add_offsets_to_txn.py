@@ -15,6 +15,11 @@ from ketch.errors import KetchError
 _FENCED_SINCE = 2
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not use the transactional id, or the group."""
+    return {"error_code": code}
+
+
 async def handle(request: Request) -> Answer:
     return {"error_code": await _add(request)}
 

@@ -24,6 +24,14 @@ _BATCHED_SINCE = 4
 _FENCED_SINCE = 2
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not use the transactional id, or from version 4 on is no broker."""
+    body = request.body
+    if request.version >= _BATCHED_SINCE:
+        return {"error_code": code, "results_by_transaction": ()}
+    return {"results_by_topic_v3_and_below": _topics(dict.fromkeys(_partitions(body.v3_and_below_topics), code))}
+
+
 async def handle(request: Request) -> Answer:
     body = request.body
     if request.version >= _BATCHED_SINCE:

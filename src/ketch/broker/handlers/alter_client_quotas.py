@@ -11,11 +11,25 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.resources import DENIED_TEXTS
 from ketch.errors import KetchError
 from ketch.security.quotas import InvalidQuota, check, entity
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not alter the configs of the cluster."""
+    entries = [
+        {
+            "error_code": code,
+            "error_message": DENIED_TEXTS[code],
+            "entity": [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity],
+        }
+        for entry in request.body.entries
+    ]
+    return {"entries": entries}
 
 
 async def handle(request: Request) -> Answer:

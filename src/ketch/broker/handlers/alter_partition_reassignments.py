@@ -15,10 +15,31 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.resources import DENIED_TEXTS
 from ketch.broker.topics import find_topic
 from ketch.errors import KetchError
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not alter the cluster."""
+    message = DENIED_TEXTS[code]
+    return {
+        "allow_replication_factor_change": getattr(request.body, "allow_replication_factor_change", True),
+        "error_code": code,
+        "error_message": message,
+        "responses": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": part.partition_index, "error_code": code, "error_message": message}
+                    for part in topic.partitions
+                ],
+            }
+            for topic in request.body.topics
+        ],
+    }
 
 
 async def handle(request: Request) -> Answer:

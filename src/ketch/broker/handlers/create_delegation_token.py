@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.tokens import NOT_CREATED, refusal
+from ketch.broker.tokens import not_created
 
 
 async def handle(request: Request) -> Answer:
-    return {"error_code": refusal(request), **NOT_CREATED}
+    return not_created(request)

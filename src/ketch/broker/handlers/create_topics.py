@@ -21,9 +21,11 @@ from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
 from ketch.broker.handlers.alter_partition_reassignments import check_replicas
+from ketch.broker.touches import SHOWS_CONFIGS
 from ketch.configs.topic_checks import validate
 from ketch.errors import KetchError, TopicExists
 from ketch.log.creation import check_collision, check_name
+from ketch.security.acls import ResourceType
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
@@ -51,6 +53,8 @@ async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
             raise Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
         if duplicate:
             raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
+        if code := request.denial(ResourceType.TOPIC, asked.name):
+            raise Refused(code, "Authorization failed.")
         partitions = _partitions(request, asked)
         await check_collision(request.broker.log, asked.name)
         chosen = validate({config.name: config.value for config in asked.configs})
@@ -122,6 +126,9 @@ def _why_factor(factor: int) -> str:
 
 
 async def _made(request: Request, topic: Topic) -> Body:
+    hidden = request.denial_by(SHOWS_CONFIGS, topic.name)
+    if hidden:  # the topic is made all the same
+        return _result(topic.name, ErrorCode.none, None) | {"topic_id": topic.id, "topic_config_error_code": hidden}
     followers = await request.broker.log.followers.of(topic)
     shown = configs.topic_configs(topic, request.broker)
     return _result(topic.name, ErrorCode.none, None) | {

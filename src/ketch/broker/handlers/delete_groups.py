@@ -7,7 +7,9 @@ import logging
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.topics import denied
 from ketch.errors import KetchError
+from ketch.security.acls import ResourceType
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
@@ -19,6 +21,8 @@ async def handle(request: Request) -> Answer:
 
 
 async def _delete(request: Request, name: str) -> Body:
+    if code := request.denial(ResourceType.GROUP, name):
+        return {"group_id": name, "error_code": request.refuse(f"group {name}", denied(code), code)}
     try:
         request.broker.groups.require(name)
         await request.broker.adoption.look()

@@ -9,9 +9,11 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.errors import Refused
 from ketch.broker.topics import ZERO_ID, find_topic_now
 from ketch.errors import KetchError
-from ketch.store.topics.topic import shown
+from ketch.security.acls import Operation, ResourceType
+from ketch.store.topics.topic import Topic, shown
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ async def _delete(request: Request, name: str | None, topic_id: UUID, times: int
     if refusal:
         return _result(name, topic_id, ErrorCode.invalid_request, refusal)
     try:
-        topic = await find_topic_now(request, topic_id if name is None else name)
+        topic = await _find(request, name, topic_id)
         if request.body.timeout.total_seconds() <= 0:
             return _result(name, topic_id, ErrorCode.request_timed_out, None)
         request.mutate(topic.partitions, strict=request.version >= _STRICT_SINCE)
@@ -41,6 +43,16 @@ async def _delete(request: Request, name: str | None, topic_id: UUID, times: int
         return _result(name, topic_id, code, printable(str(error)))
     log.info("%s: deleted topic %s", request.client, topic.name)
     return _result(topic.name, topic.id, ErrorCode.none, None)
+
+
+async def _find(request: Request, name: str | None, topic_id: UUID) -> Topic:
+    try:
+        return await find_topic_now(request, topic_id if name is None else name)
+    except Refused:
+        # As Kafka: who may describe a topic, if not delete it, is told that it is not there.
+        if name is not None and request.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+            await request.broker.log.topic(name)
+        raise
 
 
 def _refusal(name: str | None, topic_id: UUID, times: int) -> str | None:

@@ -9,9 +9,15 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.resources import DENIED_TEXTS
 from ketch.security.quotas import TYPES, Entity
 
 _EXACT, _DEFAULT, _ANY = range(3)  # DescribeClientQuotasRequest.MATCH_TYPE
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not describe the configs of the cluster."""
+    return {"error_code": code, "error_message": DENIED_TEXTS[code], "entries": None}
 
 
 async def handle(request: Request) -> Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.handlers.metadata import CLUSTER_OPERATIONS, NO_NODE, NOT_ASKED
+from ketch.broker.handlers.metadata import NO_NODE, cluster_operations
 
 _BROKERS, _CONTROLLERS = 1, 2  # DescribeClusterRequest.EndpointType
 
@@ -22,7 +22,6 @@ async def handle(request: Request) -> Answer:
     if kind != _BROKERS:
         return _refused(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
     nodes = request.broker.cluster.reached_by(request.caller.listener)
-    asked = request.body.include_cluster_authorized_operations
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -33,7 +32,7 @@ async def handle(request: Request) -> Answer:
             {"broker_id": node.id, "host": node.host, "port": node.port, "rack": None, "is_fenced": False}
             for node in nodes
         ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        "cluster_authorized_operations": cluster_operations(request),
     }
 
 

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.resources import ConfigType
-from ketch.broker.topics import find_topic
+from ketch.broker.resources import DENIED_TEXTS, ConfigType
+from ketch.broker.topics import denied, find_topic
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -28,6 +28,8 @@ async def handle(request: Request) -> Answer:
 
 
 async def _describe(request: Request, asked: Any) -> Body:
+    if code := configs.denial(request, asked):
+        return _result(asked, request.refuse(asked.resource_name, denied(code), code), DENIED_TEXTS[code])
     names = asked.configuration_keys or None  # an empty list means all, as null does
     if asked.resource_type == ConfigType.TOPIC:
         return await _topic(request, asked, names)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.handlers.metadata import NOT_ASKED, authorized
+from ketch.broker.topics import denied
 from ketch.coordinator.classic.group import Group
 from ketch.coordinator.classic.member import Member, State
 from ketch.errors import KetchError
+from ketch.security.acls import ResourceType
 from ketch.wire.responses import Body
-
-_NO_OPERATIONS = -(2**31)
 
 
 async def handle(request: Request) -> Answer:
@@ -18,6 +19,8 @@ async def handle(request: Request) -> Answer:
 
 
 async def _describe(request: Request, name: str) -> Body:
+    if code := request.denial(ResourceType.GROUP, name):
+        return _error(name, request.refuse(f"group {name}", denied(code), code), None)
     try:
         request.broker.groups.require(name)
         group = await request.broker.groups.get(name)
@@ -37,8 +40,14 @@ async def _describe(request: Request, name: str) -> Body:
         "protocol_type": group.protocol_type or "",
         "protocol_data": (group.protocol or "") if group.state is State.STABLE else "",
         "members": [_member(group, member) for member in group.members.values()],
-        "authorized_operations": _NO_OPERATIONS,
+        "authorized_operations": _operations(request, name),
     }
+
+
+def _operations(request: Request, name: str) -> int:
+    if not getattr(request.body, "include_authorized_operations", False):
+        return NOT_ASKED
+    return authorized(request, ResourceType.GROUP, name)
 
 
 def _member(group: Group, member: Member) -> Body:
@@ -62,5 +71,5 @@ def _error(name: str, error: ErrorCode, message: str | None) -> Body:
         "protocol_type": "",
         "protocol_data": "",
         "members": (),
-        "authorized_operations": _NO_OPERATIONS,
+        "authorized_operations": NOT_ASKED,
     }

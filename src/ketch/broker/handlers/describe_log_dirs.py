@@ -20,6 +20,11 @@ from ketch.wire.responses import Body
 _Sizes = dict[int, int]  # bytes by partition
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not describe the cluster."""
+    return {"error_code": code, "results": ()}
+
+
 async def handle(request: Request) -> Answer:
     try:
         asked = await _asked(request)

@@ -13,7 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.handlers import metadata
+from ketch.broker.touches import LISTS_TOPIC
 from ketch.log.followers import NONE
+from ketch.security.acls import ResourceType
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
@@ -28,7 +30,8 @@ async def handle(request: Request) -> Answer:
         request.complain(f"DescribeTopicPartitions: {refusal}")
         return _answer([_error(name, ErrorCode.invalid_request) for name in names], None)
     if not names:  # without Redis this raises, see metadata
-        names = [topic.name for topic in await request.broker.log.topics.all()]
+        topics = await request.broker.log.topics.all()
+        names = [topic.name for topic in topics if not request.denial_by(LISTS_TOPIC, topic.name)]
     return await _page(request, [name for name in names if cursor is None or name >= cursor.topic_name])
 
 
@@ -74,7 +77,7 @@ async def _describe(request: Request, topic: Topic, indices: range) -> Body:
         "partitions": [
             {**metadata.partition(leader(topic.id, index), index, followers[index], hidden), **elr} for index in indices
         ],
-        "topic_authorized_operations": metadata.TOPIC_OPERATIONS,  # whether or not they are asked for
+        "topic_authorized_operations": metadata.authorized(request, ResourceType.TOPIC, topic.name),
     }
 
 

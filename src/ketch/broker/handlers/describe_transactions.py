@@ -7,8 +7,11 @@ from itertools import groupby
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.topics import denied
+from ketch.broker.touches import LISTS_TOPIC
 from ketch.coordinator.transactions.transaction import Transaction
 from ketch.errors import KetchError
+from ketch.security.acls import ResourceType
 from ketch.wire.responses import Body
 
 
@@ -19,15 +22,17 @@ async def handle(request: Request) -> Answer:
 
 async def _describe(request: Request, id: str) -> Body:
     if not id:
-        return _entry(id, ErrorCode.invalid_request, None)
+        return _entry(request, id, ErrorCode.invalid_request, None)
+    if code := request.denial(ResourceType.TRANSACTIONAL_ID, id):
+        return _entry(request, id, request.refuse(f"transactional id {id}", denied(code), code), None)
     try:
         found = await request.broker.transactions.find(id)
     except KetchError as error:
-        return _entry(id, request.refuse(f"transactional id {id}", error), None)
-    return _entry(id, ErrorCode.none if found else ErrorCode.transactional_id_not_found, found)
+        return _entry(request, id, request.refuse(f"transactional id {id}", error), None)
+    return _entry(request, id, ErrorCode.none if found else ErrorCode.transactional_id_not_found, found)
 
 
-def _entry(id: str, error: ErrorCode, found: Transaction | None) -> Body:
+def _entry(request: Request, id: str, error: ErrorCode, found: Transaction | None) -> Body:
     return {
         "error_code": error,
         "transactional_id": id,
@@ -36,10 +41,11 @@ def _entry(id: str, error: ErrorCode, found: Transaction | None) -> Body:
         "transaction_start_time": 0 if found is None else found.begun,
         "producer_id": 0 if found is None else found.producer,
         "producer_epoch": 0 if found is None else found.epoch,
-        "topics": [] if found is None else _topics(found),
+        "topics": [] if found is None else _topics(request, found),
     }
 
 
-def _topics(found: Transaction) -> list[Body]:
-    by_topic = groupby(sorted(found.partitions), key=lambda partition: partition[0])
+def _topics(request: Request, found: Transaction) -> list[Body]:
+    shown = [each for each in found.partitions if not request.denial_by(LISTS_TOPIC, each[0])]
+    by_topic = groupby(sorted(shown), key=lambda partition: partition[0])
     return [{"topic": topic, "partitions": [index for _, index in partitions]} for topic, partitions in by_topic]

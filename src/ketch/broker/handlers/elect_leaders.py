@@ -12,11 +12,27 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.resources import DENIED_TEXTS
 from ketch.broker.topics import find_topic
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
 _TYPES = (0, 1)  # preferred, unclean
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not alter the cluster."""
+    results = [
+        {
+            "topic": topic.topic,
+            "partition_result": [
+                {"partition_id": index, "error_code": code, "error_message": DENIED_TEXTS[code]}
+                for index in topic.partitions
+            ],
+        }
+        for topic in request.body.topic_partitions or ()
+    ]
+    return {"error_code": code, "replica_election_results": results}
 
 
 async def handle(request: Request) -> Answer:

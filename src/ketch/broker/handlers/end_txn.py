@@ -18,6 +18,11 @@ _BUMPS_SINCE = 5
 _FENCED_SINCE = 2
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not use the transactional id."""
+    return {"error_code": code, "producer_id": NO_ID, "producer_epoch": NO_EPOCH}
+
+
 async def handle(request: Request) -> Answer:
     identity = await _end(request)
     error, bumped = identity.error, request.version >= _BUMPS_SINCE and not identity.error

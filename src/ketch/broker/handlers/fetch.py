@@ -90,6 +90,8 @@ async def handle(request: Request) -> Answer:
     except SessionTopicIds:
         return _failure(ErrorCode.fetch_session_topic_id_error)
     session.isolate(body.isolation_level == _READ_COMMITTED)
+    if request.rights is not None:
+        session.authorize((request.rights, request.rights.stamp))
     now = time.monotonic()
     request.reader.ask(now)
     deadline = now + body.max_wait.total_seconds()

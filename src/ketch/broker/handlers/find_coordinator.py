@@ -10,10 +10,14 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.resources import DENIED_TEXTS
+from ketch.broker.topics import denied
+from ketch.security.acls import ResourceType
 from ketch.wire.responses import Body
 
 _GROUP = 0
 _KINDS = {_GROUP: "group", 1: "transaction"}
+_RESOURCES = {_GROUP: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
 async def handle(request: Request) -> Answer:
@@ -27,6 +31,9 @@ async def handle(request: Request) -> Answer:
 def _coordinator(request: Request, kind: int, key: str) -> Body:
     if kind not in _KINDS:
         return _entry(key, ErrorCode.invalid_request, f"Key type {kind} has no coordinator.", -1, "", -1)
+    if code := request.denial(_RESOURCES[kind], key):
+        code = request.refuse(f"{_KINDS[kind]} {key}", denied(code), code)
+        return _entry(key, code, DENIED_TEXTS[code], -1, "", -1)
     node = request.broker.cluster.coordinator(_KINDS[kind], key).at(request.caller.listener)
     if node is None:
         return _entry(key, ErrorCode.coordinator_not_available, "The coordinator is not available.", -1, "", -1)

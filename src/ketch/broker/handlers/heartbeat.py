@@ -9,6 +9,11 @@ from ketch.coordinator.classic.events import Heartbeat
 from ketch.errors import KetchError
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not be a member of the group."""
+    return {"error_code": code}
+
+
 async def handle(request: Request) -> Answer:
     body = request.body
     error = ErrorCode.invalid_group_id

@@ -20,12 +20,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker import telemetry
+from ketch.broker import configs, telemetry
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
 from ketch.broker.resources import ConfigType
-from ketch.broker.topics import find_topic_now
+from ketch.broker.topics import denied, find_topic_now
 from ketch.configs.broker_table import BROKER_CONFIGS
 from ketch.configs.topic_checks import validate
 from ketch.configs.topic_table import CONFIGS
@@ -70,6 +70,8 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
     try:
         if twice:
             raise Refused(ErrorCode.invalid_request, "Each resource must appear at most once.")
+        if denial := configs.denial(request, asked):
+            raise denied(denial)
         _check_form(asked)
         if asked.resource_type == ConfigType.BROKER:
             await _alter_broker(request, name, changes(request, asked))

@@ -21,6 +21,11 @@ _MS = timedelta(milliseconds=1)
 _FENCED_SINCE = 4
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may be no such producer."""
+    return {"error_code": code, "producer_id": NO_ID, "producer_epoch": NO_EPOCH}
+
+
 async def handle(request: Request) -> Answer:
     identity = await _init(request)
     error = identity.error

@@ -14,6 +14,11 @@ from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not be a member of the group."""
+    return _answer(request, JoinResult(code, request.body.member_id))
+
+
 async def handle(request: Request) -> Answer:
     body = request.body
     if not body.group_id:

@@ -17,6 +17,11 @@ from ketch.wire.responses import Body
 _TYPES = set[int](ConfigType)
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not describe the configs of the cluster."""
+    return _answer(code, [])
+
+
 async def handle(request: Request) -> Answer:
     types = {int(ConfigType.CLIENT_METRICS)} if request.version == 0 else set(request.body.resource_types) or _TYPES
     if not types <= _TYPES:

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.coordination.kinds.kind import UnknownKind
+from ketch.broker.touches import LISTS_GROUP
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -24,6 +25,7 @@ async def handle(request: Request) -> Answer:
     try:
         await request.broker.adoption.look()
         names = await request.broker.groups.names()
+        names = [name for name in names if not request.denial_by(LISTS_GROUP, name)]
         groups = await asyncio.gather(*(_listed(request, name) for name in names))
     except KetchError as error:
         return {"error_code": request.refuse("", error), "groups": ()}

@@ -21,6 +21,7 @@ from ketch.broker.errors import check_leader_epoch
 from ketch.broker.topics import find_partition, find_topic
 from ketch.errors import KetchError
 from ketch.log.partition import Partition
+from ketch.security.acls import ResourceType
 from ketch.store.stream.search import Found
 from ketch.wire.responses import Body
 
@@ -35,6 +36,9 @@ async def handle(request: Request) -> Answer:
 
 
 async def _topic(request: Request, asked: Any) -> Body:
+    code = request.denial(ResourceType.TOPIC, asked.name)
+    if code:
+        return {"name": asked.name, "partitions": [_body(p.partition_index, code, _NOTHING) for p in asked.partitions]}
     times = Counter(part.partition_index for part in asked.partitions)
     parts = {part.partition_index: part for part in asked.partitions}.values()
     await _prefetch(request, asked.name, parts)

@@ -11,6 +11,7 @@ import re
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.touches import LISTS_TRANSACTIONAL_ID
 from ketch.clock import now_ms
 from ketch.coordinator.transactions.transaction import State, Transaction
 from ketch.errors import KetchError, NotCoordinator
@@ -24,7 +25,8 @@ async def handle(request: Request) -> Answer:
     unknown = sorted({state for state in wanted if state not in _KNOWN})
     try:
         matches = _Filter(request)
-        names = await request.broker.transactions.names()
+        every = await request.broker.transactions.names()
+        names = [name for name in every if not request.denial_by(LISTS_TRANSACTIONAL_ID, name)]
         listed = [found for name in names if (found := await _find(request, name)) and matches(found)]
     except re.error:
         return _answer(ErrorCode.invalid_regular_expression, unknown, [])

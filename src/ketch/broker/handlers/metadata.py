@@ -4,6 +4,11 @@ Every broker on one Redis can serve every partition; each partition has one of t
 the work. It is the partition's first replica; where Redis has replicas, these follow it, with ids of their own and no
 place among the brokers: `log.followers` says why. They are at most a second old, and none are shown that Redis took too
 long to name. The controller, which clients ask to create and delete, is the one with the lowest node id.
+
+Topics that the client may not describe are left out of the list of all; asked for by name they get
+TOPIC_AUTHORIZATION_FAILED (29), there or not, and by id UNKNOWN_TOPIC_ID (100). One that would have to be created gets
+29 where the client may not create it.
+
 A topic that was just created is in the first answer already (Kafka has the client ask again).
 
 Each broker has the address of the listener that the client came in by. One without such a listener is left out, and its
@@ -18,19 +23,18 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.errors import code_of
-from ketch.broker.resources import ResourceType, authorized
+from ketch.broker.errors import Refused, code_of
+from ketch.broker.resources import CLUSTER_NAME, OPERATIONS
 from ketch.broker.topics import ZERO_ID, find_topic
+from ketch.broker.touches import CREATES_ON_DEMAND, LISTS_TOPIC, SHOWS_OPERATIONS
 from ketch.errors import InvalidTopic, KetchError, UnknownTopicId, UnknownTopicOrPartition
 from ketch.log.creation import create_on_demand
 from ketch.log.followers import NONE, Shown
+from ketch.security.acls import ResourceType
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.responses import Body, Kept
 
-# Authorized operations (KIP-430): all that there are where they are asked for.
-NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS = authorized(ResourceType.TOPIC)
-CLUSTER_OPERATIONS = authorized(ResourceType.CLUSTER)
+NOT_ASKED = -(2**31)  # authorized operations (KIP-430) that the client has not asked for
 NO_NODE = -1
 _LISTENERS_SINCE = 6  # versions in which a partition can say that its leader lacks the listener
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
@@ -44,12 +48,27 @@ async def handle(request: Request) -> Answer:
         "cluster_id": broker.cluster_id,
         "controller_id": nodes[0].id if nodes else NO_NODE,
         "topics": await _topics(request),
-        "cluster_authorized_operations": _operations(request, "cluster", CLUSTER_OPERATIONS),
+        "cluster_authorized_operations": cluster_operations(request),
     }
 
 
-def _operations(request: Request, of: str, all_of_them: int) -> int:
-    return all_of_them if getattr(request.body, f"include_{of}_authorized_operations", False) else NOT_ASKED
+def cluster_operations(request: Request) -> int:
+    """What the caller may do with the cluster, where it asks for that; 0 where it may not describe it."""
+    if not getattr(request.body, "include_cluster_authorized_operations", False):
+        return NOT_ASKED
+    denied = request.denial_by(SHOWS_OPERATIONS, CLUSTER_NAME)
+    return 0 if denied else authorized(request, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def authorized(request: Request, resource: ResourceType, name: str) -> int:
+    """The bits of the operations on a resource that the caller may do (KIP-430)."""
+    return sum(1 << each for each in OPERATIONS[resource] if request.allowed(each, resource, name, quiet=True))
+
+
+def _operations(request: Request, topic: str) -> int:
+    if not getattr(request.body, "include_topic_authorized_operations", False):
+        return NOT_ASKED
+    return authorized(request, ResourceType.TOPIC, topic)
 
 
 async def _topics(request: Request) -> list[Body | Kept]:
@@ -57,7 +76,8 @@ async def _topics(request: Request) -> list[Body | Kept]:
     if asked is None or (request.version == 0 and not asked):
         # Without Redis this raises, which closes the connection: there is no place for an error but in a topic, and a
         # list that looks complete and is not would be worse than none.
-        return [await _describe(request, topic) for topic in await request.broker.log.topics.all()]
+        topics = await request.broker.log.topics.all()
+        return [await _describe(request, topic) for topic in topics if not request.denial_by(LISTS_TOPIC, topic.name)]
     ids = dict.fromkeys(topic.topic_id for topic in asked if getattr(topic, "topic_id", None))
     if ids:  # what is asked for by name is left out then, as Kafka does
         return [await _by_id(request, topic_id) for topic_id in ids]
@@ -83,13 +103,15 @@ async def look_up(request: Request, key: TopicKey) -> Topic | ErrorCode:
     """A topic, or the code that says that it cannot be described."""
     try:
         return await find_topic(request, key, legal=True)
-    except (InvalidTopic, UnknownTopicId, UnknownTopicOrPartition) as error:
+    except (InvalidTopic, Refused, UnknownTopicId, UnknownTopicOrPartition) as error:
         return code_of(error)  # no line in the log: clients ask until a topic is there
     except KetchError as error:
         return request.refuse(shown(key), error, ErrorCode.leader_not_available)
 
 
 async def _create(request: Request, name: str) -> Topic | ErrorCode:
+    if request.broker.settings.auto_create_topics and (code := request.denial_by(CREATES_ON_DEMAND, name)):
+        return code
     try:
         request.mutate(request.broker.settings.default_partitions, strict=False)
         return await create_on_demand(request.broker.log, request.broker.settings, name, request.client)
@@ -105,7 +127,7 @@ async def _describe(request: Request, topic: Topic) -> Kept:
     cluster = request.broker.cluster
     leaders, hidden = cluster.leaders(topic.id, topic.partitions), cluster.out_of_reach(request.caller.listener)
     followers = await request.broker.log.followers.of(topic)
-    operations = _operations(request, "topic", TOPIC_OPERATIONS)
+    operations = _operations(request, topic.name)
     missing = ErrorCode.none
     if hidden:
         old = request.version < _LISTENERS_SINCE

@@ -8,11 +8,16 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.coordination.assignments import subscribed_topics
-from ketch.broker.errors import code_of
+from ketch.broker.errors import Refused, code_of
 from ketch.broker.topics import find_partition
 from ketch.coordinator.classic.group import Group
 from ketch.errors import KetchError, UnknownTopicOrPartition
 from ketch.wire.responses import Body
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not delete of the group."""
+    return _answer(code)
 
 
 async def handle(request: Request) -> Answer:
@@ -47,7 +52,7 @@ async def _topic(request: Request, group: Group, topic: Any, subscribed: set[str
                 error = ErrorCode.group_subscribed_to_topic
             else:
                 await request.broker.log.commits.remove(group.id, [(topic.name, part.partition_index)], group.term)
-        except UnknownTopicOrPartition as missing:
+        except (Refused, UnknownTopicOrPartition) as missing:
             error = code_of(missing)
         partitions.append({"partition_index": part.partition_index, "error_code": error})
     return {"name": topic.name, "partitions": partitions}

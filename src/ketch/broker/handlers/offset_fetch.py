@@ -11,13 +11,16 @@ so each partition carries it (OffsetFetchResponse.groupError): an empty list wou
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.topics import denied
+from ketch.broker.touches import LISTS_TOPIC
 from ketch.errors import KetchError
+from ketch.security.acls import ResourceType
 from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition
 from ketch.wire.responses import Body
@@ -36,26 +39,42 @@ async def handle(request: Request) -> Answer:
 
 
 async def _group(request: Request, group: str, topics: Iterable[Any] | None, stable: bool) -> Body:
-    commits = request.broker.log.commits
+    if code := request.denial(ResourceType.GROUP, group):
+        return _unavailable(request, group, topics, request.refuse(f"group {group}", denied(code), code))
     try:
         pending = await request.broker.groups.apply_pending(group)
-        if topics is None:
-            await request.broker.adoption.look()
-            asked = await commits.partitions(group)
-        else:
-            asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
-        found = await commits.of(group, asked)
+        asked = await _asked(request, group, topics)
+        found = await request.broker.log.commits.of(group, asked)
         for each in pending:  # not applied yet, where another broker is to do it
             found |= each.offsets if each.committed else {}
     except KetchError as error:
         code = request.refuse(f"group {group}", error, ErrorCode.not_coordinator)
         return _unavailable(request, group, topics, code)
     unstable = {partition for each in pending if not each.committed for partition in each.offsets} if stable else set()
-    return {
-        "group_id": group,
-        "error_code": ErrorCode.none,
-        "topics": _topics([*found] if topics is None else asked, found, unstable=unstable),
-    }
+    if topics is None:
+        asked = [each for each in found if not request.denial_by(LISTS_TOPIC, each[0])]
+        return _body(group, _topics(asked, found, unstable=unstable))
+    return _body(group, [*_topics(asked, found, unstable=unstable), *_denied(request, topics)])
+
+
+async def _asked(request: Request, group: str, topics: Iterable[Any] | None) -> list[TopicPartition]:
+    """The partitions that are asked for, without those of topics that the client may not describe."""
+    if topics is None:
+        await request.broker.adoption.look()
+        return await request.broker.log.commits.partitions(group)
+    allowed = [topic for topic in topics if not request.denial(ResourceType.TOPIC, topic.name)]
+    return [(topic.name, index) for topic in allowed for index in topic.partition_indexes]
+
+
+def _denied(request: Request, topics: Iterable[Any]) -> Iterator[Body]:
+    """Those topics that the client may not describe."""
+    for topic in topics:
+        if code := request.denial(ResourceType.TOPIC, topic.name):
+            yield from _topics([(topic.name, index) for index in topic.partition_indexes], {}, code)
+
+
+def _body(group: str, topics: list[Body]) -> Body:
+    return {"group_id": group, "error_code": ErrorCode.none, "topics": topics}
 
 
 def _unavailable(request: Request, group: str, topics: Iterable[Any] | None, error: ErrorCode) -> Body:

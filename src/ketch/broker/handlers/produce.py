@@ -2,6 +2,9 @@
 
 Topics come by id from version 13 on (KIP-516).
 
+A topic that the client may not write to gets TOPIC_AUTHORIZATION_FAILED (29), a transactional id that it may not use
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) for all of them.
+
 Every partition is checked, stored and answered on its own. The answer waits for Redis, but the connection's next
 request does not wait for the answer. acks 1 and -1 are the same but for copies: a record is acknowledged once Redis has
 it in the stream and in its append-only file; `fsync` says when that is synced. acks 0 gets no answer, and the responses
@@ -33,6 +36,7 @@ from ketch import metrics
 from ketch.broker.api import Answer, CloseConnection, Later, Request, printable
 from ketch.broker.entering import Consent, enter, transactional
 from ketch.broker.errors import Refused
+from ketch.broker.resources import DENIED_TEXTS
 from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.clock import now_ms
 from ketch.errors import (
@@ -48,6 +52,7 @@ from ketch.log.appending.validate import admit, is_transactional
 from ketch.log.creation import check_name
 from ketch.log.partition import Partition
 from ketch.records import BatchHeader
+from ketch.security.acls import ResourceType
 from ketch.store.layouts.layout import Payload
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.tasks import lasting
@@ -135,7 +140,9 @@ def _known(request: Request, key: TopicKey, index: int) -> Partition | None:
         check_name(key)
     logs = request.broker.log
     topic = logs.topics.known(key)
-    return None if topic is None else logs.partition(topic, index)
+    if topic is None or (request.rights is not None and request.denial(ResourceType.TOPIC, topic.name)):
+        return None  # `_find` says why it is denied
+    return logs.partition(topic, index)
 
 
 async def _store(
@@ -280,6 +287,15 @@ def _partition(request: Request, topic: TopicKey, outcome: _Outcome) -> Body:
         "record_errors": outcome.bad,
         "error_message": outcome.message,
     }
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not produce at all."""
+    topics: _Outcomes = []
+    for topic in request.body.topic_data:
+        parts = [_Outcome(part.index, code, DENIED_TEXTS[code]) for part in topic.partition_data]
+        topics.append((_key(request, topic), parts))
+    return _answer(request, topics)
 
 
 def _failure(offset: asyncio.Future[int]) -> BaseException | None:

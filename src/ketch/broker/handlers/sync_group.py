@@ -13,6 +13,11 @@ from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not be a member of the group."""
+    return _answer(SyncResult(code))
+
+
 async def handle(request: Request) -> Answer:
     body = request.body
     if not body.group_id:

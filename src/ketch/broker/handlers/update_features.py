@@ -9,6 +9,12 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
+from ketch.broker.resources import DENIED_TEXTS
+
+
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not alter the cluster."""
+    return {"error_code": code, "error_message": DENIED_TEXTS[code], "results": ()}
 
 
 async def handle(request: Request) -> Answer:

@@ -21,6 +21,24 @@ from ketch.wire.responses import Body
 _WHENEVER = 2**53  # ms: the transaction may have begun at any time
 
 
+def refused(request: Request, code: ErrorCode) -> Answer:
+    """The answer to a client that may not alter the cluster."""
+    markers = [
+        {
+            "producer_id": marker.producer_id,
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [{"partition_index": index, "error_code": code} for index in topic.partition_indexes],
+                }
+                for topic in marker.topics
+            ],
+        }
+        for marker in request.body.markers
+    ]
+    return {"markers": markers}
+
+
 async def handle(request: Request) -> Answer:
     return {"markers": [await _marker(request, marker) for marker in request.body.markers]}
 
