@@ -44,8 +44,8 @@ class RedisServer:
             binary, "--port", str(self.port), "--save", "", "--appendonly", "yes", "--dir", str(directory), *options,
         ]  # fmt: skip
         if redis_users.chosen:
-            redis6 = binary == binaries().get("redis-6.2")
-            self._command += redis_users.options("--loadmodule" in options, redis6)
+            name = next((name for name, path in binaries().items() if path == binary), "valkey")
+            self._command += redis_users.options("--loadmodule" in options, name)
         self._log = directory / "redis.log"
         self._env = env
         self.start()

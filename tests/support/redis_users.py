@@ -24,14 +24,14 @@ chosen: str | None = None
 binary = "valkey"
 
 
-def options(module: bool, redis6: bool = False) -> list[str]:
-    """The users, as options on the command line of a server."""
-    return [word for role in (BROKER, SPARK) for word in ("--user", *user(role, module, redis6))]
+def options(module: bool, server: str) -> list[str]:
+    """The users, as options on the command line of a server, one of `modules.NAMES`."""
+    return [word for role in (BROKER, SPARK) for word in ("--user", *_user(role, module, server))]
 
 
-def user(role: Role, module: bool, redis6: bool = False) -> list[str]:
+def _user(role: Role, module: bool, server: str) -> list[str]:
     """A user's name and rules; the first keyspace is Ketch's default, the others are `NAME-*`."""
-    rules = role.rules(KEYSPACES[0], module, redis6)
+    rules = role.rules(KEYSPACES[0], module, on_disk=server == "valkey", redis6=server == "redis-6.2")
     others = [f"~{keys.name}-*" for keys in KEYSPACES[1:]] if role is BROKER else []
     return [role.user, "on", f">{PASSWORD}", "resetchannels", *others, *rules]
 

@@ -138,14 +138,14 @@ class Connection(MeteredConnection):
         if not self._broker.admit(self):
             self.abort()
             return
-        if self._listener.protocol.sasl:
-            self._challenge()
-            return
         try:
             self._caller = introduced(transport, self.peer, self._listener)
         except ValueError as error:
             log.warning("%s: connection closed: %s", self.client, printable(str(error)))
             self.abort()
+            return
+        if self._listener.protocol.sasl:
+            self._challenge()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -40,6 +40,7 @@ _MASTER = ("role",)  # of a server that sentinels name
 _ROUTING = (*CLUSTER, *_MASTER, "command")  # as client libraries route commands in a cluster
 _LOOKING = ("discard", "command|info", "acl|whoami")  # of the checks before the start, and of `ketch doctor`
 MODULE = ("ketch.version", "ketch.append", "ketch.txnappend")
+_DISK = ("waitaof",)  # under the setting copies_on_disk; Redis before 7.2 does not know it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Role:
         commands: in the names of Redis's rules: lower case, a subcommand behind a bar.
         keys: those that it may use.
         module: further commands where the server has the append module.
+        disk: further commands where copies count once they are on a disk.
     """
 
     name: str
@@ -95,16 +97,25 @@ class Role:
     commands: tuple[str, ...]
     keys: tuple[Keys, ...]
     module: tuple[str, ...] = ()
+    disk: tuple[str, ...] = ()
 
-    def rules(self, keys: Keyspace, module: bool = False, redis6: bool = False, topic: str | None = None) -> list[str]:
+    def rules(
+        self,
+        keys: Keyspace,
+        module: bool = False,
+        on_disk: bool = False,
+        redis6: bool = False,
+        topic: str | None = None,
+    ) -> list[str]:
         """The rules that give a user these rights and no other; password and state are not among them.
 
         Args:
             module: the server has the append module; without it Redis refuses the names of its commands.
+            on_disk: the setting `copies_on_disk` is on.
             redis6: the server is Redis 6.2, which has no keys for reading or writing alone.
             topic: the user is confined to the keys of this topic, and those that belong to none.
         """
-        names = [*self.commands, *(self.module if module else ())]
+        names = [*self.commands, *(self.module if module else ()), *(self.disk if on_disk else ())]
         patterns = [_prefix(each, redis6) + each.pattern(keys, topic) for each in self.keys]
         return [*patterns, "-@all", *(f"+{name}" for name in names)]
 
@@ -120,6 +131,7 @@ BROKER = Role(
     (*NEEDED, *CLUSTER, *_MASTER, "select", *_LOOKING),
     _WHOLE,
     MODULE,
+    _DISK,
 )
 SPARK = Role(
     "spark",

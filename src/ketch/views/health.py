@@ -56,8 +56,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one look at the server brought: INFO, what CONFIG GET may tell, its clock, its commands, and
-    what the user may do."""
+    """What one look at the server brought: INFO, what CONFIG GET may tell, its clock, commands and user."""
 
     info: Mapping[str, str]
     save: str | None
@@ -99,14 +98,11 @@ def checks(facts: Facts, address: str, embedded: bool = False, append: str = "au
 
 def unusable(address: str, why: str) -> list[Check]:
     """The checks where Redis does not answer; `why` is a phrase without full stop."""
-    # A Redis that asks for a password runs and was reached: the reason alone says what to do.
-    advice = (
-        ""
-        if "password" in why
-        else _LACKING
-        if "NOPERM" in why
-        else "start Redis, or check the address and the network in between"
-    )
+    advice = "start Redis, or check the address and the network in between"
+    if "password" in why:  # it runs and was reached: the reason alone says what to do
+        advice = ""
+    elif "NOPERM" in why:
+        advice = _LACKING
     return [Check("Redis", "fail", f"{address} cannot be used ({why})", advice), _kernel()]
 
 

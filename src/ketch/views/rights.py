@@ -132,7 +132,9 @@ def _beyond_commands(rules: Sequence[str]) -> Question[list[str]]:
         else:
             gone = members.get(name) or (name,)
             allowed = {each: None for each in allowed if each not in gone and each.partition("|")[0] not in gone}
-    needed = {name for whole in (*rights.BROKER.commands, *rights.BROKER.module) for name in (whole, _container(whole))}
+    broker = rights.BROKER
+    given = (*broker.commands, *broker.module, *broker.disk)
+    needed = {name for whole in given for name in (whole, _container(whole))}
     return [f"+{name}" for name in allowed if name not in needed]
 
 

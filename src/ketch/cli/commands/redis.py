@@ -39,6 +39,7 @@ def user(
     keyspace: Annotated[str, typer.Option(envvar="KETCH_KEYSPACE", help="First part of every key.")] = "korvet",
     topic: Annotated[str | None, typer.Option(help="Of spark, reader, writer: this topic alone.")] = None,
     module: Annotated[bool, typer.Option("--module", help="The server has loaded the append module.")] = False,
+    on_disk: Annotated[bool, typer.Option("--on-disk", help="The setting copies_on_disk is on.")] = False,
     redis6: Annotated[bool, typer.Option("--redis6", help="The server is Redis 6.2.")] = False,
     acl_file: Annotated[bool, typer.Option("--acl-file", help="A line for the server's aclfile or config.")] = False,
 ) -> None:
@@ -55,7 +56,7 @@ def user(
         if text is not None and (not text or any(c in '{}"' or c.isspace() for c in text)):
             raise ConfigError("A name and a keyspace are words without braces, quotes and white space.")
     password = _hash(sys.stdin.readline()) if password_stdin else _NO_PASSWORD
-    rules = chosen.rules(Keyspace(keyspace), module, redis6, topic)
+    rules = chosen.rules(Keyspace(keyspace), module, on_disk, redis6, topic)
     begin = "user" if acl_file else "ACL SETUSER"
     print(begin, name or chosen.user, "reset", "on", password, "resetchannels", *rules)
 
