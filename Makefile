@@ -1,7 +1,7 @@
 # `make help` says what each target does. Needs make and, for a fresh Debian, nothing else: see scripts/bootstrap.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install install-spark run pipeline test test-long test-clients compatibility check bench bench-compare bench-trees clean dev
+.PHONY: help install install-spark run pipeline test test-long test-clients compatibility check audit bench bench-compare bench-trees clean dev
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
@@ -56,6 +56,10 @@ compatibility: dev ## Run them all, keep the results and write docs/compatibilit
 
 check: dev ## Lint, format, types, layers
 	@scripts/check
+
+audit: dev ## Ask pip-audit about the pinned versions; it needs a package index and a database of vulnerabilities
+	@$(VENV)/bin/python -m pip install -q pip-audit
+	@$(VENV)/bin/pip-audit --no-deps --disable-pip -r constraints.txt
 
 bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md and README's figures; ONLY=produce,latency  QUICK=1  ARGS="--rounds 1"
 	@scripts/test-tools

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ketch.broker import handlers
-from ketch.broker.caller import unauthenticated
+from ketch.broker.caller import introduced, unauthenticated
 from ketch.configs.listeners import Listener, SecurityProtocol
+from ketch.configs.settings import Settings
+from ketch.security.tls import server_context
+from tests.support.certificates import Certificates, handshake
 
 FILES = sorted(Path(*handlers.__path__).glob("*.py"))
 
@@ -26,3 +32,27 @@ def test_no_handler_throttles_or_asks_who_calls(file: Path) -> None:
 def test_a_client_that_is_not_asked_is_anonymous(peer: str, host: str) -> None:
     caller = unauthenticated(peer, Listener("INSIDE", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0))
     assert (caller.principal, caller.listener, caller.host) == ("User:ANONYMOUS", "INSIDE", host)
+
+
+CASES = {
+    ("SSL", "DEFAULT", True): "User:CN=Alice",
+    ("SSL", "RULE:CN=(.*)/$1/L", True): "User:alice",
+    ("SSL", "DEFAULT", False): "User:ANONYMOUS",
+    ("SASL_SSL", "DEFAULT", True): "User:ANONYMOUS",
+}
+
+
+@pytest.mark.parametrize(("protocol", "rules", "shown"), CASES)
+def test_whom_a_certificate_names(protocol: str, rules: str, shown: bool, tmp_path: Path) -> None:
+    files = Certificates(tmp_path)
+    stores = {"ssl_keystore_location": files.broker(), "ssl_truststore_location": files.ca}
+    client = ssl.create_default_context(cafile=files.ca)
+    if shown:
+        client.load_cert_chain(files.client("Alice"))
+    done = handshake(server_context(Settings(**stores, ssl_client_auth="requested")), client)
+    listener = Listener("L", SecurityProtocol(protocol), "127.0.0.1", 0, rules)
+    transport = asyncio.Transport(extra={"ssl_object": done})
+    assert introduced(transport, "10.0.0.1:9", listener).principal == CASES[protocol, rules, shown]
+    if shown and protocol == "SSL":
+        with pytest.raises(ValueError, match="No rules apply to CN=Alice"):
+            introduced(transport, "10.0.0.1:9", replace(listener, principal_rules="RULE:CN=bob/x/"))

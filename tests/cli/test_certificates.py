@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import ssl
 import stat
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from ketch.cli.main import main
 from ketch.configs.settings import Settings
 from ketch.security.tls import server_context
+from tests.support.certificates import handshake
+
+Run = Callable[..., tuple[int, str]]
 
 
-def run(directory: Path, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "ketch", "certificates", str(directory), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout + done.stderr
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`ketch certificates DIR ...` in this process: the exit code, and all that it says."""
+
+    def run(directory: Path, *arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["ketch", "certificates", str(directory), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, said.out + said.err
+
+    return run
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_a_trial_needs(tmp_path: Path) -> None:
+def test_what_a_trial_needs(run: Run, tmp_path: Path) -> None:
     directory = tmp_path / "made" / "here"
     code, said = run(directory, "--host", "kafka.example", "--host", "127.0.0.1", "--client", "alice")
     assert code == 0
@@ -40,30 +55,12 @@ def test_what_a_trial_needs(tmp_path: Path) -> None:
     client = ssl.create_default_context(cafile=directory / "ca.pem")
     client.load_cert_chain(directory / "alice.pem")
     for host in ("kafka.example", "127.0.0.1"):
-        assert shaken(server, client, host) == ((("commonName", "alice"),),)
+        certificate = handshake(server, client, host).getpeercert()
+        assert certificate is not None
+        assert certificate["subject"] == ((("commonName", "alice"),),)
 
 
-def shaken(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> object:
-    """The subject that a server has seen, after a handshake in memory."""
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(back, there, server_hostname=host),
-        server.wrap_bio(there, back, server_side=True),
-    ]
-    pending = list(ends)
-    while pending:
-        for end in list(pending):
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-            pending.remove(end)
-    certificate = ends[1].getpeercert()
-    assert certificate is not None
-    return certificate["subject"]
-
-
-def test_a_second_run_adds_and_replaces_nothing(tmp_path: Path) -> None:
+def test_a_second_run_adds_and_replaces_nothing(run: Run, tmp_path: Path) -> None:
     assert run(tmp_path, "--host", "a")[0] == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     code, said = run(tmp_path, "--host", "a")
@@ -79,7 +76,7 @@ def test_a_second_run_adds_and_replaces_nothing(tmp_path: Path) -> None:
     context.load_cert_chain(tmp_path / "bob.pem")
 
 
-def test_what_cannot_be_done(tmp_path: Path) -> None:
+def test_what_cannot_be_done(run: Run, tmp_path: Path) -> None:
     assert run(tmp_path) == (2, "ketch: --host should say by which name or address clients reach the broker.\n")
     code, said = run(tmp_path, "--host", "a b")
     assert (code, said) == (2, "ketch: --host 'a b' should be a host name or an IP address.\n")

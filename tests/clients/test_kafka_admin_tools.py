@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ketch.security.scram import Credential, Mechanism
 from tests.support.apache_kafka import missing_tools
 from tests.support.batches import batch, records
 from tests.support.kafka import ON_DEMAND, SERVED, Kafka
@@ -244,3 +245,26 @@ def test_what_there_is_not(tool: Tool) -> None:
     assert said[0].endswith("Invalid update version 1 for feature x. No feature can be updated.")
     said = tool("MetadataQuorumCommand", "describe", "--status", code=1)
     assert said[0].endswith("UnsupportedVersionException: There is no quorum: the brokers share a Redis.")
+
+
+# -- kafka-configs.sh --entity-type users
+
+
+def test_users(tool: Tool, server: KetchServer, topic: str) -> None:
+    """A mechanism at a time: Kafka refuses a user that a request names twice."""
+    who = ("--entity-type", "users", "--entity-name", topic)
+    done = [f"Completed updating config for user {topic}."]
+    assert tool(CONFIGS, *who, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=in-secret]") == done
+    assert tool(CONFIGS, *who, "--alter", "--add-config", "SCRAM-SHA-512=[password=other]") == done
+    described = f"SCRAM credential configs for user-principal '{topic}' are "
+    both = "SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=4096"
+    assert tool(CONFIGS, *who, "--describe") == [described + both]
+    stored = server.redis().hgetall("korvet:users")
+    for mechanism, password in ((Mechanism.SHA_256, "in-secret"), (Mechanism.SHA_512, "other")):
+        credential = Credential.parse(stored[f"{mechanism.sasl_name}:{topic}".encode()].decode())
+        assert credential.fits(mechanism, password)
+        assert tool(CONFIGS, *who, "--alter", "--delete-config", mechanism.sasl_name) == done
+    assert tool(CONFIGS, *who, "--describe") == []
+    twice = "SCRAM-SHA-256=[password=a],SCRAM-SHA-512=[password=a]"
+    refused = tool(CONFIGS, *who, "--alter", "--add-config", twice, code=1)
+    assert any("A user credential cannot be altered twice in the same request" in line for line in refused)

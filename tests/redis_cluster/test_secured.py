@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 
 from ketch.cli.examine import examine
 from ketch.errors import StorageUnavailable
-from ketch.redis.blocking import ask, connect
+from ketch.redis.blocking import connect
 from ketch.redis.links import links
 from ketch.redis.question import Question, calls, keyed
 from ketch.redis.server import Server
@@ -116,7 +116,8 @@ def test_the_master_changes(secured: Secured, sentinels: Sentinels, topic: str) 
     server = Server(sentinels.url, str(secured.ca), cert, key, timeout=LIMIT, patience=LIMIT)
     for _ in range(2):
         sentinels.fail_over()
-        assert ask(server, lambda redis: redis.ask(stored(topic))) == in_loop(server, topic)
+        with closing(connect(server)) as driver:
+            assert driver.ask(stored(topic)) == in_loop(server, topic)
 
 
 # -- without

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -54,3 +55,18 @@ def key_of(pem: Path) -> bytes:
     """The key in a file without its certificate."""
     data = pem.read_bytes()
     return data[: data.index(b"-----BEGIN CERTIFICATE-----")]
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:
+    """The server's end after a handshake in memory."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(back, there, server_hostname=host), server.wrap_bio(there, back, server_side=True)]
+    pending = list(ends)
+    while pending:
+        for end in list(pending):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            pending.remove(end)
+    return ends[1]

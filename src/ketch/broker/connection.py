@@ -138,14 +138,14 @@ class Connection(MeteredConnection):
         if not self._broker.admit(self):
             self.abort()
             return
-        if self._listener.protocol.sasl:
-            self._challenge()
-            return
         try:
             self._caller = introduced(transport, self.peer, self._listener)
         except ValueError as error:
             log.warning("%s: connection closed: %s", self.client, printable(str(error)))
             self.abort()
+            return
+        if self._listener.protocol.sasl:
+            self._challenge()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -286,7 +286,8 @@ class Connection(MeteredConnection):
     def _grant(self, principal: str) -> None:
         """The client is this principal; what is known of the one before it counts no more."""
         settings = self._broker.settings
-        self._caller = Caller(principal, self._caller.listener, self._caller.host)
+        if principal != self._caller.principal:
+            self._caller = Caller(principal, self._caller.listener, self._caller.host)
         self._queue_max = settings.queued_max_bytes_per_connection
         self._frames.bound(settings.socket_request_max_bytes)
         if self._deadline is not None:

@@ -113,13 +113,11 @@ def test_a_broker_of_before_listeners(start_ketch: Callable[..., KetchServer]) -
 
 
 def test_a_port_that_others_can_reach_without_tls(start_ketch: Callable[..., KetchServer]) -> None:
-    warning = (
-        "WARNING ketch.broker.ports: listener PLAINTEXT on 0.0.0.0:0 is not encrypted and other machines can reach it"
-    )
-    assert start_ketch("--host", "0.0.0.0", name="warned").log.count(warning) == 1
-    silent = start_ketch("--host", "0.0.0.0", "--allow-plaintext", name="silent")
-    assert "not encrypted" not in silent.log
-    assert "not encrypted" not in start_ketch(name="loopback").log
+    listeners = ("--listeners", "INSIDE://127.0.0.1:0,OUTSIDE://0.0.0.0:0", *MAP)
+    warned = start_ketch(*listeners, name="warned")
+    said = "listener OUTSIDE on 0.0.0.0:0 is not encrypted and other machines can reach it"
+    assert warned.log.count(f"WARNING ketch.broker.ports: {said}") == warned.log.count("not encrypted") == 1
+    assert "not encrypted" not in start_ketch(*listeners, "--allow-plaintext", name="silent").log
 
 
 def test_workers_count_up_for_each_listener(start_ketch: Callable[..., KetchServer]) -> None:
