@@ -18,26 +18,30 @@ from ketch.security.failures import InvalidCredentials
 from ketch.security.oauth import Bearer, InvalidToken, Rules, key_id, parse, read_keys, validate
 from tests.support.tokens import Issuer
 
-NOW = int(time.time())
-CLAIMS = {"sub": "alice", "iss": "https://idp", "aud": "kafka", "iat": NOW, "exp": NOW + 3600}
-
 TIMES = ("exp", "iat", "nbf")
+DEFAULTS = {"sub": "alice", "iss": "https://idp", "aud": "kafka", "iat": 0, "exp": 3600}
 
 RSA, EC, ED = Issuer("RS256", "rsa"), Issuer("ES256", "ec"), Issuer("EdDSA", "ed")
 KEYS = read_keys(json.dumps({"keys": [RSA.public, EC.public, ED.public]}))
 
 
-def made(issuer: Issuer = RSA, headers: dict[str, Any] | None = None, **claims: Any) -> str:
-    """A token of CLAIMS with changes; None takes a claim away."""
-    merged = {key: value for key, value in {**CLAIMS, **claims}.items() if value is not None}
-    return issuer.token(merged, headers)
+def valid(**changes: Any) -> dict[str, Any]:
+    """The claims of a token, with changes; None takes one away. Times are in seconds from now."""
+    now = int(time.time())
+    claims = {name: value for name, value in {**DEFAULTS, **changes}.items() if value is not None}
+    return {name: now + value if name in TIMES and isinstance(value, int) else value for name, value in claims.items()}
+
+
+def made(issuer: Issuer = RSA, headers: dict[str, Any] | None = None, **changes: Any) -> str:
+    """A token of such claims."""
+    return issuer.token(valid(**changes), headers)
 
 
 @pytest.mark.parametrize("issuer", [RSA, EC, ED], ids=lambda issuer: issuer.algorithm)
 def test_a_valid_token(issuer: Issuer) -> None:
-    rules = Rules("https://idp", ("other", "kafka"))
-    identity = validate(made(issuer), KEYS, rules)
-    assert identity == ("alice", (NOW + 3600) * 1000)
+    claims = valid()
+    identity = validate(issuer.token(claims), KEYS, Rules("https://idp", ("other", "kafka")))
+    assert identity == ("alice", claims["exp"] * 1000)
 
 
 def test_the_name_is_in_another_claim() -> None:
@@ -50,8 +54,7 @@ def test_one_audience_is_enough(audience: Any) -> None:
 
 
 def test_clocks_may_be_apart() -> None:
-    now = int(time.time())
-    token = made(exp=now - 20, iat=now + 20)
+    token = made(exp=-20, iat=20)
     assert validate(token, KEYS, Rules(skew_s=30)).name == "alice"
     with pytest.raises(InvalidToken):
         validate(token, KEYS, Rules(skew_s=10))
@@ -81,10 +84,8 @@ def test_clocks_may_be_apart() -> None:
     ids=lambda claims: next(iter(claims)),
 )
 def test_claims_that_do_not_do(claims: dict[str, Any]) -> None:
-    """Times are in seconds from now."""
-    times = {name: NOW + value for name, value in claims.items() if name in TIMES and isinstance(value, int)}
     with pytest.raises(InvalidToken):
-        validate(made(**{**claims, **times}), KEYS, Rules("https://idp", ("kafka",)))
+        validate(made(**claims), KEYS, Rules("https://idp", ("kafka",)))
 
 
 def b64(data: bytes) -> str:
@@ -92,7 +93,7 @@ def b64(data: bytes) -> str:
 
 
 def by_hand(header: dict[str, Any], sign: Any = None) -> str:
-    signed = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(CLAIMS).encode())}"
+    signed = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(valid()).encode())}"
     return f"{signed}.{b64(sign(signed.encode()) if sign else b'')}"
 
 
@@ -122,7 +123,7 @@ def test_a_key_that_the_token_brings_along_is_none() -> None:
 
 
 def test_a_token_without_a_key_id() -> None:
-    token = RSA.token(CLAIMS, {"kid": None})
+    token = RSA.token(valid(), {"kid": None})
     assert key_id(token) is None
     assert validate(token, read_keys(json.dumps({"keys": [RSA.public]})), Rules()).name == "alice"
     with pytest.raises(InvalidToken):
@@ -146,7 +147,7 @@ def test_headers_that_are_none(header: str) -> None:
 
 
 def test_what_is_in_no_error() -> None:
-    token = made(exp=NOW - 100)
+    token = made(exp=-100)
     with pytest.raises(InvalidToken) as caught:
         validate(token, KEYS, Rules())
     assert all(part not in str(caught.value) for part in token.split("."))
