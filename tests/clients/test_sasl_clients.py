@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -16,6 +17,7 @@ import pytest
 from aiokafka.errors import KafkaError as AioError
 from kafka.errors import KafkaError as PythonError
 
+from tests.support.certificates import Certificates
 from tests.support.ketch import KetchServer, eventually
 from tests.support.sasl import ALL, PLAIN, SHA_256, SHA_512, add_user, sasl_server
 
@@ -165,3 +167,21 @@ def test_librdkafka_authenticates_again_while_it_works(server: KetchServer, mech
     eventually(writes, 60)
     assert delivered == [None] * len(delivered)
     assert errors == []
+
+
+@pytest.mark.parametrize("mechanism", [SHA_512, PLAIN])
+def test_over_tls(tmp_path: Path, mechanism: str, topic: str) -> None:
+    """SASL_SSL: the client is who it logs in as, whatever certificate it has."""
+    certificates = Certificates(tmp_path / "certificates")
+    words = ("--listener-security-protocol-map", "PLAINTEXT:SASL_SSL", "--sasl-enabled-mechanisms", mechanism)
+    server = KetchServer(tmp_path / "ketch", *words, "--ssl-keystore-location", str(certificates.broker())).start()
+    add_user(server, "alice", PASSWORD)
+    options = {"bootstrap.servers": server.bootstrap, "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism}
+    options |= {"sasl.username": "alice", "sasl.password": PASSWORD, "ssl.ca.location": str(certificates.ca)}
+    producer = confluent_kafka.Producer(options)
+    failed: list[Any] = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(20) == 0
+    assert not failed
+    assert "reads passwords" not in server.log
+    assert server.stop() == 0

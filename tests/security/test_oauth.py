@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -133,6 +134,15 @@ def test_a_changed_token() -> None:
     for token in (f"{head}.{tail[:-8]}AAAAAAAA", f"{head}x.{tail}", f"{head}.", head, tail):
         with pytest.raises(InvalidToken):
             validate(token, KEYS, Rules())
+
+
+@pytest.mark.parametrize("header", ["[" * 20_000, '{"alg": "RS256", "kid": ["rsa"]}', '{"alg": 7}', "7", "{", "\xff"])
+def test_headers_that_are_none(header: str) -> None:
+    token = f"{b64(header.encode('latin-1'))}.{b64(b'{}')}.{b64(b'x')}"
+    with suppress(InvalidToken):
+        assert key_id(token) is None
+    with pytest.raises(InvalidToken):
+        validate(token, KEYS, Rules())
 
 
 def test_what_is_in_no_error() -> None:

@@ -80,9 +80,10 @@ def test_cluster_id(asker: Asker, admin: AdminClient) -> None:
 
 
 def test_health_is_known_over_both_drivers(asker: Asker) -> None:
-    checks = health.checks(asker.ask(health.facts()), asker.address)
+    checks = health.checks(asker.ask(health.facts(asker.keys)), asker.address)
     assert {check.name: check.verdict for check in checks}["Redis"] == "ok"
     assert [check for check in checks if check.verdict == "fail"] == []
+    assert asker.ask(server.cluster_id(asker.keys)), "no transaction is left open"
 
 
 @EVERY_LAYOUT

@@ -134,18 +134,18 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.client = self.peer
+        self._caller, self.client = unauthenticated(self.peer, self._listener), self.peer
         if not self._broker.admit(self):
             self.abort()
-            return
-        if self._listener.protocol.sasl:
-            self._challenge()
             return
         try:
             self._caller = introduced(transport, self.peer, self._listener)
         except ValueError as error:
             log.warning("%s: connection closed: %s", self.client, printable(str(error)))
             self.abort()
+            return
+        if self._listener.protocol.sasl:
+            self._challenge()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -286,12 +286,20 @@ class Connection(MeteredConnection):
     def _grant(self, principal: str) -> None:
         """The client is this principal; what is known of the one before it counts no more."""
         settings = self._broker.settings
-        self._caller = Caller(principal, self._caller.listener, self._caller.host)
+        if principal != self._caller.principal:
+            self._caller = Caller(principal, self._caller.listener, self._caller.host)
         self._queue_max = settings.queued_max_bytes_per_connection
         self._frames.bound(settings.socket_request_max_bytes)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _pause(self) -> None:
+        """A client that has not authenticated waits for answers: one that does not would take others' memory."""
+        if self._deadline is not None and self._full:
+            log.warning("%s: connection closed: a flood of requests before it has authenticated", self.client)
+            self.abort()
+        super()._pause()
 
     def _give_up(self, seconds: float) -> None:
         log.warning("%s: connection closed: not authenticated within %g s", self.client, seconds)

@@ -119,9 +119,12 @@ def key_id(token: str) -> str | None:
     import jwt
 
     try:
-        return jwt.get_unverified_header(token).get("kid")
-    except jwt.PyJWTError as error:
+        kid = jwt.get_unverified_header(token).get("kid")
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:  # the last of a header that nests deeply
         raise InvalidToken(type(error).__name__) from None
+    if kid is not None and not isinstance(kid, str):
+        raise InvalidToken("a key id that is no text")
+    return kid
 
 
 def validate(token: str, keys: Keys, rules: Rules) -> Identity:
@@ -143,13 +146,14 @@ def validate(token: str, keys: Keys, rules: Rules) -> Identity:
             leeway=rules.skew_s,
             options={"require": ["exp", "iat"], "verify_aud": bool(rules.audiences), "verify_sub": False},
         )
-    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        expires_ms = int(claims["exp"] * 1000)
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidToken(type(error).__name__) from None
     name = claims.get(rules.sub_claim)
     if not isinstance(name, str) or not name.strip():
         raise InvalidToken(f"no name in the claim {rules.sub_claim}")
     _check_scope(claims.get(rules.scope_claim, ""), rules.scope_claim)
-    return Identity(name.strip(), int(claims["exp"] * 1000))
+    return Identity(name.strip(), expires_ms)
 
 
 def _key_of(token: str, keys: Keys) -> Key:

@@ -6,7 +6,7 @@ works with every version, and takes no right to look at rights. (ACL GETUSER and
 the password hashes and rights of all others.)
 
 What is too much is read from ACL GETUSER where the user may ask that. Where it may not, a few telling commands and a
-key outside the keyspace are queued instead. It is one question about a node, and the last one of its connection.
+key outside the keyspace are queued instead. It is a question about one node.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Rights:
 
 
 def look(keys: Keyspace, clustered: bool, thorough: bool) -> Question[Rights]:
-    """The rights of this connection's user, which cannot be used for anything after this.
+    """The rights of this connection's user. Where it may not run DISCARD, the connection is of no use after this.
 
     Args:
         thorough: whether to look for what is too much. Redis notes each refusal in ACL LOG; this provokes some.
@@ -86,7 +86,9 @@ def look(keys: Keyspace, clustered: bool, thorough: bool) -> Question[Rights]:
     closed += [_named(each) for each, reply in zip(calls, replies, strict=False) if _no_command(reply)]
     module = any(map(_no_command, replies[len(calls) :]))
     unusable = yield from _unusable(keys)
-    excess, exact = (yield from _excess(keys, user)) if thorough else (None, False)
+    telling = (yield from _telling(keys)) if thorough else None
+    yield (command(None, "discard"),)
+    excess, exact = (yield from _excess(keys, user, telling)) if telling is not None else (None, False)
     return Rights(user, tuple(closed), tuple(unusable), module, excess, exact)
 
 
@@ -104,17 +106,21 @@ def _shown(kind: rights.Keys, keys: Keyspace) -> str:
     return f"{keys.name}:{kind.name.replace('{stream}', '*')}"
 
 
-def _excess(keys: Keyspace, user: str) -> Question[tuple[tuple[str, ...], bool]]:
-    calls = [*(_call(each, "") for each in _TELLING.values()), _call("get {}", _NOBODYS)]
-    *replies, outside, _, getuser = yield [*calls, command(None, "discard"), command(None, "acl", "getuser", user)]
-    told = _fields(parse(getuser))
-    if told:
-        commands = yield from _beyond_commands(_words(told["commands"]))
-        return (*commands, *_beyond(told, keys)), True
+def _telling(keys: Keyspace) -> Question[tuple[str, ...]]:
+    """Those of a few things that no broker needs, and that the user may do; in the transaction."""
+    *replies, outside = yield [*(_call(each, "") for each in _TELLING.values()), _call("get {}", _NOBODYS)]
     found = [name for name, reply in zip(_TELLING, replies, strict=True) if not _no_command(reply)]
-    if not outside.startswith(b"-NOPERM"):
-        found.append(f"keys beside {keys.name}:*")
-    return tuple(found), False
+    return (*found, *(() if outside.startswith(b"-NOPERM") else (f"keys beside {keys.name}:*",)))
+
+
+def _excess(keys: Keyspace, user: str, telling: tuple[str, ...]) -> Question[tuple[tuple[str, ...], bool]]:
+    """What is too much, and whether that is all; `telling` where the user may not look."""
+    (reply,) = yield (command(None, "acl", "getuser", user),)
+    told = _fields(parse(reply))
+    if not told:
+        return telling, False
+    commands = yield from _beyond_commands(_words(told["commands"]))
+    return (*commands, *_beyond(told, keys)), True
 
 
 def _beyond_commands(rules: Sequence[str]) -> Question[list[str]]:

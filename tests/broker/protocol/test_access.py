@@ -87,6 +87,7 @@ def topic_entry(answer: Any) -> Any:
 
 PARTITIONS = [{"name": "t", "partitions": [0]}]
 COMMIT = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}]}]
+IN_TRANSACTION = batch(records([b"v"]), attributes=0x10, producer_id=99, producer_epoch=0, base_sequence=0)
 PRODUCED = produce("t", batch(records([b"v"])))
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
 PRODUCER = {"transactional_id": "x", "producer_id": 99, "producer_epoch": 0}
@@ -102,7 +103,7 @@ NO_OPERATIONS = {DESCRIBE_CLUSTER: lambda answer: answer.cluster_authorized_oper
 CASES: dict[str, list[Case]] = {
     "Produce": [
         Case(9, PRODUCED, without={(Operation.WRITE, ID)}),
-        Case(12, {**PRODUCED, "transactional_id": "x"}),
+        Case(12, {**produce("t", IN_TRANSACTION), "transactional_id": "x"}),
     ],
     "Fetch": [Case(12, fetch([part("t", 0, 0)]))],
     "ListOffsets": [

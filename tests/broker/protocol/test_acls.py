@@ -354,4 +354,4 @@ def test_each_user_has_its_own_rights(tmp_path: Path, topic: str) -> None:
             assert admin.produce(topic, DATA).error_code == 0
     finally:
         server.stop()
-    assert '"principal": "User:bob"' in server.log
+    assert '"principal": "User:bob", "host": "127.0.0.1"' in server.log

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import confluent_kafka
 import pytest
 
+from tests.support.certificates import Certificates
 from tests.support.kafka import METADATA, SASL_AUTHENTICATE
 from tests.support.ketch import KetchServer, eventually
-from tests.support.sasl import OAUTHBEARER, SaslClient, add_user, oauth_server
+from tests.support.sasl import OAUTHBEARER, SaslClient, add_user, oauth_server, sasl_server
 from tests.support.tokens import Issuer, write_keys
 
 ISSUER, OTHER = Issuer("RS256", "one"), Issuer("ES256", "two")
@@ -147,6 +151,58 @@ def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
         assert client.closed()
     assert "cannot be read: " in server.log
     assert "connection closed: the keys at file://" in server.log
+    assert server.stop() == 0
+
+
+class Answers(BaseHTTPRequestHandler):
+    """`/keys` has them; `/moved` leads there."""
+
+    keys = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/keys" else 302)
+        self.send_header("Location", "/keys")
+        self.end_headers()
+        self.wfile.write(self.keys)
+
+    def log_message(self, *_: object) -> None:
+        """Not on stderr."""
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Where a key set is, and the authority that the server's certificate is of."""
+    certificates = Certificates(tmp_path / "certificates")
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    Answers.keys = json.dumps({"keys": [ISSUER.public]}).encode()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.broker())
+    web.socket = context.wrap_socket(web.socket, server_side=True)
+    thread = Thread(target=web.serve_forever)
+    thread.start()
+    yield f"https://127.0.0.1:{web.server_port}", certificates.ca
+    web.shutdown()
+    thread.join()
+    web.server_close()
+
+
+@pytest.mark.parametrize(("path", "trusted"), [("/keys", True), ("/keys", False), ("/moved", True)])
+def test_keys_over_https(tmp_path: Path, https: tuple[str, Path], path: str, trusted: bool) -> None:
+    url, ca = https
+    words = ("--sasl-oauthbearer-jwks-endpoint-url", url + path)
+    server = sasl_server(tmp_path / "ketch", *words, mechanisms=OAUTHBEARER)
+    server.env["SSL_CERT_FILE"] = str(ca) if trusted else "/dev/null"
+    server.start()
+    with SaslClient(server.port) as client:
+        if path == "/keys" and trusted:
+            assert (client.bearer(token()).error_code, client.metadata().controller_id) == (0, 1)
+        else:
+            client.handshake(OAUTHBEARER)
+            client.send(SASL_AUTHENTICATE, 2, auth_bytes=f"n,,\x01auth=Bearer {token()}\x01\x01".encode())
+            assert client.closed()
+            why = "HTTP Error 302" if trusted else "certificate verify failed"
+            assert f"the keys at {url}{path} cannot be read: " in server.log
+            assert why in server.log
     assert server.stop() == 0
 
 

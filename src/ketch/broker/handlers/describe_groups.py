@@ -13,6 +13,8 @@ from ketch.errors import KetchError
 from ketch.security.acls import ResourceType
 from ketch.wire.responses import Body
 
+_NOT_FOUND_SINCE = 6
+
 
 async def handle(request: Request) -> Answer:
     return {"groups": [await _describe(request, name) for name in request.body.groups]}
@@ -29,9 +31,9 @@ async def _describe(request: Request, name: str) -> Body:
     except KetchError as error:
         return _error(name, request.refuse(f"group {name}", error), None)
     if not known:
-        missing = request.version >= 6
-        message = f"Group {name} not found." if missing else None
-        return _error(name, ErrorCode.group_id_not_found if missing else ErrorCode.none, message)
+        if request.version >= _NOT_FOUND_SINCE:
+            return _error(name, ErrorCode.group_id_not_found, f"Group {name} not found.")
+        return {**_error(name, ErrorCode.none, None), "authorized_operations": _operations(request, name)}
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
