@@ -18,7 +18,7 @@ import pytest
 import redis
 
 import ketch
-from ketch.configs.settings import Settings
+from ketch.configs.settings import Settings, has_option
 
 LIMIT = 30
 READY = re.compile(
@@ -151,7 +151,7 @@ def test_help_names_every_command_and_setting():
         assert re.search(rf"^  {name} ", text, re.MULTILINE)
     text = output("serve", "--help")
     for name in Settings.model_fields:
-        assert f"--{name.replace('_', '-')} " in text
+        assert (f"--{name.replace('_', '-')} " in text) == has_option(name)
 
 
 IMPORTED = """
