@@ -27,7 +27,6 @@ from ketch.redis.slots import slot
 
 T = TypeVar("T")
 
-_KEYLESS = {b"MULTI", b"EXEC"}
 _NO_KEYS = ("no key arguments", "Invalid command", "Invalid arguments")  # of COMMAND GETKEYS, of all servers
 
 
@@ -113,8 +112,8 @@ def words_of(one: Command) -> list[list[bytes]]:
 
 
 def checks(one: Command) -> list[Command]:
-    """The questions about its keys, for `check`."""
-    return [command(None, "COMMAND", "GETKEYS", *words) for words in words_of(one) if words[0].upper() not in _KEYLESS]
+    """The questions about its keys, for `check`. A word alone has none, and Redis 7.0 refuses the question."""
+    return [command(None, "COMMAND", "GETKEYS", *words) for words in words_of(one) if len(words) > 1]
 
 
 def check(one: Command, replies: Iterable[bytes]) -> None:
