@@ -134,7 +134,7 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._caller, self.client = unauthenticated(self.peer, self._listener), self.peer
+        self.client = self.peer
         if not self._broker.admit(self):
             self.abort()
             return
