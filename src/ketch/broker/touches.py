@@ -119,6 +119,14 @@ FIND_COORDINATOR: Rules = (
     on_groups(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(0, body)),
     on_transactional_ids(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(1, body)),
 )
+CONSUMER_GROUP_HEARTBEAT: Rules = (
+    on_groups(Operation.READ, "group_id"),
+    on_topics(Operation.DESCRIBE, "subscribed_topic_names"),
+)
+CONSUMER_GROUP_DESCRIBE: Rules = (
+    on_groups(Operation.DESCRIBE, "group_ids"),
+    on_topics(Operation.DESCRIBE, note=_ANSWERED),
+)
 DESCRIBE_GROUPS: Rules = (on_groups(Operation.DESCRIBE, "groups"),)
 LIST_GROUPS: Rules = (one_of(on_cluster(Operation.DESCRIBE), on_groups(Operation.DESCRIBE, note=_LISTED)),)
 DELETE_GROUPS: Rules = (on_groups(Operation.DELETE, "groups_names"),)

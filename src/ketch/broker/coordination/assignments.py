@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,8 @@ from kio.static.constants import EntityType
 from ketch.broker.coordination.readers import Fitting, Identity, Reader, Readers
 from ketch.coordinator.classic.group import Group
 from ketch.coordinator.classic.member import Member
+from ketch.coordinator.consumer.group import ConsumerGroup
+from ketch.coordinator.consumer.member import Member as ConsumerMember
 from ketch.store.keys import TopicPartition
 
 _PROTOCOL_TYPE = "consumer"
@@ -47,8 +49,10 @@ def _read(schema: str, data: bytes) -> Any | None:
     return entity
 
 
-def subscribed_topics(group: Group) -> set[str] | None:
+def subscribed_topics(group: Group | ConsumerGroup) -> set[str] | None:
     """The topics that any member subscribes to; None where that cannot be told."""
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed
     topics: set[str] = set()
     for member in group.members.values():
         subscription = _read("consumer_protocol_subscription", member.metadata(group.protocol))
@@ -64,6 +68,17 @@ def assigned_partitions(member: Member) -> list[TopicPartition]:
     if assignment is None:
         return []
     return [(entry.topic, index) for entry in assignment.assigned_partitions for index in entry.partitions]
+
+
+def _assigned(group: Group | ConsumerGroup) -> Iterator[tuple[Member | ConsumerMember, list[TopicPartition]]]:
+    """The members that read topics, and what."""
+    if isinstance(group, ConsumerGroup):
+        for each in group.members.values():
+            found = group.named(each.assigned).items()
+            yield each, [(name, index) for (_, name), indexes in found for index in indexes]
+    elif group.protocol_type == _PROTOCOL_TYPE:
+        for member in group.members.values():
+            yield member, assigned_partitions(member)
 
 
 class Assignments:
@@ -82,14 +97,13 @@ class Assignments:
         self._readers = Readers()
         self._changed = clock()  # when the index last changed
 
-    def update(self, group: Group) -> list[tuple[str, list[TopicPartition]]]:
+    def update(self, group: Group | ConsumerGroup) -> list[tuple[str, list[TopicPartition]]]:
         """The group has a new assignment; which members lost which partitions."""
         had = {member: self._remove(group.id, member) for member in list(self._members.get(group.id, ()))}
-        kept = group.members if group.protocol_type == _PROTOCOL_TYPE else {}
-        for member in kept.values():
-            self._add(group.id, member)
+        for member, partitions in _assigned(group):
+            self._add(group.id, member, partitions)
         self._compare(group, {key for keys in had.values() for key in keys})
-        for member_id in had.keys() - kept.keys():
+        for member_id in had.keys() - self._members.get(group.id, {}).keys():
             self._readers.gone((group.id, member_id))
         has = {member_id: set(_partitions(keys)) for member_id, keys in self._members.get(group.id, {}).items()}
         return [
@@ -97,13 +111,13 @@ class Assignments:
             for member_id, keys in had.items()
         ]
 
-    def _add(self, group_id: str, member: Member) -> None:
-        keys = [(member.client_id, member.host, partition) for partition in assigned_partitions(member)]
+    def _add(self, group_id: str, member: Member | ConsumerMember, partitions: list[TopicPartition]) -> None:
+        keys = [(member.client_id, member.host, partition) for partition in partitions]
         self._members.setdefault(group_id, {})[member.id] = keys
         for key in keys:
             self._assigned.setdefault(key, set()).add((group_id, member.id))
 
-    def _compare(self, group: Group, before: set[_Key]) -> None:
+    def _compare(self, group: Group | ConsumerGroup, before: set[_Key]) -> None:
         """Takes notice of what a group has lost and got."""
         now = {key for keys in self._members.get(group.id, {}).values() for key in keys}
         self._lost(group.id, before - now)

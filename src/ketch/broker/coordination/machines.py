@@ -47,9 +47,7 @@ class Namespace(Protocol):
 
     Attributes:
         name: as "group": for log lines, and so that the cluster shares out each namespace by itself.
-        shared: other brokers write a machine in the ordinary course, too (`Machines.visit`). One that could not be
-            stored is dropped from memory, and what was to follow from its change is not carried out; else it lives on
-            and clients come again.
+        shared: other brokers write a machine in the ordinary course, too (`Machines.visit`).
     """
 
     name: str
@@ -384,9 +382,9 @@ class Machines(Generic[M]):
 
     def _after_failure(self, machine: M, rest: list[Any]) -> list[Any]:
         """What is carried out in place of `rest`, which was to follow once the machine was stored."""
-        unstored = self._kinds.of(machine).unstored
-        told = [Reply(each.token, unstored(each.result)) if isinstance(each, Reply) else each for each in rest]
-        if not self._namespace.shared:
+        kind = self._kinds.of(machine)
+        told = [Reply(each.token, kind.unstored(each.result)) if isinstance(each, Reply) else each for each in rest]
+        if kind.outlives:
             return told
         if self._machines.get(machine.id) is machine:
             self._drop(machine.id)  # nobody knows whether it is stored: only Redis does
