@@ -48,7 +48,7 @@ def cast(client: Kafka, group: str) -> Iterator[Cast]:
 
 
 def coordinated(member: Beater) -> None:
-    """Waits until the broker coordinates the group; Kafka makes its topic of offsets when it is first looked for one."""
+    """Waits until the broker coordinates the group; Kafka makes its topic of offsets when first asked for one."""
     eventually(lambda: member.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[member.group]))
     eventually(lambda: member.enters(member_epoch=1, topic_partitions=None).error_code not in (14, 15, 16))
 

@@ -19,6 +19,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 public final class Member implements ConsumerRebalanceListener {
     private static final Map<String, Class<?>> STRATEGIES =
             Map.of("range", RangeAssignor.class, "cooperative-sticky", CooperativeStickyAssignor.class);
+    private static final String REMOTE = "remote-"; // the broker's assignors (KIP-848), which has the timeouts, too
     private final KafkaConsumer<String, String> consumer;
     private boolean uncommitted;
 
@@ -30,9 +31,14 @@ public final class Member implements ConsumerRebalanceListener {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", arguments[0]);
         properties.put("group.id", arguments[1]);
-        properties.put("partition.assignment.strategy", STRATEGIES.get(arguments[3]).getName());
-        properties.put("session.timeout.ms", "6000");
-        properties.put("heartbeat.interval.ms", "300");
+        if (arguments[3].startsWith(REMOTE)) {
+            properties.put("group.protocol", "consumer");
+            properties.put("group.remote.assignor", arguments[3].substring(REMOTE.length()));
+        } else {
+            properties.put("partition.assignment.strategy", STRATEGIES.get(arguments[3]).getName());
+            properties.put("session.timeout.ms", "6000");
+            properties.put("heartbeat.interval.ms", "300");
+        }
         properties.put("auto.offset.reset", "earliest");
         properties.put("enable.auto.commit", "false");
         Test.listen();
