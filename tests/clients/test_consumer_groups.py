@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka
@@ -25,9 +25,10 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(
-    params=["confluent", pytest.param("java", marks=pytest.mark.skipif(bool(NO_JAVA), reason=str(NO_JAVA)))]
-)
+JAVA = pytest.param("java", marks=pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA)))
+
+
+@pytest.fixture(params=["confluent", JAVA])
 def program(request: pytest.FixtureRequest) -> list[str]:
     return CONFLUENT if request.param == "confluent" else programs.java_member()
 
@@ -62,8 +63,8 @@ class Reader:
 
 
 @pytest.fixture
-def admin(quick: KetchServer) -> Iterator[AdminClient]:
-    yield AdminClient({"bootstrap.servers": quick.bootstrap})
+def admin(quick: KetchServer) -> AdminClient:
+    return AdminClient({"bootstrap.servers": quick.bootstrap})
 
 
 def test_a_regular_expression_and_a_new_topic(quick: KetchServer, admin: AdminClient) -> None:
@@ -75,20 +76,16 @@ def test_a_regular_expression_and_a_new_topic(quick: KetchServer, admin: AdminCl
     described = admin.describe_consumer_groups(["readers"])["readers"].result()
     assert (described.state, described.type) == (ConsumerGroupState.STABLE, ConsumerGroupType.CONSUMER)
     reader.consumer.close()
-    eventually(
-        lambda: admin.describe_consumer_groups(["readers"])["readers"].result().state is ConsumerGroupState.EMPTY
-    )
+    described = admin.describe_consumer_groups(["readers"])["readers"].result()
+    assert described.state is ConsumerGroupState.EMPTY
     assert admin.delete_consumer_groups(["readers"])["readers"].result() is None
 
 
 def test_a_static_member_that_restarts(quick: KetchServer, admin: AdminClient) -> None:
     """It has its partitions again, and the other one never lost or got any."""
     admin.create_topics([NewTopic("t", 4)])["t"].result()
-    first, second = (
-        Reader(quick, "t", **{"group.instance.id": "one"}),
-        Reader(quick, "t", **{"group.instance.id": "two"}),
-    )
-    eventually(lambda: len({first.consumer.poll(0.01), second.consumer.poll(0.01)}) and _halves(first, second))
+    first, second = (Reader(quick, "t", **{"group.instance.id": name}) for name in ("one", "two"))
+    eventually(lambda: _halves(first, second))
     had = [(p.topic, p.partition) for p in first.consumer.assignment()]
     kept = [(p.topic, p.partition) for p in second.consumer.assignment()]
     first.consumer.close()
@@ -100,6 +97,9 @@ def test_a_static_member_that_restarts(quick: KetchServer, admin: AdminClient) -
 
 
 def _halves(*readers: Reader) -> bool:
+    """Whether two share four partitions, after another poll of each."""
+    for reader in readers:
+        reader.consumer.poll(0.01)
     return [len(reader.consumer.assignment()) for reader in readers] == [2, 2]
 
 
@@ -108,7 +108,7 @@ def test_the_broker_dies(quick: KetchServer, admin: AdminClient) -> None:
     admin.create_topics([NewTopic("t", 4)])["t"].result()
     lost: list[object] = []
     readers = [Reader(quick, "t") for _ in range(2)]
-    eventually(lambda: [reader.consumer.poll(0.01) for reader in readers] and _halves(*readers))
+    eventually(lambda: _halves(*readers))
     for reader in readers:
         reader.consumer.subscribe(["t"], on_revoke=lambda _, p: lost.append(p), on_lost=lambda _, p: lost.append(p))
     had = [reader.consumer.assignment() for reader in readers]
