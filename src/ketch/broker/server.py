@@ -86,6 +86,7 @@ class Broker:
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
         await self.quotas.refresh()
+        await self.groups.configs.refresh()
         loop = asyncio.get_running_loop()
         listener = self.settings.endpoints[0]
         try:
@@ -101,6 +102,7 @@ class Broker:
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
         self.background(loop.create_task(self.quotas.stay()))
+        self.background(loop.create_task(self.groups.configs.stay()))
         self.background(loop.create_task(self._close_idle()))
         self.background(loop.create_task(self._retain()))
         self.background(loop.create_task(self.transactions.run()))

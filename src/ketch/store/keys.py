@@ -17,6 +17,7 @@ class Keyspace:
     __slots__ = (
         "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
         "transactional_ids", "transaction_changes", "broker_configs", "client_metrics",
+        "group_configs",
         "quotas",
     )  # fmt: skip
 
@@ -31,6 +32,7 @@ class Keyspace:
         self.brokers = f"{name}:brokers".encode()
         self.broker_configs = f"{name}:broker-configs".encode()
         self.client_metrics = f"{name}:client-metrics".encode()
+        self.group_configs = f"{name}:group-configs".encode()
         self.quotas = f"{name}:quotas".encode()
         self.cluster_id = f"{name}:cluster-id".encode()
         self.next_producer_id = f"{name}:next-producer-id".encode()

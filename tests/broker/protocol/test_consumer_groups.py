@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,10 +12,18 @@ import pytest
 from tests.support.batches import batch, records
 from tests.support.consumer_members import Beater, settle, told
 from tests.support.groups import FIND_COORDINATOR, Member, gather
-from tests.support.kafka import DELETE_TOPICS, Kafka
+from tests.support.kafka import (
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+    Kafka,
+)
 from tests.support.ketch import KetchServer, eventually
 
 Answers = list[Any]
+
+GROUP = 32  # ConfigResource.Type
 
 
 def port_of(client: Kafka) -> int:
@@ -167,7 +176,59 @@ def kinds(client: Kafka, topic: str) -> Answers:
     return found
 
 
-SCENARIOS: list[Callable[[Kafka, str], Answers]] = [forms, lives, statics, kinds]
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+SET, DELETE, APPEND = 0, 1, 2
+CHANGES: list[tuple[tuple[str, int, str | None], ...]] = [
+    *[((SESSION, SET, value),) for value in ("1", "44999", "60001", "x", "-1", "0", "")],
+    *[((INTERVAL, SET, value),) for value in ("1", "4999", "15001", "x")],
+    ((SESSION, SET, "46000"), (INTERVAL, SET, "46000")),
+    (("nope", SET, "1"),),
+    (("nope", DELETE, None),),
+    ((SESSION, APPEND, "1"),),
+]
+
+
+def _change(client: Kafka, group: str, *changes: tuple[str, int, str | None], only: bool = False) -> tuple[int, str]:
+    configs = [{"name": name, "config_operation": operation, "value": value} for name, operation, value in changes]
+    resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
+    answer = client.ask(INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=only).responses[0]
+    return int(answer.error_code), answer.error_message
+
+
+def _described(client: Kafka, group: str) -> list[Any]:
+    resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": [SESSION, INTERVAL, "nope"]}
+    result = client.ask(DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results[0]
+    shown = [
+        (
+            c.name,
+            c.value,
+            c.config_source,
+            c.config_type,
+            c.read_only,
+            [(s.name, s.value, s.source) for s in c.synonyms],
+        )
+        for c in result.configs
+    ]
+    return [int(result.error_code), result.error_message, *sorted(shown)]
+
+
+def configs(client: Kafka, topic: str) -> Answers:
+    """The configs of one group, and what they may be."""
+    group = f"configs-{topic}"
+    found: Answers = [_described(client, group), _described(client, "")]
+    found += [_change(client, group, *changes, only=True) for changes in CHANGES]
+    found += [_change(client, "", (SESSION, SET, "50000")), _change(client, group, (SESSION, SET, "50000"))]
+    eventually(lambda: any("50000" in each for each in _described(client, group)[2:]))
+    found.append(_described(client, group))
+    listed = client.ask(LIST_CONFIG_RESOURCES, 1, resource_types=[GROUP]).config_resources
+    found.append([each.resource_type for each in listed if each.resource_name == group])
+    found.append(_change(client, group, (SESSION, DELETE, None)))
+    eventually(lambda: not any("50000" in each for each in _described(client, group)[2:]))
+    found.append(_described(client, group))
+    return found
+
+
+SCENARIOS: list[Callable[[Kafka, str], Answers]] = [forms, lives, statics, kinds, configs]
 
 
 # -- here
@@ -212,6 +273,20 @@ def test_kinds(kafka: Kafka, made: str) -> None:
         [("consumer", "Stable")],
         24,
     ]
+
+
+def test_configs(kafka: Kafka, made: str) -> None:
+    found = configs(kafka, made)
+    assert [each[0] for each in found[1:]] == [42, *[40] * 13, 0, 40, 42, 0, 0, 32, 0, 0]
+
+
+def test_a_group_goes_by_its_configs(kafka: Kafka, made: str) -> None:
+    with Beater(port_of(kafka), f"g-{made}") as member:
+        assert member.enters(made).heartbeat_interval == timedelta(seconds=5)
+        assert _change(kafka, member.group, (INTERVAL, SET, "7000")) == (0, None)
+        assert member.beat().heartbeat_interval == timedelta(seconds=7)
+        member.goes()
+        assert _change(kafka, member.group, (INTERVAL, DELETE, None)) == (0, None)
 
 
 def test_other_protocols_are_refused_while_there_are_members(kafka: Kafka, made: str) -> None:

@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.coordination.cluster import Cluster
+from ketch.broker.coordination.group_configs import GroupConfigs
 from ketch.broker.coordination.kinds.classic import ClassicKind
 from ketch.broker.coordination.kinds.consumer import ConsumerKind
 from ketch.broker.coordination.kinds.kind import Kinds
@@ -47,12 +48,16 @@ class Groups:
 
     Args:
         native_groups: follow commits, assignments and members that go.
+
+    Attributes:
+        configs: those of single groups.
     """
 
     def __init__(self, settings: Settings, log_: Log, cluster: Cluster, native_groups: NativeGroups) -> None:
+        self.configs = GroupConfigs(settings, log_)
         self._kinds = Kinds[AnyGroup](
             ClassicKind(settings, native_groups),  # what is stored without a type
-            ConsumerKind(settings, native_groups),
+            ConsumerKind(self.configs, native_groups),
         )
         self._machines = Machines(GroupNamespace(log_.keys), self._kinds, settings.node_id, log_, cluster)
         self._log, self._cluster, self._native_groups = log_, cluster, native_groups

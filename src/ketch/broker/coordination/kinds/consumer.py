@@ -14,14 +14,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
+from ketch.broker.coordination.group_configs import GroupConfigs
 from ketch.broker.coordination.native_groups import NativeGroups
 from ketch.clock import now_ms
-from ketch.configs.settings import Settings
 from ketch.coordinator.classic.events import Assigned, Commit, Removed
 from ketch.coordinator.consumer.events import Beat, BeatResult, Depart, Effect, Event
 from ketch.coordinator.consumer.fields import from_fields, to_fields
 from ketch.coordinator.consumer.group import ConsumerGroup
-from ketch.coordinator.consumer.member import ConsumerConfig
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +29,7 @@ class ConsumerKind:
     """What is particular to consumer groups, see `broker.coordination.kinds.kind.Kind`.
 
     Args:
+        configs: what each group goes by.
         native_groups: follow assignments and members that go.
     """
 
@@ -38,22 +38,16 @@ class ConsumerKind:
     events: UnionType = Event
     outlives = False  # a member must not be told what the next coordinator does not know
 
-    def __init__(self, settings: Settings, native_groups: NativeGroups) -> None:
-        self._native_groups = native_groups
-        self._config = ConsumerConfig(
-            settings.group_consumer_session_timeout_ms / 1000,
-            settings.group_consumer_heartbeat_interval_ms / 1000,
-            settings.group_consumer_max_size,
-            tuple(settings.group_consumer_assignors.split(",")),
-        )
+    def __init__(self, configs: GroupConfigs, native_groups: NativeGroups) -> None:
+        self._configs, self._native_groups = configs, native_groups
 
     # -- machines
 
     def new(self, id: str) -> ConsumerGroup:
-        return ConsumerGroup(id, self._config)
+        return ConsumerGroup(id, self._configs.consumer(id))
 
     def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> ConsumerGroup | None:
-        return from_fields(id, fields, self._config, now)
+        return from_fields(id, fields, self._configs.consumer(id), now)
 
     def to_fields(self, machine: ConsumerGroup) -> dict[str, str]:
         return to_fields(machine, now_ms())
@@ -65,6 +59,7 @@ class ConsumerKind:
         return not (isinstance(event, Commit) and event.generation < 0)
 
     def handle(self, machine: ConsumerGroup, event: Event, now: float) -> list[Effect]:
+        machine.config = self._configs.consumer(machine.id)  # they may have changed
         state, epoch = machine.state, machine.epoch
         effects: list[Effect] = machine.handle(event, now)
         if (machine.state, machine.epoch) != (state, epoch):
