@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ketch.coordinator.consumer.group import ConsumerGroup
@@ -11,6 +12,10 @@ from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberStat
 from ketch.coordinator.consumer.topics import Partitions, TopicInfo
 
 _MEMBER = "member:"
+_TEXTS = 4096  # members whose text is remembered
+_SAID = ("instanceId", "rackId", "clientId", "host", "rebalanceTimeoutMs", "topics", "regex", "assignor")
+_WHERE = ("epoch", "previousEpoch", "state")
+_PARTITIONS = ("assigned", "revoking", "target")
 
 
 def to_fields(group: ConsumerGroup, now_ms: int) -> dict[str, str]:
@@ -23,26 +28,30 @@ def to_fields(group: ConsumerGroup, now_ms: int) -> dict[str, str]:
         "topics": json.dumps({name: [info.id, info.partitions] for name, info in group.topics.items()}),
         "updated": str(now_ms),
     }
-    return fields | {_MEMBER + member.id: json.dumps(_member(member)) for member in group.members.values()}
+    return fields | {_MEMBER + member.id: _member(member) for member in group.members.values()}
 
 
-def _member(member: Member) -> dict[str, Any]:
-    return {
-        "instanceId": member.instance_id,
-        "rackId": member.rack_id,
-        "clientId": member.client_id,
-        "host": member.host,
-        "rebalanceTimeoutMs": round(member.rebalance_timeout * 1000),
-        "topics": sorted(member.names),
-        "regex": member.regex,
-        "assignor": member.assignor,
-        "epoch": member.epoch,
-        "previousEpoch": member.previous_epoch,
-        "state": str(member.state),
-        "assigned": _by_topic(member.assigned),
-        "revoking": _by_topic(member.revoking),
-        "target": _by_topic(member.target),
-    }
+def _member(member: Member) -> str:
+    said = (
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.host,
+        round(member.rebalance_timeout * 1000),
+        member.names,
+        member.regex,
+        member.assignor,
+    )
+    where = (member.epoch, member.previous_epoch, member.state)
+    return _text(said, where, member.assigned, member.revoking, member.target)
+
+
+@lru_cache(_TEXTS)
+def _text(said: tuple[Any, ...], where: tuple[Any, ...], *partitions: Partitions) -> str:
+    """A member as JSON. Most members of a large group are as they were when it was stored last."""
+    fields = dict(zip(_SAID, said, strict=True)) | dict(zip(_WHERE, where, strict=True))
+    fields["topics"] = sorted(fields["topics"])
+    return json.dumps(fields | dict(zip(_PARTITIONS, map(_by_topic, partitions), strict=True)))
 
 
 def _by_topic(partitions: Partitions) -> dict[str, list[int]]:

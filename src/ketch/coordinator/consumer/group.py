@@ -138,6 +138,10 @@ class ConsumerGroup:
                 found.setdefault((topic, names[topic]), []).append(index)
         return found
 
+    def places(self, partitions: Partitions) -> list[tuple[str, int]]:
+        """Partitions by their topics' names, as `named`."""
+        return [(name, index) for (_, name), indexes in self.named(partitions).items() for index in indexes]
+
     def reply(self, token: Hashable, result: BeatResult | ErrorCode) -> None:
         self.effects.append(Reply(token, result))
 
