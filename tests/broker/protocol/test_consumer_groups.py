@@ -24,6 +24,7 @@ from tests.support.ketch import KetchServer, eventually
 Answers = list[Any]
 
 GROUP = 32  # ConfigResource.Type
+COORDINATOR_NOT_AVAILABLE = 15
 
 
 def port_of(client: Kafka) -> int:
@@ -370,3 +371,27 @@ def test_every_version(kafka: Kafka, made: str, version: int) -> None:
         assert member.shown(version=version).members[0].client_id == "raw"
         assert member.beat(version=version).error_code == 0
         assert member.goes(version=version).member_epoch == -1
+
+
+@pytest.mark.storage("record")
+def test_a_full_redis(start_ketch: Callable[..., KetchServer]) -> None:
+    """Who joins is told to come again, as nobody knows what was stored; members go on as they were."""
+    server = start_ketch()
+    redis = server.redis()
+    with Beater(server.port, "g") as first, Beater(server.port, "g") as second, Beater(server.port, "h") as other:
+        first.create("t", 4)
+        first.enters("t")
+        redis.config_set("maxmemory", 1)
+        try:
+            refused = [second.enters("t"), other.enters("t"), second.enters("t")]
+            assert {answer.error_code for answer in refused} <= {0, COORDINATOR_NOT_AVAILABLE}
+            assert refused[1].error_code == COORDINATOR_NOT_AVAILABLE
+            assert first.beat(topic_partitions=None).error_code in (0, COORDINATOR_NOT_AVAILABLE)
+        finally:
+            redis.config_set("maxmemory", 0)
+        assert [member.enters("t").error_code for member in (second, other)] == [0, 0]
+        everything = {"rebalance_timeout": 60_000, "subscribed_topic_names": ("t",)}  # as clients do after an error
+        assert first.beat(**everything).error_code == 0
+        settle([first, second])
+        assert (len(first.assigned), len(second.assigned), len(other.assigned)) == (2, 2, 4)
+        assert first.shown().group_state == "Stable"

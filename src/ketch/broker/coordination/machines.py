@@ -375,7 +375,18 @@ class Machines(Generic[M]):
 
     async def _save(self, machine: M, fields: dict[str, str]) -> None:
         async with self._writing[machine.id]:
+            if self._is_dropped(machine):
+                raise NotCoordinator(f"{self._namespace.name} {machine.id} is loaded again")
             await self._store(machine, fields, self._cluster.lease)
+
+    def _is_dropped(self, machine: M) -> bool:
+        """Whether an earlier save of it has failed, so that what is stored counts: it would overwrite that unseen.
+
+        Where the namespace is shared, each save takes a new term, which shows that.
+        """
+        if self._namespace.shared or self._kinds.of(machine).outlives:
+            return False
+        return self._machines.get(machine.id) is not machine
 
     async def _store(self, machine: M, fields: Mapping[str, str], lease: bool) -> None:
         await self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)
@@ -386,9 +397,13 @@ class Machines(Generic[M]):
         told = [Reply(each.token, kind.unstored(each.result)) if isinstance(each, Reply) else each for each in rest]
         if kind.outlives:
             return told
+        replies = [effect for effect in told if isinstance(effect, Reply)]
+        if not self._namespace.shared:
+            for reply in replies:  # before those who wait are sent on
+                _answer(reply.token, reply.result)
         if self._machines.get(machine.id) is machine:
             self._drop(machine.id)  # nobody knows whether it is stored: only Redis does
-        return [effect for effect in told if isinstance(effect, Reply)]
+        return replies
 
     # -- timers
 

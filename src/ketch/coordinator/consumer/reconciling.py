@@ -45,7 +45,8 @@ def _owns(owned: Partitions | None, partitions: Partitions) -> bool:
 
 
 def _step(member: Member, state: MemberState, epoch: int, assigned: Partitions, revoking: Partitions) -> bool:
-    before = (member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking)
-    member.previous_epoch = member.epoch
+    before = (member.state, member.epoch, member.assigned, member.revoking)
+    if epoch != member.epoch:  # Kafka forgets it else, and fences a member that lost two answers to the same request
+        member.previous_epoch = member.epoch
     member.state, member.epoch, member.assigned, member.revoking = state, epoch, assigned, revoking
-    return before != (state, epoch, member.previous_epoch, assigned, revoking)
+    return before != (state, epoch, assigned, revoking)
