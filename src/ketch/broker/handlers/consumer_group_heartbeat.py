@@ -4,7 +4,7 @@ The coordinator assigns; the answer says which partitions the member may read, a
 on the client makes its member id, and may subscribe by a regular expression of RE2.
 
 Deviation: a group of the classic protocol that has members gets GROUP_ID_NOT_FOUND (69), as in Kafka with
-`group.consumer.migration.policy=disabled`: an empty one becomes a consumer group, one with members does not.
+`group.consumer.migration.policy=disabled`. An empty one becomes a consumer group.
 """
 
 from __future__ import annotations

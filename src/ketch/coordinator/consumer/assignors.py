@@ -2,8 +2,8 @@
 
 `uniform` gives every member as many partitions as the others, give or take one, and moves no more than that takes.
 Where members subscribe to different topics, no move of one partition makes two members more even. `range` gives each
-topic's partitions in ranges, in the order of the members. As in Kafka 4.1 neither looks at racks (KAFKA-17396 took
-that out): a partition of Ketch has no rack.
+topic's partitions in ranges, in the order of the members. As in Kafka 4.1 neither looks at racks; a
+partition of Ketch has none.
 """
 
 from __future__ import annotations
