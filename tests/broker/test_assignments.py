@@ -19,6 +19,10 @@ from ketch.broker.coordination.assignments import Assignments, assigned_partitio
 from ketch.broker.coordination.readers import Reader
 from ketch.coordinator.classic.group import Group
 from ketch.coordinator.classic.member import GroupConfig, Member
+from ketch.coordinator.consumer.group import ConsumerGroup
+from ketch.coordinator.consumer.member import ConsumerConfig
+from ketch.coordinator.consumer.member import Member as ConsumerMember
+from ketch.coordinator.consumer.topics import TopicInfo
 from ketch.store.keys import TopicPartition
 
 GROUPS, MEMBERS, CLIENTS = ("g", "h"), ("m0", "m1", "m2"), ("c0", "c1")
@@ -52,9 +56,24 @@ def group(name: str, members: list[Member], protocol_type: str = "consumer") -> 
     return made
 
 
+def consumer_group(name: str, members: dict[str, tuple[str, set[TopicPartition]]]) -> ConsumerGroup:
+    """A group of the new protocol, whose coordinator has assigned these partitions."""
+    made = ConsumerGroup(name, ConsumerConfig())
+    made.topics = {topic: TopicInfo(f"id-{topic}", 3) for topic in ("a", "b")}
+    for each, (client, held) in members.items():
+        assigned = frozenset((f"id-{topic}", index) for topic, index in held)
+        made.members[each] = ConsumerMember(each, client_id=client, host="/host", assigned=assigned)
+    return made
+
+
 assigned_members = st.dictionaries(st.sampled_from(MEMBERS), st.tuples(st.sampled_from(CLIENTS), st.sets(partitions)))
 changes = st.lists(
-    st.tuples(st.just("update"), st.sampled_from(GROUPS), assigned_members, st.sampled_from(["consumer", "connect"]))
+    st.tuples(
+        st.just("update"),
+        st.sampled_from(GROUPS),
+        assigned_members,
+        st.sampled_from(["consumer", "connect", "KIP-848"]),
+    )
     | st.tuples(st.just("remove"), st.sampled_from(GROUPS), st.sampled_from(MEMBERS)),
     max_size=12,
 )
@@ -69,8 +88,9 @@ def test_a_fetch_is_the_only_member_s_it_can_be(changes: list[Any]) -> None:
         if kind == "update":
             members, protocol_type = rest
             made = [member(each, client, assignment(held)) for each, (client, held) in members.items()]
-            lost = assignments.update(group(name, made, protocol_type))
-            model[name] = dict(members) if protocol_type == "consumer" else {}
+            new = protocol_type == "KIP-848"
+            lost = assignments.update(consumer_group(name, members) if new else group(name, made, protocol_type))
+            model[name] = {} if protocol_type == "connect" else dict(members)
             expected = {each: held - model[name].get(each, ("", set()))[1] for each, held in had.items()}
             assert {each: set(gone) for each, gone in lost if gone} == {e: gone for e, gone in expected.items() if gone}
         else:

@@ -126,6 +126,7 @@ class TallyKind:
     name = "tally"
     machine: type[Tally] = Tally
     events: UnionType = Add | Look | Wait
+    outlives = True
 
     def __init__(self) -> None:
         self.changed_ids: list[str] = []
@@ -202,6 +203,7 @@ class FlagKind:
     name = "flag"
     machine: type[Flag] = Flag
     events: UnionType = Raise | Lower | Look
+    outlives = True
 
     def __init__(self) -> None:
         self.changed_ids: list[str] = []

@@ -58,7 +58,7 @@ def scene(request: pytest.FixtureRequest, broker: KetchServer, topic: str) -> It
 @pytest.mark.parametrize("scene", ["time"], indirect=True)
 def test_list(groups: Run, scene: Scene) -> None:
     assert f"{scene.group}\tEmpty".encode() in groups("list").stdout.splitlines()
-    assert {"group": scene.group, "state": "Empty"} in json.loads(groups("list", "--json").stdout)
+    assert {"group": scene.group, "state": "Empty", "type": "classic"} in json.loads(groups("list", "--json").stdout)
 
 
 def describe(groups: Run, name: str, *arguments: str, **env: str) -> Any:
@@ -110,7 +110,7 @@ def test_redis_is_where_it_is_said_to_be(broker: KetchServer, groups: Run, scene
 @pytest.mark.parametrize("scene", ["time"], indirect=True)
 def test_list_with_figures(groups: Run, scene: Scene) -> None:
     found = {group["group"]: group for group in json.loads(groups("list", "--stats", "--json").stdout)}
-    assert found[scene.group] == {"group": scene.group, "state": "Empty", "members": 0, "lag": 7}
+    assert found[scene.group] == {"group": scene.group, "state": "Empty", "type": "classic", "members": 0, "lag": 7}
     assert f"{scene.group}\tEmpty\t0\t7".encode() in groups("list", "--stats").stdout.splitlines()
 
 

@@ -32,7 +32,7 @@ from ketch.security.scram import Credential, Mechanism
 from ketch.store.access import acls, quotas, users
 from ketch.store.append import appends, copies, markers, producers
 from ketch.store.append.module import VERSION
-from ketch.store.cluster import brokers, client_metrics, configs, identity, legacy
+from ketch.store.cluster import brokers, configs, identity, legacy, resource_configs
 from ketch.store.coordination import commits, groups, native, pending_offsets, transactional_ids
 from ketch.store.coordination.commits import Committed
 from ketch.store.coordination.pending_offsets import Pending
@@ -179,8 +179,8 @@ class Sample:
             (brokers.announce, [brokers.announce(KEYS, brokers.Node(1, "h", 1), "1-a", 1000)]),
             (brokers.withdraw, [brokers.withdraw(KEYS, 1, "1-a")]),
             (brokers.clear, [brokers.clear(KEYS)]),
-            (client_metrics.write, [client_metrics.write(KEYS, "m", {"a": "b"}), client_metrics.write(KEYS, "m", {})]),
-            (client_metrics.read, [client_metrics.read(KEYS)]),
+            (resource_configs.write, [resource_configs.write(KEYS.group_configs, "g", x) for x in ({"a": "b"}, {})]),
+            (resource_configs.read, [resource_configs.read(KEYS.client_metrics)]),
             (acls.add, [acls.add(KEYS, [ACL])]),
             (acls.read, [acls.read(KEYS)]),
             (acls.count, [acls.count(KEYS)]),

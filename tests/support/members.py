@@ -1,6 +1,7 @@
 """Members of a consumer group as processes, one program per client library, and the scenarios they all go through.
 
-A member is started as `program BOOTSTRAP GROUP TOPIC STRATEGY`. It consumes TOPIC from the start and says on standard
+A member is started as `program BOOTSTRAP GROUP TOPIC STRATEGY`. A strategy such as `remote-uniform` is an assignor of
+the broker's (KIP-848); any other one is the client's. It consumes TOPIC from the start and says on standard
 output what it does, a line each:
 
     assigned P...      it was given partitions, beside those it has

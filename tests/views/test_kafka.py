@@ -84,10 +84,10 @@ def test_groups(admin: AdminClient, broker: KetchServer, redis: Redis, filled: s
                 GroupPartition(filled, 0, 1, 3, 2, reader),
                 GroupPartition(filled, 1, None, 0, None, reader),
             )
-            assert GroupSummary(name, "Stable", 1, 2) in groups.summary(admin, lag)
+            assert GroupSummary(name, "Stable", "classic", 1, 2) in groups.summary(admin, lag)
         assert asked == 1
         assert groups.has_members(admin, name)
-    assert ListedGroup(name, "Stable") in groups.listed(admin)
+    assert ListedGroup(name, "Stable", "classic") in groups.listed(admin)
     assert not groups.has_members(admin, "nothere")
     with pytest.raises(ClientError, match="there is no such group"):
         groups.description(admin, Lag(admin, lambda: None), "nothere")

@@ -10,6 +10,8 @@ from kio.schema.errors import ErrorCode
 import ketch
 from ketch.broker import telemetry
 from ketch.broker.api import Request
+from ketch.broker.coordination import group_configs as group_table
+from ketch.broker.coordination.group_configs import GroupConfigs
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
 from ketch.broker.resources import CLUSTER_NAME, ConfigType
 from ketch.broker.services import Configured
@@ -26,7 +28,7 @@ from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body
 
 # DescribeConfigsResponse.ConfigSource and ConfigType
-_TOPIC, _CLIENT_METRICS = 1, 7
+_TOPIC, _CLIENT_METRICS, _GROUP = 1, 7, 8
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7, "password": 9}
 
 _LISTENERS = {
@@ -105,6 +107,17 @@ def subscription_configs(clients: Telemetry, name: str, names: Iterable[str] | N
         config = telemetry.CONFIGS[each]
         value, source = (held[each], _CLIENT_METRICS) if each in held else (config.constant, DEFAULT)
         shown.append(_body(each, value, source, config.type, config.documentation, read_only=False))
+    return shown
+
+
+def group_configs(groups: GroupConfigs, group: str, names: Iterable[str] | None = None) -> list[Body]:
+    """The configs of a group."""
+    held = groups.stored.get(group, {})
+    table = group_table.CONFIGS
+    shown = []
+    for each in sorted(table if names is None else {name for name in names if name in table}):
+        value, source = (held[each], _GROUP) if each in held else (groups.default(each), DEFAULT)
+        shown.append(_body(each, value, source, table[each].type, table[each].documentation, read_only=False))
     return shown
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from ketch.broker.services import Coordinating
 from ketch.clock import now_ms
-from ketch.coordinator.classic.member import State
 from ketch.errors import KetchError
 from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition
@@ -36,7 +35,7 @@ async def sweep(broker: Coordinating) -> None:
 
 async def _sweep(broker: Coordinating, name: str, oldest: int, now: int) -> None:
     group = await broker.groups.get(name)
-    if group.state is not State.EMPTY or group.pending:
+    if not group.is_idle:
         return
     kept = broker.log.commits
     commits = await kept.of(name, await kept.partitions(name))

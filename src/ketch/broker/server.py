@@ -21,6 +21,7 @@ from ketch.broker.coordination.assignments import Assignments
 from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.groups import Groups
 from ketch.broker.coordination.native_groups import NativeGroups
+from ketch.broker.coordination.topic_images import TopicImages
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dispatch import TABLE
 from ketch.broker.dynamic import DynamicConfigs
@@ -66,6 +67,7 @@ class Broker:
         self.groups = Groups(settings, self.log, self.cluster, self._native_groups)
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
+        self.topic_images = TopicImages(self.log.topics)
         self.dynamic = DynamicConfigs(settings, self.log, self._configure)
         self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
@@ -92,6 +94,7 @@ class Broker:
         self.cluster_id = await self.log.cluster_id()
         await self.dynamic.refresh()
         await self.quotas.refresh()
+        await self.groups.configs.refresh()
         if self.authorizer is not None:
             await self.authorizer.refresh()
         self.mechanisms.check()
@@ -102,6 +105,7 @@ class Broker:
         self.background(loop.create_task(self.dynamic.stay()))
         self.background(loop.create_task(self.telemetry.stay()))
         self.background(loop.create_task(self.quotas.stay()))
+        self.background(loop.create_task(self.groups.configs.stay()))
         if self.authorizer is not None:
             self.background(loop.create_task(self.authorizer.stay()))
         self.background(loop.create_task(self._close_idle()))

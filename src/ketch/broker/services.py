@@ -18,6 +18,7 @@ from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
 from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.groups import Groups
+from ketch.broker.coordination.topic_images import TopicImages
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.ports import Ports
@@ -72,6 +73,7 @@ class Coordinating(Stored, Protocol):
     Attributes:
         assignments: which member of a group reads which partition.
         adoption: finds commits that another Redis client has set.
+        topic_images: the topics that consumer groups assign.
     """
 
     cluster: Cluster
@@ -79,6 +81,7 @@ class Coordinating(Stored, Protocol):
     transactions: Transactions
     assignments: Assignments
     adoption: Adoption
+    topic_images: TopicImages
 
 
 class Configured(Stored, Protocol):

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from ketch.configs.key import ConfigKey
 from ketch.errors import InvalidConfig, KetchError, StorageUnavailable
 from ketch.log.log import Log
-from ketch.store.cluster import client_metrics
+from ketch.store.cluster import resource_configs
 from ketch.wire.otlp import Value
 
 log = logging.getLogger(__name__)
@@ -107,11 +107,11 @@ class Telemetry(Collector):
 
     async def refresh(self) -> None:
         """Reads the subscriptions."""
-        self.subscriptions = await self._log.driver.ask(client_metrics.read(self._log.keys))
+        self.subscriptions = await self._log.driver.ask(resource_configs.read(self._log.keys.client_metrics))
 
     async def alter(self, name: str, configs: Mapping[str, str]) -> None:
         """Replaces the configs of a subscription; without any it is gone."""
-        await self._log.driver.ask(client_metrics.write(self._log.keys, name, configs))
+        await self._log.driver.ask(resource_configs.write(self._log.keys.client_metrics, name, configs))
         await self.refresh()
 
     # -- clients

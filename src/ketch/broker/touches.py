@@ -140,6 +140,11 @@ FIND_COORDINATOR: Rules = (
     on_groups(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(0, body)),
     on_transactional_ids(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(1, body)),
 )
+CONSUMER_GROUP_HEARTBEAT: Rules = (
+    whole(on_groups(Operation.READ, "group_id")),
+    whole(on_topics(Operation.DESCRIBE, "subscribed_topic_names")),
+)
+CONSUMER_GROUP_DESCRIBE: Rules = (on_groups(Operation.DESCRIBE, "group_ids"), LISTS_TOPIC)
 DESCRIBE_GROUPS: Rules = (on_groups(Operation.DESCRIBE, "groups"),)
 LIST_GROUPS: Rules = (LISTS_GROUP,)
 DELETE_GROUPS: Rules = (on_groups(Operation.DELETE, "groups_names"),)

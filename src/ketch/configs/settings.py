@@ -286,6 +286,14 @@ class Settings(BaseSettings):
     group_max_session_timeout_ms: Positive = Field(1_800_000, description="Greatest session timeout of a member.")
     group_initial_rebalance_delay_ms: NotNegative = Field(0, description="How long an empty group waits for more.")
     group_max_size: Positive = Field(2_147_483_647, description="Members that a group may have.")
+    group_consumer_session_timeout_ms: Positive = Field(45_000, description="Session timeout in consumer groups.")
+    group_consumer_min_session_timeout_ms: Positive = Field(45_000, description="Least that a group may set.")
+    group_consumer_max_session_timeout_ms: Positive = Field(60_000, description="Greatest that a group may set.")
+    group_consumer_heartbeat_interval_ms: Positive = Field(5000, description="Heartbeat interval in consumer groups.")
+    group_consumer_min_heartbeat_interval_ms: Positive = Field(5000, description="Least that a group may set.")
+    group_consumer_max_heartbeat_interval_ms: Positive = Field(15_000, description="Greatest that a group may set.")
+    group_consumer_max_size: Positive = Field(2_147_483_647, description="Members that a consumer group may have.")
+    group_consumer_assignors: str = Field("uniform,range", description="Their assignors; the first is the default.")
     group_pending_max: NotNegative = Field(
         10_000,
         description="Deliveries tracked for a group and partition (XPENDING); 0: none, as on compacted topics.",
@@ -422,6 +430,14 @@ class Settings(BaseSettings):
             raise ValueError("it should be non-empty, without braces and white space")
         return keyspace
 
+    @field_validator("group_consumer_assignors")
+    @classmethod
+    def _assignors_are_known(cls, assignors: str) -> str:
+        names = [name.strip() for name in assignors.split(",")]
+        if not set(names) <= {"uniform", "range"}:
+            raise ValueError("it should name uniform, range or both, with a comma between them")
+        return ",".join(dict.fromkeys(names))
+
     @model_validator(mode="after")
     def _largest_request_gets_through(self) -> Self:
         if self.queued_max_bytes < self.socket_request_max_bytes:
@@ -435,6 +451,10 @@ class Settings(BaseSettings):
     def _settings_agree(self) -> Self:
         for less, more in (
             ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
+            ("group_consumer_min_session_timeout_ms", "group_consumer_session_timeout_ms"),
+            ("group_consumer_session_timeout_ms", "group_consumer_max_session_timeout_ms"),
+            ("group_consumer_min_heartbeat_interval_ms", "group_consumer_heartbeat_interval_ms"),
+            ("group_consumer_heartbeat_interval_ms", "group_consumer_max_heartbeat_interval_ms"),
             ("broker_heartbeat_interval_ms", "broker_session_timeout_ms"),
         ):
             if getattr(self, less) > getattr(self, more):

@@ -36,6 +36,7 @@ class TopicCache:
         self._keys, self._driver, self._max_age, self._defaults = keys, driver, max_age, defaults
         self._cache: dict[str, tuple[float, Topic | None]] = {}
         self._names: tuple[float, list[str]] | None = None
+        self.changes = 0  # how often something was forgotten: a topic was made, changed or deleted here
         self._ids: dict[uuid.UUID, str] = {}
         self._loading: dict[str, asyncio.Task[list[Topic | None]]] = {}  # the question of `get` that is on its way
         self._loads: list[set[str]] = []  # for each question on its way, what was forgotten meanwhile
@@ -161,6 +162,7 @@ class TopicCache:
 
     def forget(self, name: str) -> None:
         """Drops what is cached of a topic, so that the next question goes to Redis."""
+        self.changes += 1
         self._cache.pop(name, None)
         self._loading.pop(name, None)
         self._names = None

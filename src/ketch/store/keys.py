@@ -16,8 +16,8 @@ class Keyspace:
 
     __slots__ = (
         "name", "next_producer_id", "topic_ids", "topics", "cluster_id", "groups", "brokers", "group_changes",
-        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics", "quotas", "users", "acls",
-        "glob",
+        "transactional_ids", "transaction_changes", "broker_configs", "client_metrics", "group_configs", "quotas",
+        "users", "acls", "glob",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -33,6 +33,7 @@ class Keyspace:
         self.broker_configs = f"{name}:broker-configs".encode()
         self.client_metrics = f"{name}:client-metrics".encode()
         self.acls = f"{name}:acls".encode()
+        self.group_configs = f"{name}:group-configs".encode()
         self.quotas = f"{name}:quotas".encode()
         self.users = f"{name}:users".encode()
         self.cluster_id = f"{name}:cluster-id".encode()

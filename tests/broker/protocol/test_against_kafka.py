@@ -11,6 +11,7 @@ import pytest
 from tests.broker.protocol.test_alter import CONFIG_VALUES, REFUSED_CHANGES, change, grow
 from tests.broker.protocol.test_broker_configs import REFUSED_BROKER_CHANGES
 from tests.broker.protocol.test_cluster_admin import SCENARIOS
+from tests.broker.protocol.test_consumer_groups import SCENARIOS as CONSUMER_GROUPS
 from tests.broker.protocol.test_produce import REFUSED
 from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
 from tests.support.batches import batch, records
@@ -315,6 +316,11 @@ def test_what_altering_broker_configs_refuses(both: tuple[Kafka, Kafka], case: s
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_cluster_admin(compare: Callable[..., None], scenario: Callable[[Kafka, str], Any]) -> None:
+    compare(scenario)
+
+
+@pytest.mark.parametrize("scenario", CONSUMER_GROUPS, ids=lambda scenario: scenario.__name__)
+def test_consumer_groups(compare: Callable[..., None], scenario: Callable[[Kafka, str], Any]) -> None:
     compare(scenario)
 
 

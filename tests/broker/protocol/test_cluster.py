@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.batches import batch, records
 from tests.support.brokers import acquainted
+from tests.support.consumer_members import Beater, settle
 from tests.support.groups import OFFSET_COMMIT, Member, assignment, coordinator, group_of
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
@@ -125,6 +126,34 @@ def test_a_group_survives_its_coordinator(pair: Pair, how: signal.Signals) -> No
         assert again.committed("t")[0] == 7
         eventually(lambda: again.commit("t", 8) == 0)  # a broker that was slow for a moment waits
     member.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_consumer_group_survives_its_coordinator(pair: Pair, how: signal.Signals) -> None:
+    """Its members go on in their epochs, with what they had (KIP-848)."""
+    group = group_of(2, pair[0])
+    members = [Beater(pair[1].port, group) for _ in range(3)]
+    members[0].create("t", 7)
+    for member in members:
+        member.enters("t")
+    settle(members)
+    assert members[0].commit("t", 7) == 0
+    before, had = members[0].shown(), [member.assigned for member in members]
+    assert pair[1].process is not None
+    pair[1].process.send_signal(how)
+    pair[1].process.wait()
+    eventually(lambda: coordinator(pair[0], group) == 1)
+    again = [Beater(pair[0].port, group) for _ in members]
+    for other, member in zip(again, members, strict=True):
+        other.id, other.generation, other.assigned = member.id, member.generation, member.assigned
+        eventually(lambda other=other: other.beat().error_code == 0)
+    after = again[0].shown()
+    assert (after.group_state, after.group_epoch) == ("Stable", before.group_epoch)
+    assert [other.assigned for other in again] == had
+    assert again[0].committed("t")[0] == 7
+    assert again[0].commit("t", 8) == 0
+    for member in (*members, *again):
+        member.close()
 
 
 @pytest.mark.parametrize("who", ["a member", "assigned itself", "never seen before"])

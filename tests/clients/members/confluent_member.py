@@ -8,7 +8,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-AGAIN = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION)
+AGAIN = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.STALE_MEMBER_EPOCH)
 
 
 def say(verb: str, words: list[str]) -> None:
@@ -34,15 +34,20 @@ def commit(consumer: Consumer) -> None:
         time.sleep(0.02)
 
 
+def protocol(strategy: str) -> dict[str, str | int]:
+    """Classic, or that of KIP-848, where the broker knows the timeouts."""
+    if strategy.startswith("remote-"):
+        return {"group.protocol": "consumer", "group.remote.assignor": strategy.removeprefix("remote-")}
+    return {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+
+
 def main() -> None:
     bootstrap, group, topic, strategy = sys.argv[1:]
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
-            "partition.assignment.strategy": strategy,
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 300,
+            **protocol(strategy),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }

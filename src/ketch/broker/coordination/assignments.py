@@ -21,6 +21,9 @@ from kio.static.constants import EntityType
 from ketch.broker.coordination.readers import Fitting, Identity, Reader, Readers
 from ketch.coordinator.classic.group import Group
 from ketch.coordinator.classic.member import Member
+from ketch.coordinator.consumer.group import ConsumerGroup
+from ketch.coordinator.consumer.member import Member as ConsumerMember
+from ketch.coordinator.consumer.topics import Partitions
 from ketch.store.keys import TopicPartition
 
 _PROTOCOL_TYPE = "consumer"
@@ -47,8 +50,10 @@ def _read(schema: str, data: bytes) -> Any | None:
     return entity
 
 
-def subscribed_topics(group: Group) -> set[str] | None:
+def subscribed_topics(group: Group | ConsumerGroup) -> set[str] | None:
     """The topics that any member subscribes to; None where that cannot be told."""
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed
     topics: set[str] = set()
     for member in group.members.values():
         subscription = _read("consumer_protocol_subscription", member.metadata(group.protocol))
@@ -66,6 +71,10 @@ def assigned_partitions(member: Member) -> list[TopicPartition]:
     return [(entry.topic, index) for entry in assignment.assigned_partitions for index in entry.partitions]
 
 
+def _keys(member: Member | ConsumerMember, partitions: Iterable[TopicPartition]) -> list[_Key]:
+    return [(member.client_id, member.host, partition) for partition in partitions]
+
+
 class Assignments:
     """The index of fetches: (client id, host, topic, partition) -> group and member.
 
@@ -77,19 +86,21 @@ class Assignments:
         self._clock = clock
         self._assigned: dict[_Key, set[Identity]] = {}
         self._members: dict[str, dict[str, list[_Key]]] = {}  # group -> member -> its keys in the index
+        # Of each member of a consumer group its client id, host and partitions, as of the last update.
+        self._seen: dict[str, dict[str, tuple[str, str, Partitions]]] = {}
         self._former: defaultdict[_Key, dict[str, float]] = defaultdict(dict)  # groups that lost a key, and when
         self._losses: deque[tuple[float, str, _Key]] = deque()  # the same, oldest first
         self._readers = Readers()
         self._changed = clock()  # when the index last changed
 
-    def update(self, group: Group) -> list[tuple[str, list[TopicPartition]]]:
+    def update(self, group: Group | ConsumerGroup) -> list[tuple[str, list[TopicPartition]]]:
         """The group has a new assignment; which members lost which partitions."""
-        had = {member: self._remove(group.id, member) for member in list(self._members.get(group.id, ()))}
-        kept = group.members if group.protocol_type == _PROTOCOL_TYPE else {}
-        for member in kept.values():
-            self._add(group.id, member)
-        self._compare(group, {key for keys in had.values() for key in keys})
-        for member_id in had.keys() - kept.keys():
+        given, gone = self._changed_members(group)
+        had = {member: self._remove(group.id, member) for member in {*given, *gone}}
+        for member_id, keys in given.items():
+            self._add(group.id, member_id, keys)
+        self._compare(group, had.values(), given.values())
+        for member_id in gone:
             self._readers.gone((group.id, member_id))
         has = {member_id: set(_partitions(keys)) for member_id, keys in self._members.get(group.id, {}).items()}
         return [
@@ -97,15 +108,35 @@ class Assignments:
             for member_id, keys in had.items()
         ]
 
-    def _add(self, group_id: str, member: Member) -> None:
-        keys = [(member.client_id, member.host, partition) for partition in assigned_partitions(member)]
-        self._members.setdefault(group_id, {})[member.id] = keys
-        for key in keys:
-            self._assigned.setdefault(key, set()).add((group_id, member.id))
+    def _changed_members(self, group: Group | ConsumerGroup) -> tuple[dict[str, list[_Key]], set[str]]:
+        """The keys of members that may have others than before, and members that are gone.
 
-    def _compare(self, group: Group, before: set[_Key]) -> None:
-        """Takes notice of what a group has lost and got."""
-        now = {key for keys in self._members.get(group.id, {}).values() for key in keys}
+        Of a classic group all may have: a rebalance gives everybody its part. A consumer group moves a few partitions
+        at a time, and may be large.
+        """
+        if isinstance(group, ConsumerGroup):
+            seen = self._seen.get(group.id, {})
+            now = {member.id: (member.client_id, member.host, member.assigned) for member in group.members.values()}
+            if now:
+                self._seen[group.id] = now
+            else:
+                self._seen.pop(group.id, None)
+            changed = [group.members[each] for each, what in now.items() if seen.get(each) != what]
+            given = {member.id: _keys(member, group.places(member.assigned)) for member in changed}
+            return given, self._members.get(group.id, {}).keys() - now.keys()
+        self._seen.pop(group.id, None)
+        reads = group.members.values() if group.protocol_type == _PROTOCOL_TYPE else ()
+        given = {member.id: _keys(member, assigned_partitions(member)) for member in reads}
+        return given, self._members.get(group.id, {}).keys() - given.keys()
+
+    def _add(self, group_id: str, member_id: str, keys: list[_Key]) -> None:
+        self._members.setdefault(group_id, {})[member_id] = keys
+        for key in keys:
+            self._assigned.setdefault(key, set()).add((group_id, member_id))
+
+    def _compare(self, group: Group | ConsumerGroup, had: Iterable[list[_Key]], has: Iterable[list[_Key]]) -> None:
+        """Takes notice of what members of a group have lost and got."""
+        before, now = ({key for keys in each for key in keys} for each in (had, has))
         self._lost(group.id, before - now)
         if not group.assigned_here:
             for name in {key[:2] for key in now - before}:
@@ -125,6 +156,7 @@ class Assignments:
 
     def remove(self, group_id: str, member_id: str) -> list[TopicPartition]:
         """A member is gone; the partitions it had."""
+        self._seen.get(group_id, {}).pop(member_id, None)
         keys = self._remove(group_id, member_id)
         self._lost(group_id, keys)
         self._readers.gone((group_id, member_id))

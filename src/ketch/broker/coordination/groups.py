@@ -18,13 +18,16 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.coordination.cluster import Cluster
+from ketch.broker.coordination.group_configs import GroupConfigs
 from ketch.broker.coordination.kinds.classic import ClassicKind
+from ketch.broker.coordination.kinds.consumer import ConsumerKind
 from ketch.broker.coordination.kinds.kind import Kinds
 from ketch.broker.coordination.machines import Machines, Token
 from ketch.broker.coordination.native_groups import NativeGroups
 from ketch.configs.settings import Settings
 from ketch.coordinator.classic.events import Commit
 from ketch.coordinator.classic.group import Group
+from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.errors import NotInTransaction
 from ketch.log.log import Log
 from ketch.redis.question import Question
@@ -35,6 +38,8 @@ from ketch.store.coordination.terms import Overtaken
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.scripts import Holder
 
+AnyGroup = Group | ConsumerGroup
+
 _COMMIT_TRIES = 5  # where other commits of the group take a new term at the same time
 
 
@@ -43,13 +48,18 @@ class Groups:
 
     Args:
         native_groups: follow commits, assignments and members that go.
+
+    Attributes:
+        configs: those of single groups.
     """
 
     def __init__(self, settings: Settings, log_: Log, cluster: Cluster, native_groups: NativeGroups) -> None:
-        kinds = Kinds[Group](
+        self.configs = GroupConfigs(settings, log_)
+        self._kinds = Kinds[AnyGroup](
             ClassicKind(settings, native_groups),  # what is stored without a type
+            ConsumerKind(self.configs, native_groups),
         )
-        self._machines = Machines(GroupNamespace(log_.keys), kinds, settings.node_id, log_, cluster)
+        self._machines = Machines(GroupNamespace(log_.keys), self._kinds, settings.node_id, log_, cluster)
         self._log, self._cluster, self._native_groups = log_, cluster, native_groups
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
         self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
@@ -67,11 +77,15 @@ class Groups:
         """Raises NotCoordinator unless this broker coordinates the group."""
         self._machines.require(group_id)
 
-    async def get(self, group_id: str) -> Group:
+    async def get(self, group_id: str) -> AnyGroup:
         """The group as it stands; one of which nothing is stored is a new one."""
         return await self._machines.get(group_id)
 
-    async def hold(self, group: Group, lease: bool) -> str:
+    def type_of(self, group: AnyGroup) -> str:
+        """Kafka's name of its type, as ListGroups has it."""
+        return self._kinds.of(group).name
+
+    async def hold(self, group: AnyGroup, lease: bool) -> str:
         """The term in which the group's commits may be written; see `Machines.hold`."""
         return await self._machines.hold(group, lease)
 
@@ -220,13 +234,13 @@ class Groups:
     async def names(self) -> list[str]:
         """Every group of this broker that is stored, or that a client joins for the first time."""
         stored = await self._link.ask(groups.names(self._keys))
-        joined = (name for name, group in self._machines.in_memory.items() if group.members or group.pending)
+        joined = (name for name, group in self._machines.in_memory.items() if not group.is_idle)
         return sorted(name for name in {*stored, *joined} if self._machines.coordinates(name))
 
     async def exists(self, group_id: str) -> bool:
         """Whether a client joins the group now, or it is stored."""
         group = await self.get(group_id)
-        return bool(group.members or group.pending) or await self._link.ask(groups.exists(self._keys, group_id))
+        return not group.is_idle or await self._link.ask(groups.exists(self._keys, group_id))
 
     async def emptied(self, group_id: str) -> int:
         """When the group lost its last member, ms since the epoch; 0 where it never had any."""

@@ -48,9 +48,7 @@ class Namespace(Protocol):
 
     Attributes:
         name: as "group": for log lines, and so that the cluster shares out each namespace by itself.
-        shared: other brokers write a machine in the ordinary course, too (`Machines.visit`). One that could not be
-            stored is dropped from memory, and what was to follow from its change is not carried out; else it lives on
-            and clients come again.
+        shared: other brokers write a machine in the ordinary course, too (`Machines.visit`).
     """
 
     name: str
@@ -382,20 +380,35 @@ class Machines(Generic[M]):
 
     async def _save(self, machine: M, fields: dict[str, str]) -> None:
         async with self._writing[machine.id]:
+            if self._is_dropped(machine):
+                raise NotCoordinator(f"{self._namespace.name} {machine.id} is loaded again")
             await self._store(machine, fields, self._cluster.lease)
+
+    def _is_dropped(self, machine: M) -> bool:
+        """Whether an earlier save of it has failed, so that what is stored counts: it would overwrite that unseen.
+
+        Where the namespace is shared, each save takes a new term, which shows that.
+        """
+        if self._namespace.shared or self._kinds.of(machine).outlives:
+            return False
+        return self._machines.get(machine.id) is not machine
 
     async def _store(self, machine: M, fields: Mapping[str, str], lease: bool) -> None:
         await self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)
 
     def _after_failure(self, machine: M, rest: list[Any]) -> list[Any]:
         """What is carried out in place of `rest`, which was to follow once the machine was stored."""
-        unstored = self._kinds.of(machine).unstored
-        told = [Reply(each.token, unstored(each.result)) if isinstance(each, Reply) else each for each in rest]
-        if not self._namespace.shared:
+        kind = self._kinds.of(machine)
+        told = [Reply(each.token, kind.unstored(each.result)) if isinstance(each, Reply) else each for each in rest]
+        if kind.outlives:
             return told
+        replies = [effect for effect in told if isinstance(effect, Reply)]
+        if not self._namespace.shared:
+            for reply in replies:  # before those who wait are sent on
+                _answer(reply.token, reply.result)
         if self._machines.get(machine.id) is machine:
             self._drop(machine.id)  # nobody knows whether it is stored: only Redis does
-        return [effect for effect in told if isinstance(effect, Reply)]
+        return replies
 
     # -- timers
 

@@ -32,6 +32,7 @@ from collections.abc import Callable, Mapping
 from ketch.broker.coordination.assignments import Assignments
 from ketch.broker.coordination.cluster import Cluster
 from ketch.coordinator.classic.group import Group
+from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.errors import KetchError, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.log import Log
 from ketch.log.states import Waiter
@@ -161,7 +162,7 @@ class NativeGroups:
 
     # -- members
 
-    def reassigned(self, group: Group) -> None:
+    def reassigned(self, group: Group | ConsumerGroup) -> None:
         """The group's members or assignments have changed, or it was loaded."""
         for member_id, partitions in self._assignments.update(group):
             self._lost(group.id, member_id, partitions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.coordination import group_configs
 from ketch.broker.handlers import incremental_alter_configs as incremental
 from ketch.broker.resources import ConfigType
 from ketch.configs.topic_table import CONFIGS
@@ -22,6 +23,8 @@ def _changes(request: Request, asked: Any) -> list[incremental.Change]:
     given = {config.name: config.value for config in asked.configs}
     if asked.resource_type == ConfigType.BROKER:
         names = list(request.broker.dynamic.stored(asked.resource_name))
+    elif asked.resource_type == ConfigType.GROUP:
+        names = list(group_configs.CONFIGS)
     else:
         names = [name for name, config in CONFIGS.items() if not config.fixed]
     rest = [name for name in names if name not in given]

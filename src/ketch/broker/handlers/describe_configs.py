@@ -1,5 +1,5 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics (resource type 2), of this broker (4), and those
-that were changed for all brokers (4, with an empty name), and subscriptions of client metrics (16).
+that were changed for all brokers (4, with an empty name), subscriptions of client metrics (16), and groups (32).
 
 Deviation: resources beyond 5,000 in a request get INVALID_REQUEST (42): the answer is some hundred times the request.
 """
@@ -39,6 +39,11 @@ async def _describe(request: Request, asked: Any) -> Body:
         if not asked.resource_name:
             return _result(asked, ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
         entries = configs.subscription_configs(request.broker.telemetry, asked.resource_name, names)
+        return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
+    if asked.resource_type == ConfigType.GROUP:
+        if not asked.resource_name:
+            return _result(asked, ErrorCode.invalid_request, "Group name must not be empty")
+        entries = configs.group_configs(request.broker.groups.configs, asked.resource_name, names)
         return _result(asked, ErrorCode.none, "", _trimmed(request, entries))
     return _result(asked, ErrorCode.invalid_request, f"Unexpected resource type {asked.resource_type}.")
 

@@ -1,4 +1,7 @@
-"""DescribeGroups (15), versions 0 to 6: state, protocol and members; version 6 on has GROUP_ID_NOT_FOUND (KIP-1043)."""
+"""DescribeGroups (15), versions 0 to 6: state, protocol and members; version 6 on has GROUP_ID_NOT_FOUND (KIP-1043).
+
+A consumer group (KIP-848) is none of these: it is answered as one that is not there, and ConsumerGroupDescribe has it.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,10 @@ async def _describe(request: Request, name: str) -> Body:
         known = await request.broker.groups.exists(name)
     except KetchError as error:
         return _error(name, request.refuse(f"group {name}", error), None)
-    if not known:
+    if not known or not isinstance(group, Group):
         if request.version >= _NOT_FOUND_SINCE:
-            return _error(name, ErrorCode.group_id_not_found, f"Group {name} not found.")
+            why = "is not a classic group" if known else "not found"
+            return _error(name, ErrorCode.group_id_not_found, f"Group {name} {why}.")
         return {**_error(name, ErrorCode.none, None), "authorized_operations": _operations(request, name)}
     return {
         "error_code": ErrorCode.none,

@@ -1,5 +1,5 @@
-"""IncrementalAlterConfigs (44), versions 0 and 1: configs of topics, brokers and client metrics, one by one
-(KIP-339, KIP-226, KIP-714).
+"""IncrementalAlterConfigs (44), versions 0 and 1: configs of topics, brokers, client metrics and groups, one by one
+(KIP-339, KIP-226, KIP-714, KIP-848).
 
 As in Kafka all that is asked of a resource is done, or nothing. A broker's configs are this one's, or with an empty
 name those of all brokers.
@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker import configs, telemetry
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.coordination import group_configs
 from ketch.broker.dynamic import check_value
 from ketch.broker.errors import Refused
 from ketch.broker.resources import ConfigType
@@ -77,6 +78,8 @@ async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) ->
             await _alter_broker(request, name, changes(request, asked))
         elif asked.resource_type == ConfigType.CLIENT_METRICS:
             await _alter_subscription(request, name, changes(request, asked))
+        elif asked.resource_type == ConfigType.GROUP:
+            await _alter_group(request, name, changes(request, asked))
         else:
             await _alter_topic(request, asked, changes)
     except KetchError as error:
@@ -146,6 +149,24 @@ async def _alter_subscription(request: Request, name: str, changes: list[Change]
     if changes and not request.body.validate_only:
         await request.broker.telemetry.alter(name, configs)
         log.info("%s: altered client metrics %s: %s", request.client, name, _shown(configs) or "none")
+
+
+async def _alter_group(request: Request, name: str, changes: list[Change]) -> None:
+    if not name:
+        raise Refused(ErrorCode.invalid_request, "Default group resources are not allowed.")
+    groups = request.broker.groups.configs
+    await groups.refresh()  # another broker may have changed it
+    values = dict(groups.stored.get(name, {}))
+    for config, operation, given in changes:
+        if operation in (Operation.APPEND, Operation.SUBTRACT) and config in group_configs.CONFIGS:
+            word = Operation(operation).name
+            raise InvalidConfig(f"Can't {word} to key {config} because its type is not LIST.")
+        value = _result_of(config, operation, given, values.pop(config, ""))
+        values |= {} if value is None else {config: value}
+    values = groups.check(values)
+    if changes and not request.body.validate_only:
+        await groups.alter(name, values)
+        log.info("%s: altered group %s: %s", request.client, name, _shown(values) or "none")
 
 
 def _shown(altered: Mapping[str, str | None]) -> str:

@@ -1,8 +1,8 @@
 """ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked for: topics (2), the live brokers
-(4), and subscriptions of client metrics (16).
+(4), subscriptions of client metrics (16), and groups with configs (32).
 
 Version 0 is about client metrics (KIP-1000), version 1 about the types asked for, or all of them (KIP-1142). There are
-no groups with configs (32) or loggers (8); any other type gets UNSUPPORTED_VERSION (35).
+no loggers (8); any other type gets UNSUPPORTED_VERSION (35).
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ async def _resources(request: Request, types: set[int]) -> list[Body]:
         await request.broker.telemetry.refresh()
         names = sorted(request.broker.telemetry.subscriptions)
         found += [{"resource_name": name, "resource_type": ConfigType.CLIENT_METRICS} for name in names]
+    if ConfigType.GROUP in types:
+        await request.broker.groups.configs.refresh()
+        groups = sorted(request.broker.groups.configs.stored)
+        found += [{"resource_name": name, "resource_type": ConfigType.GROUP} for name in groups]
     return found
 
 

@@ -16,8 +16,6 @@ from ketch.broker.touches import LISTS_GROUP
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
-_TYPE = "classic"
-
 
 async def handle(request: Request) -> Answer:
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
@@ -32,7 +30,9 @@ async def handle(request: Request) -> Answer:
     shown = [
         group
         for group in groups
-        if group and (not states or group["group_state"].lower() in states) and (not types or _TYPE in types)
+        if group
+        and (not states or group["group_state"].lower() in states)
+        and (not types or group["group_type"] in types)
     ]
     return {"error_code": ErrorCode.none, "groups": shown}
 
@@ -47,5 +47,5 @@ async def _listed(request: Request, name: str) -> Body | None:
         "group_id": name,
         "protocol_type": group.protocol_type or "",
         "group_state": str(group.state),
-        "group_type": _TYPE,
+        "group_type": request.broker.groups.type_of(group),
     }

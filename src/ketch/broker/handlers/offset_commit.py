@@ -1,5 +1,7 @@
 """OffsetCommit (8), versions 2 to 9: where a group goes on reading.
 
+Members of a consumer group (KIP-848) commit in their member epoch, which takes version 9 on.
+
 The offset is stored as `{ks}:commit:{stream}:{group}`; everything below it counts as acknowledged in the native group
 of the stream (commits are cumulative). A consumer that assigned itself commits with generation -1 to a group without
 members; as in Kafka such a group may have the empty name.
@@ -19,6 +21,8 @@ from ketch.broker.committing import Offsets, commit
 from ketch.coordinator.classic.events import Commit
 from ketch.errors import KetchError
 
+_EPOCHS_SINCE = 9
+
 
 async def handle(request: Request) -> Answer:
     named = [topic for topic in request.body.topics if topic.partitions]
@@ -31,7 +35,8 @@ async def _store(request: Request, commits: Offsets) -> ErrorCode:
 
     def event(token: object) -> Commit:
         instance = getattr(body, "group_instance_id", None)
-        return Commit(token, body.member_id, instance, body.generation_id_or_member_epoch)
+        epochs = request.version >= _EPOCHS_SINCE
+        return Commit(token, body.member_id, instance, body.generation_id_or_member_epoch, epochs)
 
     try:
         error = await broker.groups.commit(body.group_id, event, request.received, commits)

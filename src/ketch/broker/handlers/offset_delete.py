@@ -8,9 +8,9 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.coordination.assignments import subscribed_topics
+from ketch.broker.coordination.groups import AnyGroup
 from ketch.broker.errors import Refused, code_of
 from ketch.broker.topics import find_partition
-from ketch.coordinator.classic.group import Group
 from ketch.errors import KetchError, UnknownTopicOrPartition
 from ketch.wire.responses import Body
 
@@ -38,7 +38,7 @@ async def handle(request: Request) -> Answer:
         return _answer(request.refuse(f"group {body.group_id}", error))
 
 
-async def _topic(request: Request, group: Group, topic: Any, subscribed: set[str] | None) -> Body:
+async def _topic(request: Request, group: AnyGroup, topic: Any, subscribed: set[str] | None) -> Body:
     """
     Args:
         subscribed: None where some member's subscription cannot be read: it may be to anything.

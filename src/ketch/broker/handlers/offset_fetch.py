@@ -4,6 +4,9 @@ Null topics (version 2 on) stand for every partition the group has committed for
 `requireStable` (version 7 on, KIP-447) a partition gets UNSTABLE_OFFSET_COMMIT (88) while an open transaction has an
 offset for it, so that the client waits.
 
+A member of a consumer group (KIP-848) names itself and its epoch from version 9 on, and is told where that is not its
+own. One that names no member is an administrator's client.
+
 While Redis is gone the answer is NOT_COORDINATOR. Kafka's GroupCoordinatorService.handleOffsetFetchException chooses
 this code because Java consumers before 3.9 retry no other one here. Version 1 has no error code for the whole answer,
 so each partition carries it (OffsetFetchResponse.groupError): an empty list would say that nothing is committed.
@@ -19,6 +22,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.topics import denied
 from ketch.broker.touches import LISTS_TOPIC
+from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.errors import KetchError
 from ketch.security.acls import ResourceType
 from ketch.store.coordination.commits import Committed
@@ -34,8 +38,31 @@ async def handle(request: Request) -> Answer:
     stable = getattr(body, "require_stable", False)
     if request.version < 8:
         return await _group(request, body.group_id, body.topics, stable)
-    groups = [await _group(request, group.group_id, group.topics, stable) for group in body.groups]
-    return {"groups": groups}
+    return {"groups": [await _group_of_member(request, group, stable) for group in body.groups]}
+
+
+async def _group_of_member(request: Request, asked: Any, stable: bool) -> Body:
+    error = await _member_error(request, asked)
+    if error:
+        return _unavailable(request, asked.group_id, asked.topics, error)
+    return await _group(request, asked.group_id, asked.topics, stable)
+
+
+async def _member_error(request: Request, asked: Any) -> ErrorCode:
+    """What is wrong with the member and epoch that a request names (ConsumerGroup.validateOffsetFetch)."""
+    member, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
+    if member is None and epoch < 0:
+        return ErrorCode.none
+    try:
+        group = await request.broker.groups.get(asked.group_id)
+    except KetchError as error:
+        return request.refuse(f"group {asked.group_id}", error, ErrorCode.not_coordinator)
+    if not isinstance(group, ConsumerGroup) or not group.epoch:
+        return ErrorCode.none
+    known = group.members.get(member or "")
+    if known is None:
+        return ErrorCode.unknown_member_id
+    return ErrorCode.none if known.epoch == epoch else ErrorCode.stale_member_epoch
 
 
 async def _group(request: Request, group: str, topics: Iterable[Any] | None, stable: bool) -> Body:

@@ -45,9 +45,11 @@ async def _member_error(request: Request) -> ErrorCode:
     instance = getattr(body, "group_instance_id", None)
     if generation < 0 and not member and instance is None:
         return ErrorCode.none
-    return await request.broker.groups.commit(
+    error = await request.broker.groups.commit(
         body.group_id, lambda token: Commit(token, member, instance, generation), request.received, {}
     )
+    # The response has no code for the member epochs of consumer groups (OffsetMetadataManager).
+    return ErrorCode.illegal_generation if error is ErrorCode.stale_member_epoch else error
 
 
 async def _add(request: Request, offsets: Offsets) -> ErrorCode:

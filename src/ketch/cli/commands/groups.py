@@ -110,6 +110,7 @@ def _as_json(group: Group) -> dict[str, Any]:
     return {
         "group": group.name,
         "state": group.state,
+        "type": group.type,
         "assignor": group.assignor,
         "members": [_member(member) for member in group.members],
         "partitions": [
@@ -144,7 +145,8 @@ def _show(found: list[dict[str, Any]]) -> None:
         idle = [member for member in group["members"] if member["member"] not in busy]
         rows = [{**group, **row} for row in [*group["partitions"], *idle]] or [group]
         members = "1 member" if len(group["members"]) == 1 else f"{len(group['members'])} members"
-        title = f"Group {group['group']}: {group['state']}, {members}"
+        kind = "" if group["type"] == "classic" else f"type {group['type']}, "
+        title = f"Group {group['group']}: {group['state']}, {kind}{members}"
         cells = [[row.get(column) for column in columns] for row in rows]
         show_rows(columns, cells, title, optional=("member", "host", "client", "end"))
 

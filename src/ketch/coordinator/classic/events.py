@@ -67,12 +67,16 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Asks whether an OffsetCommit may be taken; `generation` is below 0 for a consumer that assigned itself."""
+    """Asks whether an OffsetCommit may be taken; `generation` is below 0 for a consumer that assigned itself.
+
+    Members of a consumer group commit with their member epoch as the generation, if their request `knows_epochs`.
+    """
 
     token: Hashable
     member_id: str
     instance_id: str | None
     generation: int
+    knows_epochs: bool = True  # OffsetCommit version 9 on, and TxnOffsetCommit
 
 
 Event = Join | Sync | Heartbeat | Leave | Commit | Tick

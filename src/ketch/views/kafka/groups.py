@@ -26,10 +26,11 @@ Bounds = Mapping[TopicPartition, tuple[int, int]]  # log start offset and log en
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group and its state, as Kafka writes it: "PreparingRebalance"."""
+    """A group and its state, as Kafka writes it: "PreparingRebalance"; its type: "classic" or "consumer" (KIP-848)."""
 
     name: str
     state: str
+    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class GroupSummary:
 
     name: str
     state: str
+    type: str
     members: int
     lag: int | None
 
@@ -81,6 +83,7 @@ class Group:
 
     name: str
     state: str
+    type: str
     assignor: str
     members: tuple[Member, ...]
     partitions: tuple[GroupPartition, ...]
@@ -96,13 +99,19 @@ def listed(admin: AdminClient) -> list[ListedGroup]:
     found = result(future, "Groups cannot be listed")
     if found.errors:
         raise ClientError(f"Groups cannot be listed: {found.errors[0]}.")
-    groups = [ListedGroup(group.group_id, _state(group.state)) for group in found.valid]
+    groups = [ListedGroup(group.group_id, _state(group.state), _type(group)) for group in found.valid]
     return sorted(groups, key=lambda group: group.name)
 
 
 def _state(state: Any) -> str:
     """As Kafka writes it: PreparingRebalance."""
     return "".join(word.capitalize() for word in state.name.split("_")).replace("balancing", "balance")
+
+
+def _type(found: Any) -> str:
+    """Kafka's name of a group's type; older versions of the library know none, and no groups but classic ones."""
+    kind = getattr(found, "type", None)
+    return "classic" if kind is None else str(kind.name).lower()
 
 
 def near(admin: AdminClient, name: str) -> Callable[[], str]:
@@ -186,7 +195,8 @@ def summary(admin: AdminClient, lag: Lag) -> list[GroupSummary]:
     groups = listed(admin)
     sizes = _sizes(admin, [group.name for group in groups])
     return [
-        GroupSummary(group.name, group.state, sizes[group.name], _total(admin, lag, group.name)) for group in groups
+        GroupSummary(group.name, group.state, group.type, sizes[group.name], _total(admin, lag, group.name))
+        for group in groups
     ]
 
 
@@ -219,6 +229,7 @@ def description(admin: AdminClient, lag: Lag, name: str) -> Group:
     return Group(
         name,
         _state(found.state),
+        _type(found),
         found.partition_assignor,
         members,
         tuple(

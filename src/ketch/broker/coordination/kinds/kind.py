@@ -34,11 +34,14 @@ class Kind(Protocol[M]):
         name: as the stored hash has it, see `Kinds`.
         machine: the class of its machines.
         events: the union of the events that these handle; Tick may be among them.
+        outlives: a machine that could not be stored stays in memory as it is. Else it is dropped and what is stored
+            counts, as it does where other brokers write machines, too.
     """
 
     name: str
     machine: type[M]
     events: UnionType
+    outlives: bool
 
     # -- machines
 
@@ -84,16 +87,16 @@ class Kinds(Generic[M]):
             That field is not written for it.
     """
 
-    def __init__(self, first: Kind[M], *others: Kind[M]) -> None:
+    def __init__(self, first: Kind[Any], *others: Kind[Any]) -> None:
         self._first, self._all = first, (first, *others)
         self._by_name = {kind.name: kind for kind in self._all}
         self._by_machine = {kind.machine: kind for kind in self._all}
 
-    def of(self, machine: M) -> Kind[M]:
+    def of(self, machine: M) -> Kind[Any]:
         """The kind of a machine."""
         return self._by_machine[type(machine)]
 
-    def asking(self, event: Any) -> Kind[M]:
+    def asking(self, event: Any) -> Kind[Any]:
         """The first kind that has such events."""
         return next(kind for kind in self._all if isinstance(event, kind.events))
 
@@ -109,7 +112,7 @@ class Kinds(Generic[M]):
             return machine
         if not machine.is_idle:
             return None
-        heir = self.asking(event).new(machine.id)
+        heir: M = self.asking(event).new(machine.id)
         heir.term, heir.held_at = machine.term, machine.held_at
         return heir
 
@@ -117,14 +120,16 @@ class Kinds(Generic[M]):
 
     def new(self, id: str) -> M:
         """A machine of which nothing is stored; the first event gives it another kind, see `meet`."""
-        return self._first.new(id)
+        machine: M = self._first.new(id)
+        return machine
 
     def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> M | None:
         """As `Kind.from_fields`; raises UnknownKind, too."""
         name = fields.get(_FIELD, self._first.name)
         if name not in self._by_name:
             raise UnknownKind(f"{id} is stored as {name}, which this version does not know")
-        return self._by_name[name].from_fields(id, fields, now)
+        machine: M | None = self._by_name[name].from_fields(id, fields, now)
+        return machine
 
     def to_fields(self, machine: M) -> dict[str, str]:
         """What is stored of the machine."""

@@ -1,0 +1,107 @@
+"""A consumer group as the fields of a hash, readable with HGETALL, and back. Timers are not part of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ketch.coordinator.consumer.group import ConsumerGroup
+from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberState
+from ketch.coordinator.consumer.topics import Partitions, TopicInfo
+
+_MEMBER = "member:"
+_TEXTS = 4096  # members whose text is remembered
+_SAID = ("instanceId", "rackId", "clientId", "host", "rebalanceTimeoutMs", "topics", "regex", "assignor")
+_WHERE = ("epoch", "previousEpoch", "state")
+_PARTITIONS = ("assigned", "revoking", "target")
+
+
+def to_fields(group: ConsumerGroup, now_ms: int) -> dict[str, str]:
+    """state, groupEpoch, assignmentEpoch, assignor, topics (JSON), updated (ms), `member:<id>` with JSON objects."""
+    fields = {
+        "state": str(group.state),
+        "groupEpoch": str(group.epoch),
+        "assignmentEpoch": str(group.assignment_epoch),
+        "assignor": group.assignor,
+        "topics": json.dumps({name: [info.id, info.partitions] for name, info in group.topics.items()}),
+        "updated": str(now_ms),
+    }
+    return fields | {_MEMBER + member.id: _member(member) for member in group.members.values()}
+
+
+def _member(member: Member) -> str:
+    said = (
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.host,
+        round(member.rebalance_timeout * 1000),
+        member.names,
+        member.regex,
+        member.assignor,
+    )
+    where = (member.epoch, member.previous_epoch, member.state)
+    return _text(said, where, member.assigned, member.revoking, member.target)
+
+
+@lru_cache(_TEXTS)
+def _text(said: tuple[Any, ...], where: tuple[Any, ...], *partitions: Partitions) -> str:
+    """A member as JSON. Most members of a large group are as they were when it was stored last."""
+    fields = dict(zip(_SAID, said, strict=True)) | dict(zip(_WHERE, where, strict=True))
+    fields["topics"] = sorted(fields["topics"])
+    return json.dumps(fields | dict(zip(_PARTITIONS, map(_by_topic, partitions), strict=True)))
+
+
+def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def from_fields(group_id: str, fields: Mapping[str, str], config: ConsumerConfig, now: float) -> ConsumerGroup:
+    """The group as it was stored; every member's time begins again, since no heartbeat could come meanwhile.
+
+    Raises:
+        ValueError, KeyError, TypeError: the fields are not what `to_fields` makes.
+    """
+    group = ConsumerGroup(group_id, config, int(fields["groupEpoch"]), int(fields["assignmentEpoch"]))
+    topics = json.loads(fields["topics"])
+    group.topics = {name: TopicInfo(str(id), int(partitions)) for name, (id, partitions) in topics.items()}
+    for name, value in fields.items():
+        if name.startswith(_MEMBER):
+            member = _read_member(name.removeprefix(_MEMBER), json.loads(value), config, now)
+            group.members[member.id] = member
+            if member.instance_id is not None:
+                group.static[member.instance_id] = member.id
+            group.owners.update(dict.fromkeys(member.assigned | member.revoking, member.id))
+    return group
+
+
+def _read_member(member_id: str, stored: Mapping[str, Any], config: ConsumerConfig, now: float) -> Member:
+    timeout, state = stored["rebalanceTimeoutMs"] / 1000, MemberState(stored["state"])
+    return Member(
+        member_id,
+        stored["instanceId"],
+        stored["rackId"],
+        stored["clientId"],
+        stored["host"],
+        timeout,
+        frozenset(stored["topics"]),
+        stored["regex"],
+        stored["assignor"],
+        stored["epoch"],
+        stored["previousEpoch"],
+        state,
+        _partitions(stored["assigned"]),
+        _partitions(stored["revoking"]),
+        _partitions(stored["target"]),
+        now + config.session_timeout,
+        now + timeout if state is MemberState.UNREVOKED else None,
+    )
+
+
+def _partitions(topics: Mapping[str, list[int]]) -> Partitions:
+    return frozenset((topic, index) for topic, indexes in topics.items() for index in indexes)

@@ -1,0 +1,65 @@
+"""The topics that members of a consumer group can subscribe to, as they were at one moment.
+
+A group looks at its topics again when an event brings newer ones than it has seen. So the caller makes new ones only
+where a topic has come, gone or grown. Pure: the caller reads Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import re2
+
+Partition = tuple[str, int]  # topic id (text form of the UUID) and index
+Partitions = frozenset[Partition]
+NO_PARTITIONS: Partitions = frozenset()
+
+_MATCHES_MAX = 1000  # regular expressions whose matches are kept; clients may send ever new ones
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False  # else RE2 writes to stderr what a client got wrong
+
+
+class TopicInfo(NamedTuple):
+    """One topic: its id in the text form of a UUID, and how many partitions it has."""
+
+    id: str
+    partitions: int
+
+
+class Topics:
+    """All topics by name.
+
+    Args:
+        serial: the higher, the newer.
+    """
+
+    def __init__(self, by_name: Mapping[str, TopicInfo], serial: int = 0) -> None:
+        self.by_name, self.serial = by_name, serial
+        self._matches: dict[str, frozenset[str]] = {}
+
+    def matching(self, regex: str) -> frozenset[str]:
+        """The names that the regular expression matches as a whole; none for one that is empty or no RE2."""
+        found = self._matches.get(regex)
+        if found is None:
+            if len(self._matches) >= _MATCHES_MAX:
+                self._matches.clear()
+            found = self._matches[regex] = self._match(regex)
+        return found
+
+    def _match(self, regex: str) -> frozenset[str]:
+        if not regex or regex_error(regex) is not None:
+            return frozenset()
+        pattern = re2.compile(regex, _OPTIONS)
+        return frozenset(name for name in self.by_name if pattern.fullmatch(name))
+
+
+def regex_error(regex: str) -> str | None:
+    """What is wrong with a regular expression in RE2's eyes, as KIP-848 has it; None where nothing is."""
+    try:
+        re2.compile(regex, _OPTIONS)
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+    return None
