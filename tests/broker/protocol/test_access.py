@@ -90,6 +90,14 @@ COMMIT = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset"
 IN_TRANSACTION = batch(records([b"v"]), attributes=0x10, producer_id=99, producer_epoch=0, base_sequence=0)
 PRODUCED = produce("t", batch(records([b"v"])))
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+JOINS = {
+    "group_id": "c",
+    "member_id": "m",
+    "member_epoch": 0,
+    "rebalance_timeout": 60_000,
+    "subscribed_topic_names": ["t"],
+    "topic_partitions": [],
+}
 PRODUCER = {"transactional_id": "x", "producer_id": 99, "producer_epoch": 0}
 RESOURCES = [
     {"resource_type": kind, "resource_name": name, "configuration_keys": None, "configs": []}
@@ -155,6 +163,8 @@ CASES: dict[str, list[Case]] = {
     "Heartbeat": [Case(0, MEMBER)],
     "LeaveGroup": [Case(0, MEMBER), Case(3, {"group_id": "g", "members": []})],
     "SyncGroup": [Case(0, MEMBER)],
+    "ConsumerGroupHeartbeat": [Case(1, JOINS, names={GROUP: "c"})],
+    "ConsumerGroupDescribe": [Case(1, {"group_ids": ["c"]}, names={GROUP: "c"})],
     "DescribeGroups": [Case(0, {"groups": ["g"]})],
     "ListGroups": [
         Case(
@@ -336,12 +346,13 @@ EVERYONE = {api.name for api in TABLE.values() if api.touches == NOTHING}
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
-    """A broker with an authorizer, on which `NAMES` exist: with a commit, and a transaction that is open."""
+    """A broker with an authorizer on which `NAMES` exist, with a commit, an open transaction, a consumer group `c`."""
     server = KetchServer(tmp_path_factory.mktemp("guarded"), *ON).start()
     with Kafka(server.port) as kafka:
-        Acls(server.redis(), kafka).set(ALL)
+        Acls(server.redis(), kafka).set([*ALL, allow(GROUP, "c", Operation.ALL)])
         kafka.create("t")
         kafka.ask(8, 8, group_id="g", generation_id_or_member_epoch=-1, topics=COMMIT)
+        assert kafka.ask(68, 1, **JOINS).error_code == 0
         made = kafka.ask(22, 4, transactional_id="x", transaction_timeout=60_000)
         producer = {"producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
         given = {f"v3_and_below_{name}": value for name, value in {**producer, "transactional_id": "x"}.items()}
