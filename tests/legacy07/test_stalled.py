@@ -37,6 +37,7 @@ def _host() -> Any:
         topic_notes=nothing,
         budget=Budget(1 << 20),
         responses=ResponseRoom(),
+        allows_anonymous=lambda host: None,
     )
 
 

@@ -245,11 +245,26 @@ class RedisCluster:
         assert moved == b"OK", moved
 
     def end_migration(self, slot: int, to: Node) -> None:
-        """The slot is the new node's, which has all of its keys."""
+        """The slot is the new node's, which has all of its keys.
+
+        All masters know its new epoch then. Else the next node to take the slot might get no higher one, and a late
+        message of this node would take the slot from it again: both would say that the other has it, for ever.
+        """
         source = self.owner(slot)
         masters = [node for node in self.running if node.is_master and node not in (to, source)]
         for node in (to, source, *masters):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", to.id)
+
+        def agreed() -> bool:
+            return len({self._epoch(node, to) for node in (to, source, *masters)}) == 1
+
+        eventually(agreed, LIMIT, f"all to know the epoch of {to.port}")
+
+    @staticmethod
+    def _epoch(asked: Node, node: Node) -> str | None:
+        """A node's configuration epoch, as one node knows it."""
+        lines = [line.split() for line in asked.ask("CLUSTER", "NODES").decode().splitlines()]
+        return next((line[6] for line in lines if line[0] == node.id), None)
 
     def unassign(self, slot: int) -> None:
         """Takes a slot from its node, so that no node has it and the cluster is not whole."""

@@ -132,7 +132,7 @@ def frame(payload: bytes) -> bytes:
 CLOSED = {
     "HTTP": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP request"),
     "HTTP post": (b"POST / HTTP/1.1\r\n\r\n", "HTTP request"),
-    "TLS": (hello(), "TLS hello"),
+    "TLS": (hello(), "a TLS handshake on a plaintext port"),
     "SSH": (b"SSH-2.0-OpenSSH_9.2p1\r\n", "frame length"),
     "Redis": (b"*1\r\n$4\r\nPING\r\n", "frame length"),
     "2 GB": ((2**31 - 1).to_bytes(4), "frame length of 2147483647"),
