@@ -271,6 +271,7 @@ def test_only_the_assignment_that_is_there_is_taken(kafka: Kafka, topic: str) ->
 
 def test_clients_take_replicas_that_are_no_brokers(on_place: KetchServer, kafka: Kafka, topic: str) -> None:
     """Ids that are not among the brokers, as of brokers that are down."""
+    eventually(lambda: len(kafka.metadata().brokers) == 1, what="brokers of other tests to be forgotten")
     kafka.create(topic, 2)
     assert code(kafka, topic) == OK
     shown, _ = replicas(kafka, topic)
