@@ -63,7 +63,9 @@ class MeteredConnection(asyncio.Protocol):
         last_active: when the peer last sent something or took a response, by the monotonic clock.
     """
 
-    _muted: asyncio.TimerHandle | None = None  # of the class until a client is muted: most never are
+    # Of the class until a client is muted: most never are.
+    _muted: asyncio.Handle | None = None
+    _muted_until = 0.0
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -176,9 +178,10 @@ class MeteredConnection(asyncio.Protocol):
             return
         loop = asyncio.get_running_loop()
         if self._muted is not None:
-            seconds = max(seconds, self._muted.when() - loop.time())
+            seconds = max(seconds, self._muted_until - loop.time())
             self._muted.cancel()
         self._pause()
+        self._muted_until = loop.time() + seconds  # the handle need not know: uvloop's has no time where it is now
         self._muted = loop.call_later(seconds, self._unmute)
 
     def _unmute(self) -> None:
