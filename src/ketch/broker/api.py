@@ -154,6 +154,14 @@ class Request:
         self.complain(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
         return code
 
+    @property
+    def summary(self) -> str:
+        """Its complaints as one line, empty where all went well."""
+        more = ["..."] if len(self.complaints) > _COMPLAINTS_MAX else []
+        return "; ".join([*self.complaints[:_COMPLAINTS_MAX], *more])
+
+    # -- how much the client may use
+
     def use(self, quota: Quota, amount: float) -> None:
         """Counts what its client uses of a quota; where that is too much, the client waits."""
         quotas = self.broker.quotas
@@ -180,12 +188,6 @@ class Request:
         self.delay = max(self.delay, delay)
         if strict and delay:
             raise Refused(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
-
-    @property
-    def summary(self) -> str:
-        """Its complaints as one line, empty where all went well."""
-        more = ["..."] if len(self.complaints) > _COMPLAINTS_MAX else []
-        return "; ".join([*self.complaints[:_COMPLAINTS_MAX], *more])
 
 
 # A body; None for no response (acks=0).

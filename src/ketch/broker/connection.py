@@ -315,8 +315,11 @@ class Connection(MeteredConnection):
             self._answer(request, answer, self._respond(len(frame) + 4))
 
     async def _authenticate(self, received: float, frame: bytes, stage: Authentication) -> None:
-        """Stage 1 of a request that is a part of it. A refusal comes a fixed time after the request: how long it took
-        to look at it says nothing of who exists (KIP-306)."""
+        """Serves a request by which the client logs in.
+
+        A refusal is sent a fixed time after the request came, so that the time to find it does not tell who exists
+        (KIP-306).
+        """
         if stage.asks_for_versions(frame):
             await self._offer(received, frame, stage)
             return
@@ -413,5 +416,4 @@ class Connection(MeteredConnection):
 
     def _close(self) -> None:
         self._requests.clear()
-        if self._transport is not None:
-            self._transport.close()
+        self.close()

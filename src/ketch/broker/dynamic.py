@@ -21,7 +21,7 @@ from ketch.configs.broker_table import BROKER_CONFIGS, BrokerConfig
 from ketch.configs.settings import Settings
 from ketch.configs.topic_checks import defaults, validate
 from ketch.configs.topic_table import CONFIGS
-from ketch.errors import InvalidConfig, KetchError, StorageUnavailable, UnknownTopicOrPartition
+from ketch.errors import InvalidConfig, UnknownTopicOrPartition
 from ketch.log.log import Log
 from ketch.store.cluster import configs
 from ketch.store.cluster.configs import ALL_BROKERS
@@ -49,18 +49,6 @@ class DynamicConfigs:
         self._static, self._log, self._changed = settings, log_, changed
         self._node = str(settings.node_id)
         self._stored: dict[str, dict[str, str]] = {}
-        self._interval = settings.broker_heartbeat_interval_ms / 1000
-
-    async def stay(self) -> None:
-        """Takes over what was changed elsewhere, until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval)
-            try:
-                await self.refresh()
-            except StorageUnavailable:
-                pass  # the links say so themselves
-            except KetchError as error:
-                log.warning("broker configs: %s", error)
 
     async def refresh(self) -> None:
         """Reads what is stored, and applies it where it has changed."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from ketch.complaints import Complaints
-from ketch.configs.listeners import Listener
+from ketch.configs.listeners import Listener, bracketed
 from ketch.configs.settings import Settings
 from ketch.connections.tls import TlsPort
 from ketch.errors import ConfigError, KetchError, reason
@@ -102,4 +102,4 @@ def _check_rules(listener: Listener) -> None:
 
 
 def _address(listener: Listener) -> str:
-    return f"{listener.host}:{listener.port}"
+    return f"{bracketed(listener.host)}:{listener.port}"

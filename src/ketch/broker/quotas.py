@@ -1,7 +1,7 @@
 """The Throttle stage: the quotas in force, and what each client has used of them on this broker.
 
-It follows the limits in Redis, owns the rates of who is limited, and says for how long a client waits. What that means
-is the connection's: it tells the client, and reads nothing more from it for that time. Without any quota `in_force` is
+It has the limits as they were read last, owns the rates of who is limited, and says for how long a client waits. To
+tell the client, and to read nothing more from it for that time, is the connection's. Without any quota `in_force` is
 False, and nothing is counted.
 
 Limits are per broker, as in Kafka. Creating and deleting partitions is limited over all brokers (Kafka has one
@@ -10,7 +10,6 @@ controller for that): each broker grants its share of the rate.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
@@ -18,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from ketch.configs.settings import Settings
-from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.log import Log
 from ketch.security.quotas import Bucket, Entity, Limit, Limits, Quota, Rate, Window, ip_limit, limit
 from ketch.store.access import quotas
@@ -44,7 +42,6 @@ class Quotas:
 
     def __init__(self, settings: Settings, log_: Log, brokers: Callable[[], int]) -> None:
         self._log, self._brokers = log_, brokers
-        self._interval = settings.broker_heartbeat_interval_ms / 1000
         self._window = Window(settings.quota_window_num, float(settings.quota_window_size_seconds))
         self.limits: Limits = {}
         self.in_force = self.timing = False
@@ -53,17 +50,6 @@ class Quotas:
         self._buckets: dict[tuple[str, str], Bucket] = {}
 
     # -- what is in force
-
-    async def stay(self) -> None:
-        """Follows the limits, until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval)
-            try:
-                await self.refresh()
-            except StorageUnavailable:
-                pass  # the links say so themselves
-            except KetchError as error:
-                log.warning("quotas: %s", error)
 
     async def refresh(self) -> None:
         """Reads the limits."""

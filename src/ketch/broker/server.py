@@ -25,6 +25,7 @@ from ketch.broker.coordination.topic_images import TopicImages
 from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dispatch import TABLE
 from ketch.broker.dynamic import DynamicConfigs
+from ketch.broker.following import follow
 from ketch.broker.ports import Ports
 from ketch.broker.quotas import Quotas
 from ketch.broker.sessions import Sessions
@@ -102,10 +103,11 @@ class Broker:
         await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
         loop = asyncio.get_running_loop()
         self.background(loop.create_task(self.cluster.stay()))
-        self.background(loop.create_task(self.dynamic.stay()))
+        interval = self.settings.broker_heartbeat_interval_ms / 1000
+        self.background(loop.create_task(follow(self.dynamic.refresh, interval, "broker configs")))
+        self.background(loop.create_task(follow(self.quotas.refresh, interval, "quotas")))
+        self.background(loop.create_task(follow(self.groups.configs.refresh, interval, "group configs")))
         self.background(loop.create_task(self.telemetry.stay()))
-        self.background(loop.create_task(self.quotas.stay()))
-        self.background(loop.create_task(self.groups.configs.stay()))
         if self.authorizer is not None:
             self.background(loop.create_task(self.authorizer.stay()))
         self.background(loop.create_task(self._close_idle()))

@@ -8,7 +8,6 @@ number of their series, so both are bounded.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
@@ -21,8 +20,9 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ketch.broker.following import follow
 from ketch.configs.key import ConfigKey
-from ketch.errors import InvalidConfig, KetchError, StorageUnavailable
+from ketch.errors import InvalidConfig
 from ketch.log.log import Log
 from ketch.store.cluster import resource_configs
 from ketch.wire.otlp import Value
@@ -94,14 +94,7 @@ class Telemetry(Collector):
         """Follows the subscriptions, until cancelled."""
         REGISTRY.register(self)
         try:
-            while True:
-                try:
-                    await self.refresh()
-                except StorageUnavailable:
-                    pass  # the links say so themselves
-                except KetchError as error:
-                    log.warning("client metrics: %s", error)
-                await asyncio.sleep(self._interval)
+            await follow(self.refresh, self._interval, "client metrics", at_once=True)
         finally:
             REGISTRY.unregister(self)
 

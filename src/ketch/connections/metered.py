@@ -233,9 +233,7 @@ class MeteredConnection(asyncio.Protocol):
     def ignore(self, seconds: float) -> None:
         """Takes nothing that the peer says, and closes after so long: it would come again at once."""
         if self._transport is not None:
-            self._transport.set_protocol(
-                asyncio.Protocol()
-            )  # so that this one hears nothing more, not of its end either
+            self._transport.set_protocol(asyncio.Protocol())  # so that this one hears nothing, not of its end either
             asyncio.get_running_loop().call_later(seconds, self._transport.abort)
             self._transport = None
 

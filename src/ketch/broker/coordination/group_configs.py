@@ -6,14 +6,12 @@ wins over the settings `group_consumer_*`. A group need not exist to have config
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Mapping
 
 from ketch.configs.key import ConfigKey
 from ketch.configs.settings import Settings
 from ketch.coordinator.consumer.member import ConsumerConfig
-from ketch.errors import InvalidConfig, StorageUnavailable
+from ketch.errors import InvalidConfig
 from ketch.log.log import Log
 from ketch.store.cluster import resource_configs
 from ketch.store.topics.handwritten import complain
@@ -50,13 +48,6 @@ class GroupConfigs:
         self.stored: dict[str, dict[str, str]] = {}  # by group, what differs from the defaults
         self._default = self._consumer({})
         self._consumers: dict[str, ConsumerConfig] = {}
-
-    async def stay(self) -> None:
-        """Takes over what was changed elsewhere, until cancelled."""
-        while True:
-            with contextlib.suppress(StorageUnavailable):  # the links say so themselves
-                await self.refresh()
-            await asyncio.sleep(self._settings.broker_heartbeat_interval_ms / 1000)
 
     async def refresh(self) -> None:
         """Reads what is stored; raises StorageUnavailable."""

@@ -265,7 +265,8 @@ async def _changed(request: Request, session: Session, deadline: float) -> bool:
 
 def _answer(request: Request, session: Session, results: Collection[_Result]) -> Body:
     topics: dict[TopicKey, list[Body]] = {}
-    request.use(Quota.FETCH, sum(len(result.records) for result in results))
+    if request.broker.quotas.in_force:
+        request.use(Quota.FETCH, sum(len(result.records) for result in results))
     committed = request.body.isolation_level == _READ_COMMITTED
     for result in results:
         if result.news or not session.incremental:
