@@ -32,7 +32,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -41,7 +41,7 @@ from typing import Any, TypeVar
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.driver import Node, Reply
 from ketch.redis.link import Link
-from ketch.redis.lookout import Lookout
+from ketch.redis.lookout import Lookout, newest
 from ketch.redis.pipe import ask_once, drop, resolve, run
 from ketch.redis.question import Command, Question, command
 from ketch.redis.slots import slot
@@ -293,7 +293,7 @@ class ClusterLink:
             answers = await lookout.soon(limit)
         finally:
             await lookout.stop()
-        if found := _newest(answers.values()):
+        if found := newest(answers):
             return found
         error = next((str(answers[place]) for place in reversed(places) if place in answers), "")
         raise StorageUnavailable(error or f"Redis at {self._address.describe()}: no answer in time")
@@ -321,7 +321,7 @@ class ClusterLink:
         """Asks some nodes for the topology."""
         nodes = [place for place, node in self._nodes.items() if node.up and not self._lookout.silent(place)]
         self._lookout.begin(_some(nodes))
-        found = _newest((await self._lookout.soon(_LOOK_S)).values())
+        found = newest(await self._lookout.soon(_LOOK_S))
         if found is None:  # every master that was known is gone or hangs: a replica or a seed may know others
             replicas = [] if self._topology is None else list(chain(*self._topology.replicas.values()))
             with contextlib.suppress(StorageUnavailable):
@@ -453,12 +453,6 @@ class ClusterLink:
 
 def _some(places: Sequence[Place]) -> list[Place]:
     return random.sample(places, min(_ASKED, len(places)))
-
-
-def _newest(answers: Iterable[Topology | Exception]) -> Topology | None:
-    """The topology with the highest epoch; None where there are errors only."""
-    found = [each for each in answers if isinstance(each, Topology)]
-    return max(found, key=lambda each: each.epoch, default=None)
 
 
 def _tried(sent: _Sent, tried: asyncio.Future[bool], reply: Reply) -> None:

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.topology import Place
 
+
+class Dated(Protocol):
+    """What a node says of something that changes over time; of two answers that with the higher epoch is the newer."""
+
+    @property
+    def epoch(self) -> int: ...
+
+
 T = TypeVar("T")
+D = TypeVar("D", bound=Dated)
 
 Failure = StorageUnavailable | RedisError | TimeoutError
 _FAILURES = (StorageUnavailable, RedisError, TimeoutError)
@@ -78,3 +87,9 @@ class Lookout(Generic[T]):
             return await self._ask(place)
         except _FAILURES as error:
             return error
+
+
+def newest(answers: Mapping[Place, D | Failure]) -> D | None:
+    """The answer with the highest epoch; None where there are errors only."""
+    good = [each for each in answers.values() if not isinstance(each, Failure)]
+    return max(good, key=lambda each: each.epoch, default=None)
