@@ -19,6 +19,11 @@ FILE = "redis-password"
 _CONFIG = "valkey-password.conf"
 
 
+def of(settings: Settings) -> str | None:
+    """The password, made where there is none yet; None where the settings want none. Raises as `prepare`."""
+    return prepare(settings.data_dir) if wanted(settings) else None
+
+
 def wanted(settings: Settings) -> bool:
     """Whether the embedded Valkey has one, by `redis_auth`; of itself where a Kafka listener has TLS or SASL."""
     if settings.redis_auth == "auto":
