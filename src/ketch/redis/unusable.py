@@ -15,6 +15,7 @@ _NO_PASSWORD = ("NOAUTH", "Authentication required", "client already authenticat
 _WRONG_PASSWORD = ("WRONGPASS", "AUTH called", "AUTH <password>", "invalid username-password")
 
 LOST = "the connection to Redis was lost"
+_SILENT = "no answer in time"
 
 
 def why_unusable(error: BaseException, address: RedisAddress | None = None) -> str:
@@ -35,9 +36,11 @@ def why_unusable(error: BaseException, address: RedisAddress | None = None) -> s
     cause = error if isinstance(error, OSError) else error.__context__  # a connection's error: the system's says more
     if address is not None and (hint := _of_set_up(error, cause, address)):
         return hint
+    if isinstance(cause, TimeoutError) and not cause.errno:  # of Python, which says "timed out" or nothing
+        return _SILENT
     if isinstance(cause, OSError):
         return reason(cause).rstrip(".")
-    return text.rstrip(".") or "no answer in time"
+    return text.rstrip(".") or _SILENT
 
 
 def _of_set_up(error: BaseException, cause: BaseException | None, address: RedisAddress) -> str:
@@ -53,4 +56,4 @@ def _of_set_up(error: BaseException, cause: BaseException | None, address: Redis
         return "it closed the connection at once, as a port that wants TLS does (rediss://)" if closed else ""
     if closed or "ALERT" in (getattr(cause, "reason", None) or ""):
         return "it closed the connection at once, as it does without a client certificate that it accepts"
-    return "no answer in time, as from a port without TLS" if isinstance(error, TimeoutError) else ""
+    return f"{_SILENT}, as from a port without TLS" if isinstance(error, TimeoutError) else ""
