@@ -52,17 +52,17 @@ class Lookout(Generic[T]):
         return any(not task.done() for task in self._asked.values())
 
     def begin(self, places: Iterable[Place]) -> None:
-        """Asks these nodes, but for those that are silent. Answers that came too late for the last call are dropped."""
+        """Asks these nodes, but for those that are silent. Answers that came after the last `soon` are dropped."""
         self._asked = {place: task for place, task in self._asked.items() if not task.done()}
         for place in places:
             if place not in self._asked:
                 self._asked[place] = asyncio.get_running_loop().create_task(self._answer(place))
 
     async def soon(self, limit: float) -> dict[Place, T | Failure]:
-        """The answers that have come, or come shortly after the first good one; or errors instead.
+        """What the nodes have answered until shortly after the first good answer; an error is an answer that is not.
 
         Args:
-            limit: s to wait for the first good one, while any node has not answered.
+            limit: s to wait for the first good answer, while any node has not answered.
         """
         found: dict[Place, T | Failure] = {}
         until = time.monotonic() + limit

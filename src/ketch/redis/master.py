@@ -39,7 +39,7 @@ class MasterSearch:
         self._address, self._timeout = address, timeout
         self._pipes: dict[Place, Pipe] = {}
         self._lookout = Lookout(self._ask)
-        self._looking = asyncio.Lock()  # an answer is taken once
+        self._looking = asyncio.Lock()  # the lookout gives each answer to one caller alone
 
     async def named(self, limit: float) -> Named | None:
         """What the sentinels say; None where none answers within `limit` seconds."""
@@ -52,7 +52,7 @@ class MasterSearch:
 
         Args:
             patience: s for the sentinels to answer, and again for the server.
-            again: it will be tried again, so nobody waits for sentinels that hang where others have answered.
+            again: the caller tries again after a failure, so nobody waits for sentinels that hang where others answer.
 
         Raises:
             StorageUnavailable: there is none; one sentence says why.

@@ -1,7 +1,8 @@
 """Why Redis cannot be used, as a phrase for a person: "Connection refused". No I/O.
 
-What Redis, the system and OpenSSL say of a URL that does not fit a server is spread over many errors, and some say
-nothing: a port with TLS drops who speaks none, and a port without waits for the end of what it takes for a command.
+Where a URL does not fit a server, Redis, the system and OpenSSL each have errors of their own for it. Some cases have
+none: a port with TLS closes a connection that does not begin with TLS, and a port without TLS takes the begin of TLS
+for that of a command and waits for its end.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def why_unusable(error: BaseException, address: RedisAddress | None = None) -> s
 
 
 def _of_set_up(error: BaseException, cause: BaseException | None, address: RedisAddress) -> str:
-    """What the end of a connection means that was being set up; empty where the error itself says it."""
+    """What it means that a connection ended while it was being set up; empty where the error itself says it."""
     if address.path is not None:
         return ""
     closed = (
