@@ -163,12 +163,6 @@ class RedisCluster:
         self.nodes.append(node)
         return node
 
-    def add_master(self) -> Node:
-        """A node without slots."""
-        node = self.start_node()
-        self._meet(node)
-        return node
-
     def add_replica(self, master: Node) -> Node:
         """A replica that has all of its master's data."""
         node = self.start_node()
