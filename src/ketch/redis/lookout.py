@@ -59,7 +59,7 @@ class Lookout(Generic[T]):
                 self._asked[place] = asyncio.get_running_loop().create_task(self._answer(place))
 
     async def soon(self, limit: float) -> dict[Place, T | Failure]:
-        """What the nodes have answered until shortly after the first good answer; an error is an answer that is not.
+        """What nodes have answered until shortly after the first good answer. An error is an answer, and no good one.
 
         Args:
             limit: s to wait for the first good answer, while any node has not answered.
