@@ -65,7 +65,7 @@ def test_valkey_asks_for_it_and_nobody_sees_it(tmp_path: Path, shards: str) -> N
     done = subprocess.run(status, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     assert own not in done.stdout + done.stderr
-    if shards == "1":  # which finds the password beside the socket
+    if shards == "1":  # `ketch status` finds the password beside the socket
         assert subprocess.run(status, capture_output=True).returncode == 0
         pid = int(redis.Redis(port=server.redis_port, password=own).info("server")["process_id"])
         os.kill(pid, 9)

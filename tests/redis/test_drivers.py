@@ -6,6 +6,7 @@ Tests of questions run over both, against a real server. Those behind them are o
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any
@@ -195,3 +196,11 @@ def test_questions_in_flight_are_answered_in_their_order(redis_server: RedisServ
     begun = [connection.begin(call(None, "INCR", topic)) for _ in range(100)]
     assert [asked.answer() for asked in begun] == list(range(1, 101))
     connection.close()
+
+
+@pytest.mark.parametrize("ask", [on_an_event_loop, in_a_thread])
+def test_a_server_that_takes_connections_and_says_nothing(ask: Callable[[Server, Question[Any]], Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = Server(f"redis://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1)
+        with pytest.raises(StorageUnavailable, match=r"no answer in time\.?$"):
+            ask(server, call(None, "PING"))

@@ -94,7 +94,7 @@ def of_cluster(how: str, copies: int, count: int, node_timeout: int, directory: 
             found = gap(writer, lambda: (cluster.kill if how == "kill -9" else cluster.pause)(master), others)
             eventually(lambda: cluster.owner(slot(STREAM.encode())) is not master, LIMIT, "another master")
             (cluster.restart if how == "kill -9" else cluster.resume)(master)
-            _wait_for_replica(master)
+            master.wait_following()
             return found
 
         return times(cluster.url, copies, count, directory / "ketch", fault)
@@ -109,14 +109,10 @@ def of_sentinel(how: str, copies: int, count: int, down_after: int, directory: P
             found = gap(writer, master.kill if how == "kill -9" else master.pause, others)
             sentinels.wait_master(master)
             (master.start if how == "kill -9" else master.resume)()
-            _wait_for_replica(master)
+            master.wait_following()
             return found
 
         return times(sentinels.url, copies, count, directory / "ketch", fault)
-
-
-def _wait_for_replica(node: Node) -> None:
-    eventually(lambda: node.says("replication", "master_link_status:up"), LIMIT, "the old master to follow")
 
 
 MEASURES = {"cluster": of_cluster, "sentinel": of_sentinel}

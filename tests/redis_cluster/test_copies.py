@@ -74,7 +74,7 @@ def sharded(cluster: RedisCluster) -> Place:
 
 def follows(master: Node, replica: Node) -> None:
     """Until the replica has all that the master has, and the master counts it."""
-    eventually(lambda: replica.says("replication", "master_link_status:up"), LIMIT, "the replica's link")
+    replica.wait_following()
     eventually(lambda: online(master) == 1, LIMIT, "the master to count its replica")
 
 

@@ -29,7 +29,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
         master, first, second = started
         eventually(lambda: master.says("replication", "connected_slaves:2"), LIMIT, "two replicas")
         for replica in (first, second):
-            eventually(lambda at=replica: at.says("replication", "master_link_status:up"), LIMIT)  # type: ignore[misc]
+            replica.wait_following()
         yield master, first, second
     finally:
         for node in started:
@@ -123,7 +123,7 @@ def test_a_master_whose_disk_cannot_be_waited_for(
     master = Node(binary(name), tmp_path / "master", *options, port=free_port())
     replica = Node(binary(name), tmp_path / "replica", "--replicaof", "127.0.0.1", str(master.port), port=free_port())
     try:
-        eventually(lambda: replica.says("replication", "master_link_status:up"), LIMIT, "the replica's link")
+        replica.wait_following()
         assert why in refusal(start_ketch("--redis", master.url, "--copies-on-disk"), topic)
     finally:
         replica.kill()
@@ -137,7 +137,7 @@ def test_fsync_always_of_the_embedded_valkey_asks_for_disks(
     follow = ("--replicaof", "127.0.0.1", str(server.redis_port), "--appendfsync", "everysec")
     replica = Node(binary("valkey"), tmp_path / "replica", *follow, port=free_port())
     try:
-        eventually(lambda: replica.says("replication", "master_link_status:up"), LIMIT, "the replica's link")
+        replica.wait_following()
         with Kafka(server.port, timeout=LIMIT) as kafka:
             kafka.create(topic, min_insync_replicas=2)
             assert code(kafka, topic) == OK

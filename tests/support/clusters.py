@@ -79,6 +79,11 @@ class Node(RedisServer):
             return str(text.get(name)) == value
         return line.encode() in text.split()
 
+    def wait_following(self) -> None:
+        """Until it is a replica that has had a whole copy of its master."""
+        up = "master_link_status:up"
+        eventually(lambda: self.says("replication", up), LIMIT, f"the link of {self.port} to its master")
+
     def pause(self) -> None:
         """It hangs, until `resume`: connections stay open, and nothing is answered."""
         self.process.send_signal(signal.SIGSTOP)
@@ -158,18 +163,12 @@ class RedisCluster:
         self.nodes.append(node)
         return node
 
-    def add_master(self) -> Node:
-        """A node without slots."""
-        node = self.start_node()
-        self._meet(node)
-        return node
-
     def add_replica(self, master: Node) -> Node:
         """A replica that has all of its master's data."""
         node = self.start_node()
         self._meet(node)
         node.ask("CLUSTER", "REPLICATE", master.id)
-        eventually(lambda: node.says("replication", "master_link_status:up"), LIMIT, "the replica's first copy")
+        node.wait_following()
         eventually(lambda: all(node.port in self._ports(other) for other in self.running), LIMIT, "the replica's slots")
         return node
 
@@ -373,8 +372,7 @@ class Sentinels:
     def _start(self, replicas: int, sentinels: int, quorum: int, down_after: int) -> None:
         master = self._server()
         for _ in range(replicas):
-            replica = self._server("--replicaof", "127.0.0.1", str(master.port))
-            eventually(lambda at=replica: at.says("replication", "master_link_status:up"), LIMIT)  # type: ignore[misc]
+            self._server("--replicaof", "127.0.0.1", str(master.port)).wait_following()
         for _ in range(sentinels):
             self.sentinels.append(self._sentinel(master, quorum, down_after))
 

@@ -1,4 +1,9 @@
-"""Certificates of a test's own authority, and servers that take nobody without one: TLS only, a user and a password."""
+"""Redis servers that take no client without a certificate, a user and a password, and certificates of a test's own
+authority for them.
+
+Each server is a client of the others by its own certificate. Those of `tests.support.certificates` are good for one of
+the two alone.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The password of the embedded Valkey: a file in the data directory, which its owner alone can read.
 
 With one, Valkey asks everybody for it, on the unix socket too. Valkey itself gets it in a file of its own, as a command
-line is everybody's to read. That second file is there exactly while Valkey runs with a password.
+line is everybody's to read. Each start with a password writes that second file, and each start without removes it: so
+it is there exactly if the Valkey that runs has a password.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ FILE = "redis-password"
 _CONFIG = "valkey-password.conf"
 
 
+def of(settings: Settings) -> str | None:
+    """The password, made where there is none yet; None where the settings want none. Raises as `prepare`."""
+    return prepare(settings.data_dir) if wanted(settings) else None
+
+
 def wanted(settings: Settings) -> bool:
-    """Whether the embedded Valkey has one, by `redis_auth`; of itself where a Kafka listener has TLS or SASL."""
+    """Whether `redis_auth` wants one; where it is `auto`, whether a Kafka listener has TLS or SASL."""
     if settings.redis_auth == "auto":
         return any(listener.protocol.tls or listener.protocol.sasl for listener in settings.endpoints)
     return settings.redis_auth == "password"
@@ -47,7 +53,7 @@ def prepare(data_dir: Path) -> str:
 
 
 def configure(directory: Path, password: str | None) -> list[str]:
-    """The first arguments of a Valkey in this directory: with a password, the file that tells it."""
+    """Tells a Valkey in this directory its password, by a file; the arguments that name the file, which come first."""
     path = directory / _CONFIG
     if password is None:
         path.unlink(missing_ok=True)

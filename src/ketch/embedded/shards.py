@@ -83,9 +83,8 @@ class Shards:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the broker's settings say."""
-        module = settings.append != "multi"
-        own = passwords.prepare(settings.data_dir) if passwords.wanted(settings) else None
-        return cls(settings.data_dir, settings.shards, settings.redis_port, settings.fsync, module, own)
+        module, password = settings.append != "multi", passwords.of(settings)
+        return cls(settings.data_dir, settings.shards, settings.redis_port, settings.fsync, module, password)
 
     @property
     def url(self) -> str:

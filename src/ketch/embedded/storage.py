@@ -50,16 +50,17 @@ def with_password(url: str) -> str:
     if parts.scheme != "unix" or parts.password is not None:
         return url
     data_dir = Path(unquote(parts.path)).parent
-    login = password.login(password.running(data_dir, data_dir))
-    return url.replace("://", f"://{login}", 1)
+    return _with_login(url, data_dir, data_dir)
 
 
 def running_url(data_dir: Path) -> str | None:
     """The Redis URL of what uses the data directory now, if something does."""
     if cluster := running_cluster(data_dir):
-        login = password.login(password.running(data_dir, directory.shard_directory(data_dir, 0)))
-        return cluster.replace("://", f"://{login}", 1)
+        return _with_login(cluster, data_dir, directory.shard_directory(data_dir, 0))
     socket = running_socket(data_dir)
-    if socket is None:
-        return None
-    return f"unix://{password.login(password.running(data_dir, data_dir))}{quote(str(socket))}"
+    return None if socket is None else _with_login(f"unix://{quote(str(socket))}", data_dir, data_dir)
+
+
+def _with_login(url: str, data_dir: Path, of_valkey: Path) -> str:
+    """The URL with the password of the Valkey that runs in `of_valkey`, where it has one."""
+    return url.replace("://", f"://{password.login(password.running(data_dir, of_valkey))}", 1)

@@ -27,6 +27,7 @@ from ketch.embedded.launcher import dying_with_us
 from ketch.embedded.locks import lock_valkey, take_data_dir, write_owner
 from ketch.embedded.syncer import Syncer
 from ketch.errors import KetchError, reason
+from ketch.redis.resp import pack
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +109,8 @@ class EmbeddedValkey:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the broker's settings say."""
-        own = passwords.prepare(settings.data_dir) if passwords.wanted(settings) else None
-        return cls(settings.data_dir, settings.redis_port, settings.fsync, settings.append != "multi", password=own)
+        module, password = settings.append != "multi", passwords.of(settings)
+        return cls(settings.data_dir, settings.redis_port, settings.fsync, module, password=password)
 
     @property
     def url(self) -> str:
@@ -388,10 +389,7 @@ async def _pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
 
 def _introduction(password: str | None) -> bytes:
     """AUTH with the password, if there is one; it has one reply."""
-    if password is None:
-        return b""
-    word = password.encode()
-    return b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n" % (len(word), word)
+    return b"" if password is None else pack("AUTH", password)
 
 
 def _check_port(port: int) -> None:

@@ -35,7 +35,7 @@ from ketch.store.topics.topic import Topic
 from ketch.tasks import lasting
 
 _KNOWN_S = 1.0  # how long an answer is believed
-_PATIENCE_S = 0.25  # Metadata is answered by what was known where Redis takes longer
+_PATIENCE_S = 0.25  # to wait for Redis; then Metadata is answered by what was known before
 _FIRST_ID = 1 << 30  # far above the node ids that people give to brokers
 
 
@@ -100,7 +100,7 @@ class Followers:
         return await self._ask(node, key)
 
     def forget(self, node: Hashable) -> None:
-        """Asks a node again before anything is said of it."""
+        """Drops what is known of a node, so that the next append that needs copies asks it again."""
         self._known.pop(node, None)
 
     async def of(self, topic: Topic) -> tuple[Shown, ...]:
@@ -109,10 +109,10 @@ class Followers:
             await self._refresh()
         if self._everywhere is not None:
             return (self._everywhere,) * topic.partitions if self._everywhere.replicas else ()
-        place = topic.name, topic.partitions
-        found = self._topics.get(place)
+        asked = topic.name, topic.partitions
+        found = self._topics.get(asked)
         if found is None:
-            found = self._topics[place] = await self._by_node(topic)
+            found = self._topics[asked] = await self._by_node(topic)
         return found
 
     async def _refresh(self) -> None:
@@ -141,7 +141,7 @@ class Followers:
             nodes.append(node := self._node(key))
             known, now = self._known.get(node, _NOTHING), time.monotonic()
             if node is not None and known.old(now):
-                # One that hangs is waited for once, not by each topic.
+                # It counts as asked now: one that hangs is waited for once, not by each topic.
                 self._known[node] = _Known(now, known.found, known.shown)
                 asked.append(lasting(self._ask(node, key)))
         if asked:
@@ -170,6 +170,6 @@ def shown(followers: Sequence[Follower]) -> Shown:
 
 
 def _id(follower: Follower) -> int:
-    """Stays the same for as long as the replica's address does."""
+    """The id of a replica, by its address alone: the same in all brokers and at all times."""
     digest = blake2b(f"{follower.host}:{follower.port}".encode(), digest_size=4).digest()
     return _FIRST_ID + int.from_bytes(digest, "big") % _FIRST_ID

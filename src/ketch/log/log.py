@@ -121,10 +121,6 @@ class Log:
         """Waits while Redis is behind with what it was sent."""
         await self.watcher.drained()
 
-    def known_topic(self, key: str | uuid.UUID) -> Topic | None:
-        """As `topic` or `topic_by_id`, where Redis need not be asked; None where it must be."""
-        return self.topics.known(key)
-
     async def topic(self, name: str) -> Topic:
         """The topic; UnknownTopicOrPartition if there is none."""
         topic = await self.topics.get(name)

@@ -32,7 +32,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -41,7 +41,7 @@ from typing import Any, TypeVar
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.driver import Node, Reply
 from ketch.redis.link import Link
-from ketch.redis.lookout import Lookout
+from ketch.redis.lookout import Lookout, newest
 from ketch.redis.pipe import ask_once, drop, resolve, run
 from ketch.redis.question import Command, Question, command
 from ketch.redis.slots import slot
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 _REFRESH_S = 1.0  # between two looks at the topology
 _HURRY_S = 0.1  # the same, while a node is lost or a slot was found elsewhere
 _PAUSE_S = 0.05  # before a slot that is being moved, or that no node serves, is tried again
-_LOOK_S = 1.0  # for which the topology is waited for
+_LOOK_S = 1.0  # to wait for the topology
 _ASKED = 3  # nodes: of these one is likely to know the newest, and each node is asked by many brokers
 _ERROR = ord("-")
 _PING = command(None, "PING")
@@ -112,7 +112,7 @@ class Changes:
         self._newest: Topology | None = None
 
     def seen(self, found: Topology) -> None:
-        """A link has looked. One that is behind another one sees what was a change before."""
+        """A link has found this topology. It is no change any more where another link has found a newer one."""
         known = self._newest
         if known is not None and found.epoch < known.epoch:
             return
@@ -279,7 +279,7 @@ class ClusterLink:
         self._detours.clear()
 
     async def _first_look(self, places: Sequence[Place], limit: float) -> Topology:
-        """The topology, as the one of these nodes shows it that answers first, over connections of their own.
+        """The topology, as these nodes show it over connections opened for that: the newest of what they answer soon.
 
         Args:
             limit: s to wait for that.
@@ -293,13 +293,13 @@ class ClusterLink:
             answers = await lookout.soon(limit)
         finally:
             await lookout.stop()
-        if found := _newest(answers.values()):
+        if found := newest(answers):
             return found
         error = next((str(answers[place]) for place in reversed(places) if place in answers), "")
         raise StorageUnavailable(error or f"Redis at {self._address.describe()}: no answer in time")
 
     async def _shown_to_strangers(self, place: Place) -> Topology:
-        """As a node shows it over a connection of its own. Raises RedisError where the cluster is not whole."""
+        """The topology, over a connection opened for that. Raises RedisError where the cluster is not whole."""
         found = await ask_once(self._address.at(*place), self._timeout, topology(place[0]))
         check_whole(found, self._address.describe())
         return found
@@ -321,7 +321,7 @@ class ClusterLink:
         """Asks some nodes for the topology."""
         nodes = [place for place, node in self._nodes.items() if node.up and not self._lookout.silent(place)]
         self._lookout.begin(_some(nodes))
-        found = _newest((await self._lookout.soon(_LOOK_S)).values())
+        found = newest(await self._lookout.soon(_LOOK_S))
         if found is None:  # every master that was known is gone or hangs: a replica or a seed may know others
             replicas = [] if self._topology is None else list(chain(*self._topology.replicas.values()))
             with contextlib.suppress(StorageUnavailable):
@@ -332,7 +332,7 @@ class ClusterLink:
 
     async def _shown_by(self, place: Place) -> Topology:
         try:
-            node = self._nodes.get(place) or self._any()  # it may have been left in this turn of the event loop
+            node = self._nodes.get(place) or self._any()  # the node may have been left meanwhile
             return await node.ask(topology(node.place[0]))
         except (StorageUnavailable, RedisError) as error:
             log.debug("%s connection: %s does not show its cluster: %s", self._name, hosts([place]), error)
@@ -348,7 +348,7 @@ class ClusterLink:
         self._by_slot = [None if index is None else links[index] for index in found.indices()]
         for place in [place for place in self._nodes if place not in found.masters]:
             node = self._nodes.pop(place)
-            node.leave()  # before `on_down`: what is learnt after that is not from a node whose pushes are lost
+            node.leave()  # before `on_down`: after it nothing may be learnt from a node whose pushes are lost
             self._spawn(node.stop())
         if known is not None:
             self._lost()
@@ -453,12 +453,6 @@ class ClusterLink:
 
 def _some(places: Sequence[Place]) -> list[Place]:
     return random.sample(places, min(_ASKED, len(places)))
-
-
-def _newest(answers: Iterable[Topology | Exception]) -> Topology | None:
-    """The topology with the highest epoch; None where there are errors only."""
-    found = [each for each in answers if isinstance(each, Topology)]
-    return max(found, key=lambda each: each.epoch, default=None)
 
 
 def _tried(sent: _Sent, tried: asyncio.Future[bool], reply: Reply) -> None:

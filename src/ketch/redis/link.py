@@ -31,7 +31,7 @@ _BACKOFF_FIRST = 0.02
 _BACKOFF_MAX = 1.0
 _ASK_SENTINELS_S = 1.0
 _HURRY_S = 0.1  # the same, while a sentinel takes the master for down or none answers
-_PATIENCE_S = 1.0  # a sentinel, or the server that it names, may take to answer; then they are asked again
+_PATIENCE_S = 1.0  # for a sentinel, or the server that it names, to answer before all are asked again
 
 
 class Link:
@@ -169,7 +169,7 @@ class Link:
         pause = _ASK_SENTINELS_S
         while True:
             await asyncio.sleep(pause)
-            await self._found.wait()  # until then the sentinels are asked for the next connection
+            await self._found.wait()  # without a connection it is `_reconnect` that asks the sentinels
             named = await search.named(_ASK_SENTINELS_S)
             pause = _HURRY_S if named is None or named.down else _ASK_SENTINELS_S
             if self._pipe is None or named is None or named.epoch < self._epoch or named.place == self.place:

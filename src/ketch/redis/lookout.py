@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis.topology import Place
 
+
+class Dated(Protocol):
+    """What a node says of something that changes over time; of two answers that with the higher epoch is the newer."""
+
+    @property
+    def epoch(self) -> int: ...
+
+
 T = TypeVar("T")
+D = TypeVar("D", bound=Dated)
 
 Failure = StorageUnavailable | RedisError | TimeoutError
 _FAILURES = (StorageUnavailable, RedisError, TimeoutError)
@@ -43,17 +52,17 @@ class Lookout(Generic[T]):
         return any(not task.done() for task in self._asked.values())
 
     def begin(self, places: Iterable[Place]) -> None:
-        """Asks these nodes, but for those that are silent. Answers that came too late for the last call are dropped."""
+        """Asks these nodes, but for those that are silent. Answers that came after the last `soon` are dropped."""
         self._asked = {place: task for place, task in self._asked.items() if not task.done()}
         for place in places:
             if place not in self._asked:
                 self._asked[place] = asyncio.get_running_loop().create_task(self._answer(place))
 
     async def soon(self, limit: float) -> dict[Place, T | Failure]:
-        """The answers that have come, or come shortly after the first good one; or errors instead.
+        """What nodes have answered until shortly after the first good answer. An error is an answer, and no good one.
 
         Args:
-            limit: s to wait for the first good one, while any node has not answered.
+            limit: s to wait for the first good answer, while any node has not answered.
         """
         found: dict[Place, T | Failure] = {}
         until = time.monotonic() + limit
@@ -78,3 +87,9 @@ class Lookout(Generic[T]):
             return await self._ask(place)
         except _FAILURES as error:
             return error
+
+
+def newest(answers: Mapping[Place, D | Failure]) -> D | None:
+    """The answer with the highest epoch; None where there are errors only."""
+    good = [each for each in answers.values() if not isinstance(each, Failure)]
+    return max(good, key=lambda each: each.epoch, default=None)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis import sentinel
-from ketch.redis.lookout import Failure, Lookout
+from ketch.redis.lookout import Failure, Lookout, newest
 from ketch.redis.pipe import Pipe, ask_once, open_pipe
 from ketch.redis.sentinel import Named
 from ketch.redis.topology import Place
@@ -39,22 +39,20 @@ class MasterSearch:
         self._address, self._timeout = address, timeout
         self._pipes: dict[Place, Pipe] = {}
         self._lookout = Lookout(self._ask)
-        self._looking = asyncio.Lock()  # an answer is taken once
+        self._looking = asyncio.Lock()  # the lookout gives each answer to one caller alone
 
     async def named(self, limit: float) -> Named | None:
         """What the sentinels say; None where none answers within `limit` seconds."""
         async with self._looking:
             self._lookout.begin(sentinel.known(self._address))
-            answers = await self._lookout.soon(limit)
-        good = [each for each in answers.values() if isinstance(each, Named)]
-        return max(good, key=lambda each: each.epoch, default=None)
+            return newest(await self._lookout.soon(limit))
 
     async def find(self, patience: float, again: bool = False) -> Found:
         """The server that a sentinel names, and that says that it is the master.
 
         Args:
             patience: s for the sentinels to answer, and again for the server.
-            again: it will be tried again, so nobody waits for sentinels that hang where others have answered.
+            again: the caller tries again after a failure, so nobody waits for sentinels that hang where others answer.
 
         Raises:
             StorageUnavailable: there is none; one sentence says why.

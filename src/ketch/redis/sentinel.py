@@ -30,7 +30,7 @@ class Named(NamedTuple):
     Attributes:
         place: of the master; None where it knows none of that name.
         epoch: of the failover that made it the master; 0 where the sentinel does not say.
-        down: it does not answer the sentinel, or another server is to take its place.
+        down: the master does not answer the sentinel, or another server is to take its place.
         others: further sentinels that watch it.
     """
 
@@ -93,7 +93,7 @@ def known(address: RedisAddress) -> tuple[Place, ...]:
 
 
 def learn(address: RedisAddress, place: Place, found: Named) -> None:
-    """This sentinel has answered: there are it, those that it names, and those of the URL."""
+    """This sentinel has answered. Known from now on are it, those that it names, and those of the URL."""
     if found.others:  # it may know none yet, or not be allowed to say
         there = (place, *found.others, *address.seeds)
         kept = [each for each in known(address) if each in there]
@@ -111,8 +111,8 @@ def prefer(address: RedisAddress, place: Place) -> None:
 def named(name: str) -> Question[Named]:
     """What a sentinel says of the master of this name.
 
-    A failover changes epoch and address at once, so an address that is asked for last is no older than the epoch. It
-    has a command of its own, which names the new master before the other one does.
+    A failover changes epoch and address at once. So the address is asked for last, and is no older than the epoch then.
+    GET-MASTER-ADDR-BY-NAME is asked for it, since it names a new master before SENTINEL MASTER does.
     """
     try:
         facts, others = yield from calls([command(None, "SENTINEL", word, name) for word in ("MASTER", "SENTINELS")])

@@ -130,9 +130,10 @@ def topology(asked: str) -> Question[Topology]:
 
 
 def _epoch(nodes: bytes) -> int:
-    """Of the lines of CLUSTER NODES the seventh word is an epoch, and from the ninth on there are slots.
+    """The highest epoch of a node that has slots.
 
-    Those that are being moved stand in brackets.
+    Each line of CLUSTER NODES is a node: its seventh word is the epoch, and from the ninth on there are its slots, in
+    brackets those that are being moved.
     """
     lines = [line.split() for line in nodes.splitlines()]
     return max((int(line[6]) for line in lines if any(not word.startswith(b"[") for word in line[8:])), default=0)

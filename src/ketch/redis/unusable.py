@@ -1,7 +1,8 @@
 """Why Redis cannot be used, as a phrase for a person: "Connection refused". No I/O.
 
-What Redis, the system and OpenSSL say of a URL that does not fit a server is spread over many errors, and some say
-nothing: a port with TLS drops who speaks none, and a port without waits for the end of what it takes for a command.
+Where a URL does not fit a server, Redis, the system and OpenSSL each have errors of their own for it. Some cases have
+none: a port with TLS closes a connection that does not begin with TLS, and a port without TLS takes the begin of TLS
+for that of a command and waits for its end.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _NO_PASSWORD = ("NOAUTH", "Authentication required", "client already authenticat
 _WRONG_PASSWORD = ("WRONGPASS", "AUTH called", "AUTH <password>", "invalid username-password")
 
 LOST = "the connection to Redis was lost"
+_SILENT = "no answer in time"
 
 
 def why_unusable(error: BaseException, address: RedisAddress | None = None) -> str:
@@ -35,13 +37,15 @@ def why_unusable(error: BaseException, address: RedisAddress | None = None) -> s
     cause = error if isinstance(error, OSError) else error.__context__  # a connection's error: the system's says more
     if address is not None and (hint := _of_set_up(error, cause, address)):
         return hint
+    if isinstance(cause, TimeoutError) and not cause.errno:  # of Python, which says "timed out" or nothing
+        return _SILENT
     if isinstance(cause, OSError):
         return reason(cause).rstrip(".")
-    return text.rstrip(".") or "no answer in time"
+    return text.rstrip(".") or _SILENT
 
 
 def _of_set_up(error: BaseException, cause: BaseException | None, address: RedisAddress) -> str:
-    """What the end of a connection means that was being set up; empty where the error itself says it."""
+    """What it means that a connection ended while it was being set up; empty where the error itself says it."""
     if address.path is not None:
         return ""
     closed = (
@@ -53,4 +57,4 @@ def _of_set_up(error: BaseException, cause: BaseException | None, address: Redis
         return "it closed the connection at once, as a port that wants TLS does (rediss://)" if closed else ""
     if closed or "ALERT" in (getattr(cause, "reason", None) or ""):
         return "it closed the connection at once, as it does without a client certificate that it accepts"
-    return "no answer in time, as from a port without TLS" if isinstance(error, TimeoutError) else ""
+    return f"{_SILENT}, as from a port without TLS" if isinstance(error, TimeoutError) else ""

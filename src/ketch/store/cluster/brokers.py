@@ -97,6 +97,6 @@ def _read(node_id: int, entry: bytes, now: int) -> Announced:
 
 
 def _listeners(fields: Mapping[str, Any]) -> tuple[Listener, ...]:
-    """Of an entry; an empty array comes back as an object from Lua's cjson."""
+    """The listeners of an entry. Where there are none it has an empty object: Lua's cjson writes an empty array so."""
     told = fields.get("listeners") or ()
     return tuple(Listener(e["name"], SecurityProtocol(e["protocol"]), e["host"], int(e["port"])) for e in told)
