@@ -1,6 +1,7 @@
 """`ketch acls`: list, add and remove ACLs, by a broker or, for the first ones, straight in Redis.
 
-The options are those of Kafka's kafka-acls.sh.
+The options are those of Kafka's kafka-acls.sh. This module says which ACLs and filters they mean; `views.kafka.acls`
+asks a broker, `store.access.acls` knows how ACLs lie in Redis.
 """
 
 from __future__ import annotations
