@@ -70,11 +70,6 @@ ORDERED = "ordered"
 REDIS_KINDS = ("single", "cluster")
 
 
-# As which user what is under test connects to Redis. With `--redis-user broker` every server of the tests has users
-# with the rights of `ketch.store.rights` alone, and brokers are one of these; so is Spark with `--redis-user spark`. In
-# the place of an embedded server stands one of `--redis-server`.
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")
     parser.addoption("--minutes", type=float, help="run only those long tests that fit into so many minutes")
@@ -86,6 +81,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """As which user what is under test connects to Redis.
+
+    With `--redis-user broker` every server of the tests has users with the rights of `ketch.store.rights` alone, and
+    brokers are one of these; so is Spark with `--redis-user spark`. In the place of an embedded server stands one of
+    `--redis-server`.
+    """
     redis_users.chosen, redis_users.binary = config.getoption("--redis-user"), config.getoption("--redis-server")
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ketch.configs.broker_table import BROKER_CONFIGS
+from ketch.configs.refusal import is_secret
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
 
@@ -154,6 +156,13 @@ def test_settings_agree(given, told):
 )
 def test_advertised(given, told):
     assert Settings.load(None, given).advertised(5) == told
+
+
+def test_describe_configs_shows_no_secret() -> None:
+    hidden = {config.key.setting for config in BROKER_CONFIGS.values() if config.key.type == "password"}
+    secrets = {name for name, field in Settings.model_fields.items() if is_secret(field)}
+    assert secrets
+    assert secrets <= hidden
 
 
 def test_sample_documents_every_setting_with_its_default():

@@ -2,7 +2,7 @@
 
 The broker names its Redis in its configs (`ketch.redis`, `ketch.keyspace`; DescribeConfigs of the broker), and the
 command asks there. A Redis that wants a password, or that is reached at another address from here, is named with
---redis. Only `ketch users` writes there. What is asked of it is in `views`.
+--redis. Only `ketch users` and `ketch acls` write there. What is asked of it is in `views` and `store`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,26 @@ class Where:
         typer.Option("--keyspace", envvar="KETCH_KEYSPACE", help="First part of every key; default: the broker's."),
     ] = None
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOrRedis:
+    """The options of a command that asks a broker or, with --redis, its Redis without the broker.
+
+    In an empty Redis there is no user and no ACL yet by which a broker would let anybody write the first one.
+    """
+
+    redis: Annotated[
+        str | None, typer.Option("--redis", help="Straight in this Redis, without a broker: for the first ones.")
+    ] = None
+    keyspace: Annotated[
+        str, typer.Option("--keyspace", envvar="KETCH_KEYSPACE", help="With --redis: first part of every key.")
+    ] = DEFAULT_KEYSPACE
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+
+    def connected(self) -> BrokerRedis | None:
+        """The Redis that is named; None where none is, so that a broker is to be asked. Raises as `connect`."""
+        return None if self.redis is None else connect(self.redis, self.keyspace)
 
 
 class BrokerRedis:

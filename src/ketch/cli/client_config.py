@@ -21,7 +21,8 @@ from ketch.security.tls import openssl_name
 _PREFIX = "KETCH_CLIENT_"
 _JAAS = re.compile(r"\s*([\w.$]+)\s+\w+((?:\s+[\w.]+\s*=\s*(?:\"(?:\\.|[^\"\\])*\"|[^\s;\"]+))*)\s*;?\s*")
 _JAAS_OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|([^\s;\"]+))")
-# What the command says itself, and what only a client in Java has a use for
+# What the command says itself, what only a client in Java has a use for, and the password of a store of a type that
+# `_truststore` refuses
 _LEFT_OUT = {
     "bootstrap.servers",
     "default.api.timeout.ms",
@@ -30,6 +31,7 @@ _LEFT_OUT = {
     "sasl.login.callback.handler.class",
     "ssl.keystore.type",
     "ssl.protocol",
+    "ssl.truststore.password",
     "ssl.truststore.type",
     "value.deserializer",
     "value.serializer",
@@ -134,10 +136,6 @@ def _kind_of_store(path: str, told: str | None) -> str:
     return "JKS" if begin == b"\xfe\xed\xfe\xed" else "PKCS12" if begin[:1] == b"0" else "PEM"
 
 
-def _truststore_password(_: str, given: Mapping[str, str]) -> dict[str, str]:
-    return {}  # of a store of another type than PEM, which `_truststore` refuses
-
-
 def _identification(value: str, _: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": value or "none"}
 
@@ -188,5 +186,4 @@ _SPECIAL: dict[str, Callable[[str, Mapping[str, str]], dict[str, str]]] = {
     "ssl.endpoint.identification.algorithm": _identification,
     "ssl.keystore.location": _keystore,
     "ssl.truststore.location": _truststore,
-    "ssl.truststore.password": _truststore_password,
 }

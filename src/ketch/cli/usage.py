@@ -68,7 +68,7 @@ def _value(error: Any, parameter: Any) -> str:
     if literal := _LITERAL.search(message):
         message = f"it should be {_alternatives(literal[1])}"
     elif details:
-        from ketch.configs.settings import should_be
+        from ketch.configs.refusal import should_be
 
         message = should_be(details[0])
     given = f" = {details[0]['input']!r}" if details else ""

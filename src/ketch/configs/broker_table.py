@@ -111,7 +111,7 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
 }
 # Shown under other names: as listeners, as facts of the broker (`broker.configs`), or not at all for their secrets.
 _ELSEWHERE = {*SIMPLE_FORM, "listeners", "advertised_listeners", "listener", "redis", "keyspace"}
-_THROTTLE = "Bytes a second for replicas; it has no effect: Redis replicates."
+_THROTTLE = "Bytes a second for replicas."
 
 
 def _documentation(setting: str) -> str:
@@ -138,7 +138,7 @@ def _all() -> list[BrokerConfig]:
         BrokerConfig(ConfigKey("process.roles", "list", "There are no controllers.", "broker")),
     ]
     found += [
-        BrokerConfig(ConfigKey(name, "long", _THROTTLE, str(LONG_MAX), low=0, idle="one replica"), dynamic=True)
+        BrokerConfig(ConfigKey(name, "long", _THROTTLE, str(LONG_MAX), low=0, idle="Redis replicates"), dynamic=True)
         for name in ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
     ]
     found += [

@@ -2,7 +2,7 @@
 
 Kafka's `listeners`, `advertised.listeners` and `listener.security.protocol.map`, read and checked in Kafka's words.
 
-Values alone: it opens nothing. `Settings.endpoints` makes the listeners of the settings.
+It opens nothing and resolves no name. `Settings.endpoints` makes the listeners of the settings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 LAST_PORT = 65535
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")  # Kafka's SocketServerConfigs.URI_PARSE_REGEXP
-_ALL_INTERFACES = ("0.0.0.0", "::", "")
 
 
 class SecurityProtocol(StrEnum):
@@ -57,7 +56,7 @@ class Listener:
     @property
     def everywhere(self) -> bool:
         """Whether it is on every interface."""
-        return self.host in _ALL_INTERFACES
+        return everywhere(self.host)
 
     @property
     def loopback(self) -> bool:
@@ -68,6 +67,11 @@ class Listener:
 def bracketed(host: str) -> str:
     """A host as a URL has it."""
     return f"[{host}]" if ":" in host else host
+
+
+def everywhere(host: str) -> bool:
+    """Whether it stands for every interface."""
+    return host in ("0.0.0.0", "::", "")
 
 
 def loopback(host: str) -> bool:

@@ -6,23 +6,20 @@ with unit and default.
 
 from __future__ import annotations
 
-import os
 import socket
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, Le
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from ketch.configs import listeners as listening
 from ketch.configs.listeners import LAST_PORT, Listener
+from ketch.configs.refusal import extra, is_secret, not_allowed, sentence
 from ketch.errors import ConfigError
-from ketch.similar import hint
 
 Port = Annotated[int, Field(ge=0, le=LAST_PORT)]
 Positive = Annotated[int, Field(ge=1)]
@@ -30,9 +27,12 @@ NotNegative = Annotated[int, Field(ge=0)]
 OrUnlimited = Annotated[int, Field(ge=-1)]
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
-WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 SIMPLE_FORM = ("host", "port", "advertised_host", "advertised_port")  # of one listener; `listeners` has any number
-_OF_LISTENER = ("ssl_", "sasl_", "connections_max_reauth_ms")  # beginnings of the settings that a listener may override
+_PER_LISTENER = (
+    "ssl_",
+    "sasl_",
+    "connections_max_reauth_ms",
+)  # beginnings of the settings that a listener may override
 
 
 def _served(names: str) -> str:
@@ -49,23 +49,23 @@ def _key_set(url: str) -> str:
     return url
 
 
+def _principals(super_users: str) -> tuple[str, ...]:
+    """`super.users`: semicolons stand between, as a distinguished name has commas."""
+    return tuple(principal for text in super_users.split(";") if (principal := text.strip()))
+
+
 def secret(description: str) -> Any:
-    """A setting that nobody is to see: it has no option, is in no message, and DescribeConfigs hides its value."""
+    """A setting that nobody is to see: it has no option and is in no message.
+
+    The broker's table of configs has to give it the type "password", for which DescribeConfigs shows no value.
+    """
     return Field(None, description=description, repr=False, json_schema_extra={"secret": True})
-
-
-def is_secret(setting: str) -> bool:
-    return bool(_extra(setting).get("secret"))
 
 
 def has_option(setting: str) -> bool:
     """Whether `ketch serve` has an option for it: all but secrets, which `ps` would show, and tables."""
-    return not (is_secret(setting) or _extra(setting).get("table"))
-
-
-def _extra(setting: str) -> Mapping[str, Any]:
-    extra = Settings.model_fields[setting].json_schema_extra
-    return extra if isinstance(extra, dict) else {}
+    field = Settings.model_fields[setting]
+    return not (is_secret(field) or extra(field).get("table"))
 
 
 class Settings(BaseSettings):
@@ -73,6 +73,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="KETCH_", env_ignore_empty=True, extra="forbid", frozen=True)
 
+    # -- network
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 is every interface.")
     port: Port = Field(9092, description="Kafka port; 0 is any free one.")
     advertised_host: str | None = Field(None, description="Host name given to clients; default: the host.")
@@ -100,8 +101,50 @@ class Settings(BaseSettings):
         1, description="Broker processes; ports and node ids count up from the first's."
     )
     node_id: NotNegative = Field(1, description="This broker's Kafka node id, its own among brokers of one Redis.")
+    max_connections: Positive = Field(10_000, description="Connections at one time; a further one is closed.")
+    connections_max_idle_ms: NotNegative = Field(600_000, description="Idle connections close; 0: never.")
+    socket_request_max_bytes: Positive = Field(104_857_600, description="Largest request; a larger one closes.")
+    queued_max_bytes: Positive = Field(268_435_456, description="Request bytes in flight over all connections.")
+    queued_max_bytes_per_connection: Positive = Field(33_554_432, description="Request bytes in flight on one.")
+    fetch_max_bytes: Annotated[int, Field(ge=1024)] = Field(57_671_680, description="Largest fetch response.")
+    max_incremental_fetch_session_cache_slots: NotNegative = Field(
+        1000, description="Incremental fetch sessions kept (KIP-227); 0: none."
+    )
+    quota_window_num: Annotated[int, Field(ge=2)] = Field(
+        11, description="Samples that a client's rate is averaged over."
+    )
+    quota_window_size_seconds: Positive = Field(1, description="Time of one of them.")
+    drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
 
-    # -- authentication by SASL
+    # -- TLS
+    ssl_keystore_type: Literal["PEM"] = Field("PEM", description="Format of the broker's certificate and key.")
+    ssl_keystore_location: Path | None = Field(
+        None, description="File with the broker's key and its certificate chain, for listeners with TLS."
+    )
+    ssl_keystore_certificate_chain: str | None = Field(
+        None, description="The certificate chain itself, in place of a file.", repr=False
+    )
+    ssl_keystore_key: str | None = secret("The key itself (PKCS#8), in place of a file.")
+    ssl_key_password: str | None = secret("Password of the key, where it is encrypted.")
+    ssl_truststore_type: Literal["PEM"] = Field("PEM", description="Format of the authorities' certificates.")
+    ssl_truststore_location: Path | None = Field(
+        None, description="File with the certificates of the authorities that clients' certificates may be of."
+    )
+    ssl_truststore_certificates: str | None = Field(
+        None, description="These certificates themselves, in place of a file.", repr=False
+    )
+    ssl_client_auth: Literal["none", "requested", "required"] = Field(
+        "none", description="Whether clients show a certificate."
+    )
+    ssl_enabled_protocols: str = Field("TLSv1.2,TLSv1.3", description="Versions of TLS.")
+    ssl_cipher_suites: str | None = Field(
+        None, description="Cipher suites by their names in Java or OpenSSL; default: OpenSSL's."
+    )
+    ssl_principal_mapping_rules: str = Field(
+        "DEFAULT", description="How a client certificate's subject becomes the name of a user."
+    )
+
+    # -- authentication (SASL)
     sasl_enabled_mechanisms: Annotated[str, AfterValidator(_served)] = Field(
         "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN and OAUTHBEARER."
     )
@@ -131,6 +174,7 @@ class Settings(BaseSettings):
         0, description="When a client has to authenticate again; 0: never, or when its token ends."
     )
 
+    # -- Redis
     redis: str | None = Field(
         None, description="URL of Redis, a Redis Cluster or Sentinel; default: an embedded Valkey."
     )
@@ -138,6 +182,16 @@ class Settings(BaseSettings):
     redis_cert: Path | None = Field(None, description="Client certificate (PEM) for rediss://.")
     redis_key: Path | None = Field(None, description="Key (PEM) of the client certificate.")
     redis_timeout_ms: Positive = Field(5000, description="How long Redis may take to connect or answer.")
+    keyspace: str = Field("korvet", description="First part of every key in Redis.")
+    append: Literal["auto", "module", "multi"] = Field(
+        "auto", description="How batches are appended: by the append module, by MULTI, or by what Redis has."
+    )
+
+    # -- embedded Valkey
+    data_dir: Path = Field(Path("ketch-data"), description="Directory of the embedded Valkey's append-only file.")
+    fsync: Literal["always", "everysec", "no"] = Field(
+        "everysec", description="When the embedded Valkey syncs its append-only file to disk."
+    )
     redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
     redis_auth: Literal["auto", "none", "password"] = Field(
         "auto", description="Whether the embedded Valkey asks for a password; auto: where a listener has TLS or SASL."
@@ -145,16 +199,8 @@ class Settings(BaseSettings):
     shards: Annotated[int, Field(ge=1, le=32)] = Field(
         1, description="Embedded Valkeys, as one cluster; redis_port counts up from the first's."
     )
-    keyspace: str = Field("korvet", description="First part of every key in Redis.")
-    append: Literal["auto", "module", "multi"] = Field(
-        "auto", description="How batches are appended: by the append module, by MULTI, or by what Redis has."
-    )
-    data_dir: Path = Field(Path("ketch-data"), description="Directory of the embedded Valkey's append-only file.")
-    fsync: Literal["always", "everysec", "no"] = Field(
-        "everysec", description="When the embedded Valkey syncs its append-only file to disk."
-    )
 
-    # -- who may do what (`broker.access.authorizer`)
+    # -- who may do what
     authorizer_class_name: Literal["", "standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"] = Field(
         "", description="standard, or its name in Kafka, has ACLs decide; default: everyone may do everything."
     )
@@ -165,61 +211,11 @@ class Settings(BaseSettings):
     audit_log: Path | None = Field(None, description="File of the audit log; default: this broker's own log.")
     audit_level: Literal["off", "denied", "all"] = Field("denied", description="What is written into the audit log.")
 
+    # -- archive
     archive_catalog: str = Field("ketch", description="The archive's catalog, as pyiceberg's configuration names it.")
     archive_stall_ms: Positive = Field(600_000, description="When it is logged that an archive stands still.")
 
-    legacy_port: Port | None = Field(None, description="Port for Kafka 0.7 clients; default: off.")
-    legacy_magic: Annotated[int, Field(ge=0, le=1)] = Field(
-        1, description="Magic of today's records for those clients: 1, or 0 for clients of Kafka 0.6."
-    )
-    zookeeper: str | None = Field(None, description="host:port,... where 0.7 clients find this broker; default: none.")
-    zookeeper_session_timeout_ms: Positive = Field(6000, description="When ZooKeeper forgets a broker that is gone.")
-
-    legacy_host: str | None = Field(
-        None, description="Address of legacy_port; default: the host, or this machine alone where listeners is given."
-    )
-    legacy_allow_plaintext: bool = Field(
-        False, description="Let other machines reach legacy_port, whose protocol has neither TLS nor passwords."
-    )
-
-    ssl_keystore_type: Literal["PEM"] = Field("PEM", description="Format of the broker's certificate and key.")
-    ssl_keystore_location: Path | None = Field(
-        None, description="File with the broker's key and its certificate chain, for listeners with TLS."
-    )
-    ssl_keystore_certificate_chain: str | None = Field(
-        None, description="The certificate chain itself, in place of a file.", repr=False
-    )
-    ssl_keystore_key: str | None = secret("The key itself (PKCS#8), in place of a file.")
-    ssl_key_password: str | None = secret("Password of the key, where it is encrypted.")
-    ssl_truststore_type: Literal["PEM"] = Field("PEM", description="Format of the authorities' certificates.")
-    ssl_truststore_location: Path | None = Field(
-        None, description="File with the certificates of the authorities that clients' certificates may be of."
-    )
-    ssl_truststore_certificates: str | None = Field(
-        None, description="These certificates themselves, in place of a file.", repr=False
-    )
-    ssl_client_auth: Literal["none", "requested", "required"] = Field(
-        "none", description="Whether clients show a certificate."
-    )
-    ssl_enabled_protocols: str = Field("TLSv1.2,TLSv1.3", description="Versions of TLS.")
-    ssl_cipher_suites: str | None = Field(
-        None, description="Cipher suites by their names in Java or OpenSSL; default: OpenSSL's."
-    )
-    ssl_principal_mapping_rules: str = Field(
-        "DEFAULT", description="How a client certificate's subject becomes the name of a user."
-    )
-
-    http_host: str = Field("127.0.0.1", description="Address of http_port; 0.0.0.0 is every interface.")
-    http_port: Port | None = Field(None, description="Port of /metrics and /healthz; default: off.")
-    http_token_file: Path | None = Field(
-        None, description="File with the token that /metrics asks for, as Authorization: Bearer TOKEN."
-    )
-    http_ssl_keystore_location: Path | None = Field(
-        None, description="PEM file with key and certificate chain: with it http_port speaks HTTPS."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
-    drain_timeout_ms: NotNegative = Field(5000, description="How long a stop waits for requests in flight.")
-
+    # -- topics
     auto_create_topics: bool = Field(True, description="Create a topic when a client first asks for it.")
     any_replication_factor: bool = Field(
         True, description="Take replication factors above 1; a partition has as many as Redis has all the same."
@@ -237,6 +233,7 @@ class Settings(BaseSettings):
         1, description="min.insync.replicas of new topics; commits and producer ids have as many copies."
     )
     copies_on_disk: bool = Field(False, description="A copy counts once it is synced to a disk (WAITAOF).")
+    message_max_bytes: Positive = Field(1_048_588, description="max.message.bytes of new topics: largest batch.")
     retention_ms: OrUnlimited = Field(604_800_000, description="retention.ms of new topics; -1 keeps forever.")
     retention_bytes: OrUnlimited = Field(-1, description="retention.bytes of new topics, a partition; -1: no limit.")
     retention_check_interval_ms: Positive = Field(300_000, description="Time between two rounds of retention.")
@@ -262,26 +259,35 @@ class Settings(BaseSettings):
     broker_heartbeat_interval_ms: Positive = Field(2000, description="How often a broker tells the others it is there.")
     broker_session_timeout_ms: Positive = Field(9000, description="When a silent broker's share goes to the others.")
     producer_id_expiration_ms: Positive = Field(604_800_000, description="When an idle producer's state goes.")
-
     transaction_max_timeout_ms: Positive = Field(900_000, description="Greatest transaction timeout of a producer.")
     transactional_id_expiration_ms: Positive = Field(604_800_000, description="When an idle transactional id goes.")
 
-    message_max_bytes: Positive = Field(1_048_588, description="max.message.bytes of new topics: largest batch.")
-    socket_request_max_bytes: Positive = Field(104_857_600, description="Largest request; a larger one closes.")
-    queued_max_bytes: Positive = Field(268_435_456, description="Request bytes in flight over all connections.")
-    queued_max_bytes_per_connection: Positive = Field(33_554_432, description="Request bytes in flight on one.")
-    max_connections: Positive = Field(10_000, description="Connections at one time; a further one is closed.")
-    connections_max_idle_ms: NotNegative = Field(600_000, description="Idle connections close; 0: never.")
-    fetch_max_bytes: Annotated[int, Field(ge=1024)] = Field(57_671_680, description="Largest fetch response.")
-    max_incremental_fetch_session_cache_slots: NotNegative = Field(
-        1000, description="Incremental fetch sessions kept (KIP-227); 0: none."
+    # -- clients of Kafka 0.7
+    legacy_port: Port | None = Field(None, description="Port for Kafka 0.7 clients; default: off.")
+    legacy_host: str | None = Field(
+        None, description="Address of legacy_port; default: the host, or this machine alone where listeners is given."
     )
-
-    quota_window_num: Annotated[int, Field(ge=2)] = Field(
-        11, description="Samples that a client's rate is averaged over."
+    legacy_allow_plaintext: bool = Field(
+        False, description="Let other machines reach legacy_port, whose protocol has neither TLS nor passwords."
     )
-    quota_window_size_seconds: Positive = Field(1, description="Time of one of them.")
+    legacy_magic: Annotated[int, Field(ge=0, le=1)] = Field(
+        1, description="Magic of today's records for those clients: 1, or 0 for clients of Kafka 0.6."
+    )
+    zookeeper: str | None = Field(None, description="host:port,... where 0.7 clients find this broker; default: none.")
+    zookeeper_session_timeout_ms: Positive = Field(6000, description="When ZooKeeper forgets a broker that is gone.")
 
+    # -- operation
+    http_port: Port | None = Field(None, description="Port of /metrics and /healthz; default: off.")
+    http_host: str = Field("127.0.0.1", description="Address of http_port; 0.0.0.0 is every interface.")
+    http_token_file: Path | None = Field(
+        None, description="File with the token that /metrics asks for, as Authorization: Bearer TOKEN."
+    )
+    http_ssl_keystore_location: Path | None = Field(
+        None, description="PEM file with key and certificate chain: with it http_port speaks HTTPS."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+
+    # -- consumer groups
     group_min_session_timeout_ms: Positive = Field(6000, description="Least session timeout of a group's member.")
     group_max_session_timeout_ms: Positive = Field(1_800_000, description="Greatest session timeout of a member.")
     group_initial_rebalance_delay_ms: NotNegative = Field(0, description="How long an empty group waits for more.")
@@ -309,21 +315,13 @@ class Settings(BaseSettings):
         """
         flags = flags or {}
         file = read_file(config) if config else {}
-        file.pop("client", None)  # the commands' own, see `ketch.cli.client`
+        file.pop("client", None)  # the commands' own, see `ketch.cli.client_config`
         try:
             return cls(**{**file, **EnvSettingsSource(cls)(), **flags})
         except ValidationError as error:
-            raise ConfigError(_sentence(error, config, flags)) from None
+            raise ConfigError(sentence(error, cls.model_fields, config, flags)) from None
 
-    @property
-    def authorizes(self) -> bool:
-        """Whether ACLs decide what clients may do."""
-        return bool(self.authorizer_class_name)
-
-    @property
-    def super_user_principals(self) -> tuple[str, ...]:
-        """Principals that may do everything; by semicolons, as a distinguished name has commas (`super.users`)."""
-        return tuple(principal for text in self.super_users.split(";") if (principal := text.strip()))
+    # -- what follows from them
 
     @property
     def endpoints(self) -> tuple[Listener, ...]:
@@ -354,31 +352,10 @@ class Settings(BaseSettings):
         told = listening.advertised(self.advertised_listeners, protocols, self.endpoints)
         return tuple(replace(each, port=each.port or ports.get(each.name, 0)) for each in told)
 
-    @property
-    def mechanisms(self) -> tuple[str, ...]:
-        """The SASL mechanisms that are offered, by Kafka's names."""
-        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(","))
-
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients connect to; `port` is the one that the broker listens on."""
-        host = self.advertised_host or (socket.gethostname() if self.host in WILDCARD_HOSTS else self.host)
+        host = self.advertised_host or (socket.gethostname() if listening.everywhere(self.host) else self.host)
         return host, self.advertised_port or port
-
-    @field_validator("super_users")
-    @classmethod
-    def _super_users_are_principals(cls, super_users: str) -> str:
-        for text in filter(str.strip, super_users.split(";")):
-            kind, _, name = text.strip().partition(":")
-            if not kind or not name:
-                raise ValueError(
-                    f"it should be principals with semicolons between, User:a;User:b, not {text.strip()!r}"
-                )
-        return super_users
-
-    @property
-    def legacy_address(self) -> str:
-        """The host that `legacy_port` is on."""
-        return self.legacy_host or (self.host if self.listeners is None else "127.0.0.1")
 
     def where(self, ports: Mapping[str, int]) -> str:
         """Where Kafka's clients are listened to, for a person: HOST:PORT, or the listeners where these are given."""
@@ -392,6 +369,33 @@ class Settings(BaseSettings):
         table = self.listener.get(listener)
         return self.model_copy(update=table) if table else self
 
+    @property
+    def legacy_address(self) -> str:
+        """The host that `legacy_port` is on."""
+        return self.legacy_host or (self.host if self.listeners is None else "127.0.0.1")
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms that are offered, by Kafka's names."""
+        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(","))
+
+    @property
+    def authorizes(self) -> bool:
+        """Whether ACLs decide what clients may do."""
+        return bool(self.authorizer_class_name)
+
+    @property
+    def super_user_principals(self) -> tuple[str, ...]:
+        """Principals that may do everything."""
+        return _principals(self.super_users)
+
+    @property
+    def copies_are_on_disk(self) -> bool:
+        """Whether a copy counts once it is on a disk: asked for, or what is said of the embedded Valkey's own."""
+        return self.copies_on_disk or (self.redis is None and self.fsync == "always")
+
+    # -- what each may be
+
     @field_validator("listeners", "advertised_listeners", mode="before")
     @classmethod
     def _one_text(cls, value: Any) -> Any:
@@ -402,25 +406,18 @@ class Settings(BaseSettings):
     @classmethod
     def _tables_are_settings(cls, tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return {
-            name.upper(): {key: _of_listener(name, key, value) for key, value in table.items()}
+            name.upper(): {key: _checked(name, key, value) for key, value in table.items()}
             for name, table in tables.items()
         }
 
-    @model_validator(mode="after")
-    def _listeners_agree(self) -> Self:
-        given = self.model_fields_set
-        named = self.listeners is not None or self.advertised_listeners is not None
-        if named and (both := [name for name in SIMPLE_FORM if name in given]):
-            raise ValueError(
-                f"listeners says where clients connect, and so does {' and '.join(both)}: give one of the two"
-            )
-        if self.advertised_listeners is not None and self.listeners is None:
-            raise ValueError("advertised_listeners needs listeners; with host and port it is advertised_host")
-        names = {listener.name for listener in self.endpoints}
-        if strange := sorted(self.listener.keys() - names):
-            raise ValueError(f"[listener.{strange[0]}] is none of the listeners, which are {', '.join(sorted(names))}")
-        self.announced({})
-        return self
+    @field_validator("super_users")
+    @classmethod
+    def _super_users_are_principals(cls, super_users: str) -> str:
+        for principal in _principals(super_users):
+            kind, _, name = principal.partition(":")
+            if not kind or not name:
+                raise ValueError(f"it should be principals with semicolons between, User:a;User:b, not {principal!r}")
+        return super_users
 
     @field_validator("keyspace")
     @classmethod
@@ -437,6 +434,24 @@ class Settings(BaseSettings):
         if not set(names) <= {"uniform", "range"}:
             raise ValueError("it should name uniform, range or both, with a comma between them")
         return ",".join(dict.fromkeys(names))
+
+    # -- what goes together; in this order, as a later check may rely on an earlier one
+
+    @model_validator(mode="after")
+    def _listeners_agree(self) -> Self:
+        given = self.model_fields_set
+        named = self.listeners is not None or self.advertised_listeners is not None
+        if named and (both := [name for name in SIMPLE_FORM if name in given]):
+            raise ValueError(
+                f"listeners says where clients connect, and so does {' and '.join(both)}: give one of the two"
+            )
+        if self.advertised_listeners is not None and self.listeners is None:
+            raise ValueError("advertised_listeners needs listeners; with host and port it is advertised_host")
+        names = {listener.name for listener in self.endpoints}
+        if strange := sorted(self.listener.keys() - names):
+            raise ValueError(f"[listener.{strange[0]}] is none of the listeners, which are {', '.join(sorted(names))}")
+        self.announced({})
+        return self
 
     @model_validator(mode="after")
     def _largest_request_gets_through(self) -> Self:
@@ -474,11 +489,6 @@ class Settings(BaseSettings):
             raise ValueError(f'copies_on_disk needs fsync = "always" of the embedded Valkey, not "{self.fsync}"')
         return self
 
-    @property
-    def copies_are_on_disk(self) -> bool:
-        """Whether a copy counts once it is on a disk: asked for, or what is said of the embedded Valkey's own."""
-        return self.copies_on_disk or (self.redis is None and self.fsync == "always")
-
     @model_validator(mode="after")
     def _legacy_fits(self) -> Self:
         if self.zookeeper is not None and self.legacy_port is None:
@@ -512,18 +522,17 @@ class Settings(BaseSettings):
         return self
 
 
-def _of_listener(name: str, key: str, value: Any) -> Any:
-    """The value of a setting in a listener's table; ValueError where it may not be there."""
-    if key not in Settings.model_fields or not key.startswith(_OF_LISTENER):
+def _checked(name: str, key: str, value: Any) -> Any:
+    """A setting's value in a listener's table, as its type; ValueError where it may not be there or have the value."""
+    if key not in Settings.model_fields or not key.startswith(_PER_LISTENER):
         raise ValueError(f"{key} in [listener.{name}] is no setting of a listener, which begin with ssl_ and sasl_")
     field = Settings.model_fields[key]
     try:
         kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        shown = "" if is_secret(key) else f" = {value!r}"
         details = error.errors(include_url=False)[0]
-        raise ValueError(f"{key}{shown} in [listener.{name}] is not allowed: {_should_be(key, details)}") from None
+        raise ValueError(not_allowed(key, field, {**details, "input": value}, f" in [listener.{name}]")) from None
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -535,71 +544,3 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}.") from None
-
-
-def _sentence(error: ValidationError, config: Path | None, flags: Mapping[str, Any]) -> str:
-    first = error.errors(include_url=False)[0]
-    if not first["loc"]:
-        return f"{_message(first)}."
-    key = str(first["loc"][0])
-    if first["type"] == "extra_forbidden":
-        near = hint(key, Settings.model_fields, 0.6) or f"; the settings are {', '.join(Settings.model_fields)}"
-        return f"{config}: unknown setting {key}{near}."
-    if key == "listener":
-        return f"{_message(first)}."
-    shown = "" if is_secret(key) else f" = {first['input']!r}"
-    return f"{_source(key, config, flags)}{shown} is not allowed: {_should_be(key, first)}."
-
-
-def _source(key: str, config: Path | None, flags: Mapping[str, Any]) -> str:
-    """What the operator wrote: the flag, the environment variable, or the key in the file."""
-    if key in flags:
-        return "--" + key.replace("_", "-")
-    variable = f"KETCH_{key.upper()}"
-    return variable if os.environ.get(variable) else f"{config}: {key}"
-
-
-def _should_be(key: str, details: Any) -> str:
-    """Of a number always the whole range, whatever is wrong with the value."""
-    bounds = [bound for bound in _metadata(Settings.model_fields[key]) if isinstance(bound, Ge | Le)]
-    if details["type"] == "value_error" or not bounds:
-        return should_be(details)
-    least = [f"{bound.ge}" for bound in bounds if isinstance(bound, Ge)]
-    most = [f"{bound.le}" for bound in bounds if isinstance(bound, Le)]
-    return f"it should be a whole number {f'from {least[0]} to {most[0]}' if most else f'of at least {least[0]}'}"
-
-
-def _metadata(field: FieldInfo) -> list[Any]:
-    """The constraints on a field, those within `| None` too."""
-    within = [found for kind in get_args(field.annotation) for found in getattr(kind, "__metadata__", ())]
-    nested = [bound for info in within if isinstance(info, FieldInfo) for bound in info.metadata]
-    return [*field.metadata, *within, *nested]
-
-
-# By pydantic's type of error, with the fields of its context
-_SHOULD_BE = {
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "int_type": "a whole number",
-    "float_parsing": "a number",
-    "float_type": "a number",
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "path_type": "a path",
-    "greater_than_equal": "at least {ge}",
-    "less_than_equal": "at most {le}",
-    "literal_error": "{expected}",
-}
-
-
-def should_be(details: Any) -> str:
-    """What a value should be, by one of the errors in pydantic's ValidationError: "it should be at least 10"."""
-    phrase = _SHOULD_BE.get(details["type"])
-    if phrase is None:
-        return _message(details)
-    return f"it should be {phrase.format(**details.get('ctx', {}))}"
-
-
-def _message(details: Any) -> str:
-    return str(details["msg"]).removeprefix("Value error, ").replace("Input should", "it should")

@@ -33,7 +33,7 @@ _SHOWN = 8  # rights in one line
 _SEVERITY: tuple[Verdict, ...] = ("fail", "warn", "ok")
 MAX_CLOCK_SECONDS = 1.0
 _RULE = "`ketch redis user broker`"
-_LACKING = f"give the user what {_RULE} prints"
+_GIVE = f"give it what {_RULE} prints"  # the user
 _UNSERVED = "give every slot a node that is up (CLUSTER INFO)"
 _SYNCED_BY_KETCH = "no: Ketch syncs it as its own fsync setting says"
 # flushAppendOnlyFile in Redis's aof.c: the write to the file waits for the sync before, the answers do not.
@@ -102,7 +102,7 @@ def unusable(address: str, why: str) -> list[Check]:
     if "password" in why:  # it runs and was reached: the reason alone says what to do
         advice = ""
     elif "NOPERM" in why:
-        advice = _LACKING
+        advice = f"give the user what {_RULE} prints"
     return [Check("Redis", "fail", f"{address} cannot be used ({why})", advice), _kernel()]
 
 
@@ -226,13 +226,13 @@ def _rights(facts: Facts) -> Check:
     lacking = [f"may not run {_some(found.commands)}"] if found.commands else []
     lacking += [f"may not use {_some(found.keys)}"] if found.keys else []
     if lacking:
-        return Check("rights", "fail", f"{who} {' and '.join(lacking)}", f"give it what {_RULE} prints")
+        return Check("rights", "fail", f"{who} {' and '.join(lacking)}", _GIVE)
     if not found.excess:
         return Check("rights", "ok", f"{who} has what a broker needs" + _no_more(found))
     if found.user == "default":
         return Check("rights", "ok", f"{who}, whom nothing is forbidden", f"make a user for Ketch: {_RULE}")
     seen = f"{who} may do more than a broker needs: {_some(found.excess)}"
-    return Check("rights", "warn", seen, f"give it what {_RULE} prints")
+    return Check("rights", "warn", seen, _GIVE)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """`ketch acls`: list, add and remove ACLs, by a broker or, for the first ones, straight in Redis.
 
-The options are those of Kafka's kafka-acls.sh.
+The options are those of Kafka's kafka-acls.sh. This module says which ACLs and filters they mean; `views.kafka.acls`
+asks a broker, `store.access.acls` knows how ACLs lie in Redis.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import Annotated
 
 import typer
 
-from ketch.cli import broker_redis, client
-from ketch.cli.broker_redis import DEFAULT_KEYSPACE, BrokerRedis
-from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
+from ketch.cli import client
+from ketch.cli.broker_redis import BrokerOrRedis, BrokerRedis
 from ketch.cli.options import grouped
 from ketch.cli.output import Json, confirm, show_json, show_rows
 from ketch.errors import ConfigError
@@ -32,19 +32,7 @@ app = typer.Typer(
 
 Names = list[str]
 _COLUMNS = ("principal", "host", "permission", "operation", "resource", "pattern", "name")
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The options that say where the ACLs are."""
-
-    redis: Annotated[
-        str | None, typer.Option("--redis", help="Straight in this Redis, without a broker: for the first ACLs.")
-    ] = None
-    keyspace: Annotated[
-        str, typer.Option("--keyspace", envvar="KETCH_KEYSPACE", help="With --redis: first part of every key.")
-    ] = DEFAULT_KEYSPACE
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+_NO_RESOURCE = "Name what the ACLs are about: --topic, --group, --transactional-id or --cluster."
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +99,7 @@ def list_(
     principal: Annotated[Names, typer.Option("--principal", help="Those of this principal.")] = [],  # noqa: B006
     *,
     resources: Resources,
-    where: Where,
+    where: BrokerOrRedis,
     as_json: Json = False,
 ) -> None:
     """List ACLs: all of them, or those of some resources and principals."""
@@ -122,7 +110,7 @@ def list_(
 
 @app.command()
 @grouped
-def add(*, resources: Resources, entries: Entries, where: Where, as_json: Json = False) -> None:
+def add(*, resources: Resources, entries: Entries, where: BrokerOrRedis, as_json: Json = False) -> None:
     """Add ACLs, and show them.
 
     The operation, or --producer or --consumer, is allowed or denied on each resource for each principal.
@@ -139,13 +127,13 @@ def remove(
     *,
     resources: Resources,
     entries: Entries,
-    where: Where,
+    where: BrokerOrRedis,
     as_json: Json = False,
 ) -> None:
     """Remove ACLs, and show them: those that `add` would add, or without a principal all of the resources."""
     named = list(resources.named())
     if not named:
-        raise ConfigError("Name what the ACLs are about: --topic, --group, --transactional-id or --cluster.")
+        raise ConfigError(_NO_RESOURCE)
     if entries.allow_principal or entries.deny_principal:
         filters = [_exactly(acl) for acl in _acls(resources, entries, filters=True)]
     else:
@@ -180,7 +168,7 @@ def _acls(resources: Resources, entries: Entries, filters: bool = False) -> Iter
         raise ConfigError("Say who: --allow-principal or --deny-principal.")
     operations = list(_operations(resources, entries))
     if not operations:
-        raise ConfigError("Name what the ACLs are about: --topic, --group, --transactional-id or --cluster.")
+        raise ConfigError(_NO_RESOURCE)
     for kind, name, operation in operations:
         of = PatternType.LITERAL if kind is ResourceType.CLUSTER else pattern
         for permission, principal, host in who:
@@ -247,9 +235,9 @@ class _Place:
     remove: Callable[[Filter], list[Acl]]
 
 
-def _place(where: Where) -> _Place:
-    if where.redis is not None:
-        redis = broker_redis.connect(where.redis, where.keyspace)
+def _place(where: BrokerOrRedis) -> _Place:
+    redis = where.connected()
+    if redis is not None:
         return _Place(partial(_chosen, redis), partial(_add, redis), partial(_remove, redis))
     admin = client.admin(where.bootstrap)
     return _Place(partial(by_broker.chosen, admin), partial(by_broker.add, admin), partial(by_broker.remove, admin))

@@ -37,7 +37,8 @@ def command(config: Path | None, **flags: Any) -> None:
         format=f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # kio describes its types to Hypothesis wherever that is installed, which takes longer than the rest of kio.
+    # Where Hypothesis is installed, kio imports it to describe its types to it, which takes longer than all else that
+    # kio does and is of no use here. None has that import fail, as where it is not installed.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     import uvloop
 

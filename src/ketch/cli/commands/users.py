@@ -7,13 +7,14 @@ how the first user comes into being. A password is never an argument, for all us
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ketch.cli import broker_redis, client
-from ketch.cli.broker_redis import DEFAULT_KEYSPACE, Where
+from ketch.cli import client
+from ketch.cli.broker_redis import BrokerOrRedis
 from ketch.cli.options import grouped
 from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
 from ketch.errors import ConfigError, KetchError
@@ -30,11 +31,32 @@ Mechanisms = Annotated[
     list[str] | None,
     typer.Option("--mechanism", metavar="NAME", help=f"{' or '.join(BY_NAME)}; may be repeated; default: both."),
 ]
-Iterations = Annotated[int, typer.Option(min=ITERATIONS, max=MAX_ITERATIONS, help="How often a password is hashed.")]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option(help="The file whose first line is the password; default: asked for, or the first line of stdin."),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class Where(BrokerOrRedis):
+    """Where the users are; KETCH_REDIS says it, too."""
+
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            "--redis", envvar="KETCH_REDIS", help="Straight in this Redis, without a broker: for the first users."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewPassword:
+    """The options that say which password a user gets, and what is kept of it."""
+
+    mechanism: Mechanisms = None
+    iterations: Annotated[
+        int, typer.Option(min=ITERATIONS, max=MAX_ITERATIONS, help="How often a password is hashed.")
+    ] = ITERATIONS
+    password_file: Annotated[
+        Path | None,
+        typer.Option(help="The file whose first line is the password; default: asked for, or the first line of stdin."),
+    ] = None
 
 
 @app.command("list")
@@ -54,37 +76,17 @@ def list_(*, where: Where, as_json: Json = False) -> None:
 
 @app.command()
 @grouped
-def add(
-    user: Name,
-    mechanism: Mechanisms = None,
-    iterations: Iterations = ITERATIONS,
-    password_file: PasswordFile = None,
-    *,
-    where: Where,
-) -> None:
+def add(user: Name, *, new: NewPassword, where: Where) -> None:
     """Add a user. The password is asked for, or read from stdin or a file."""
-    mechanisms, users = _mechanisms(mechanism), _users(where)
-    if user in users.all():
-        raise KetchError(f"User {user} exists: `ketch users set` changes the password.")
-    users.set(user, _password(user, password_file), mechanisms, iterations)
+    _set_password(user, new, where, exists=False)
     typer.echo(f"User {user} was added.")
 
 
 @app.command("set")
 @grouped
-def set_(
-    user: Name,
-    mechanism: Mechanisms = None,
-    iterations: Iterations = ITERATIONS,
-    password_file: PasswordFile = None,
-    *,
-    where: Where,
-) -> None:
+def set_(user: Name, *, new: NewPassword, where: Where) -> None:
     """Set a user's password, of all mechanisms or of those that are named."""
-    mechanisms, users = _mechanisms(mechanism), _users(where)
-    if user not in users.all():
-        raise KetchError(f"There is no user {user}: `ketch users add` adds one.")
-    users.set(user, _password(user, password_file), mechanisms, iterations)
+    _set_password(user, new, where, exists=True)
     typer.echo(f"The password of user {user} was set.")
 
 
@@ -101,10 +103,20 @@ def delete(user: Name, mechanism: Mechanisms = None, yes: Yes = False, *, where:
     typer.echo(f"User {user} was deleted ({', '.join(gone)}).")
 
 
+def _set_password(user: str, new: NewPassword, where: Where, exists: bool) -> None:
+    """Raises KetchError where the user is there and should not be, or the other way round (`exists`)."""
+    mechanisms, users = _mechanisms(new.mechanism), _users(where)
+    found = user in users.all()
+    if found and not exists:
+        raise KetchError(f"User {user} exists: `ketch users set` changes the password.")
+    if exists and not found:
+        raise KetchError(f"There is no user {user}: `ketch users add` adds one.")
+    users.set(user, _password(user, new.password_file), mechanisms, new.iterations)
+
+
 def _users(where: Where) -> Users:
-    if where.redis is not None:
-        return RedisUsers(broker_redis.connect(where.redis, where.keyspace or DEFAULT_KEYSPACE))
-    return BrokerUsers(client.admin(where.bootstrap))
+    redis = where.connected()
+    return BrokerUsers(client.admin(where.bootstrap)) if redis is None else RedisUsers(redis)
 
 
 def _mechanisms(given: list[str] | None) -> list[str]:
