@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.security.failures import InvalidCredentials, RefusedWithReason
+from ketch.security.sasl import InvalidCredentials, RefusedWithReason
 from ketch.security.scram import BY_NAME, BY_TYPE, ITERATIONS, Credential, Mechanism, ServerExchange, nobody
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")  # of RFC 7677, section 3

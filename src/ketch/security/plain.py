@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ketch.security.failures import RefusedWithReason
+from ketch.security.sasl import RefusedWithReason, check_authzid
 
 WRONG = "Authentication failed: Invalid username or password"
 
@@ -34,7 +34,4 @@ def check(login: Login, known: bool) -> None:
     """Raises RefusedWithReason unless the password is known to be right and the user acts for itself."""
     if not known:
         raise RefusedWithReason(WRONG)
-    if login.authzid and login.authzid != login.username:
-        raise RefusedWithReason(
-            "Authentication failed: Client requested an authorization id that is different from username"
-        )
+    check_authzid(login.authzid, login.username)

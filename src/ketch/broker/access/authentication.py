@@ -33,7 +33,7 @@ from ketch import metrics
 from ketch.broker.access.mechanisms import Exchange, Mechanisms
 from ketch.configs.settings import Settings
 from ketch.errors import KetchError
-from ketch.security.failures import InvalidCredentials, RefusedWithReason
+from ketch.security.sasl import InvalidCredentials, RefusedWithReason
 from ketch.wire.pieces import BytesLike
 from ketch.wire.requests import RequestHeader, api_label, peek_api
 from ketch.wire.responses import Body, encode_response

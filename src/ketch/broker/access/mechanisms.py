@@ -21,7 +21,7 @@ from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
 from ketch.log.log import Log
 from ketch.security import oauth, plain, scram
-from ketch.security.failures import RefusedWithReason
+from ketch.security.sasl import RefusedWithReason
 from ketch.security.scram import BY_NAME, ServerExchange
 from ketch.store.access import users
 from ketch.store.access.users import Known
