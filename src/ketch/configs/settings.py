@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from ketch.configs import listeners as listening
 from ketch.configs.listeners import LAST_PORT, Listener
+from ketch.configs.lists import items
 from ketch.errors import ConfigError
 from ketch.similar import hint
 
@@ -357,7 +358,7 @@ class Settings(BaseSettings):
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """The SASL mechanisms that are offered, by Kafka's names."""
-        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(","))
+        return tuple(items(self.sasl_enabled_mechanisms))
 
     def advertised(self, port: int) -> tuple[str, int]:
         """Host and port that clients connect to; `port` is the one that the broker listens on."""

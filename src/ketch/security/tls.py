@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ketch.configs.lists import items
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError, reason
 
@@ -214,7 +215,7 @@ def _certificates(text: str) -> str:
 
 
 def _choose_versions(context: ssl.SSLContext, text: str) -> None:
-    names = _list(text)
+    names = items(text)
     if not names or (strange := [name for name in names if name not in _VERSIONS]):
         wrong = f" {strange[0]}" if names else ""
         raise ConfigError(f"ssl_enabled_protocols has no version{wrong} to offer: it is TLSv1.2, TLSv1.3 or both.")
@@ -223,7 +224,7 @@ def _choose_versions(context: ssl.SSLContext, text: str) -> None:
 
 
 def _choose_suites(context: ssl.SSLContext, text: str) -> None:
-    names = _list(text)
+    names = items(text)
     newer = {name for name in names if name in _SUITES_1_3}
     older = [openssl_name(name) for name in names if name not in newer]
     if newer and newer != _SUITES_1_3:
@@ -263,7 +264,3 @@ def openssl_name(suite: str) -> str:
     if cipher.startswith("CHACHA20"):
         cipher = "CHACHA20-POLY1305"
     return cipher if exchange == "RSA" else f"{exchange.replace('_', '-')}-{cipher}"
-
-
-def _list(text: str) -> list[str]:
-    return [item for part in text.split(",") if (item := part.strip())]

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from ketch.broker.access.key_set import KeySet
+from ketch.configs.lists import items
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
 from ketch.log.log import Log
@@ -174,10 +175,9 @@ class _OAuth:
 
 
 def _rules(settings: Settings) -> oauth.Rules:
-    audiences = tuple(each.strip() for each in (settings.sasl_oauthbearer_expected_audience or "").split(","))
     return oauth.Rules(
         settings.sasl_oauthbearer_expected_issuer,
-        tuple(filter(None, audiences)),
+        tuple(items(settings.sasl_oauthbearer_expected_audience or "")),
         settings.sasl_oauthbearer_clock_skew_seconds,
         settings.sasl_oauthbearer_scope_claim_name,
         settings.sasl_oauthbearer_sub_claim_name,
