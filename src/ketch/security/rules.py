@@ -44,7 +44,7 @@ class Decision:
 
 
 _SUPER_USER = Decision(True, "SuperUser")
-_DEFAULT = {True: Decision(True, "DefaultAllow"), False: Decision(False, "DefaultDeny")}
+DEFAULT_DENY, _DEFAULT_ALLOW = Decision(False, "DefaultDeny"), Decision(True, "DefaultAllow")
 
 
 class _Patterns:
@@ -86,7 +86,7 @@ class Rules:
     ) -> None:
         self._super_users = frozenset(super_users)
         self.acls = frozenset(acls or ())
-        self._default = _DEFAULT[allow_if_none and acls is not None]
+        self._default = _DEFAULT_ALLOW if allow_if_none and acls is not None else DEFAULT_DENY
         self._types: dict[ResourceType, _Patterns] = {}
         for acl in self.acls:
             self._types.setdefault(acl.resource, _Patterns()).add(acl)
@@ -116,7 +116,7 @@ class Rules:
                 allowed = allowed or acl
         if allowed is not None:
             return Decision(True, f"MatchingAcl(acl=StandardAcl({allowed}))")
-        return _DEFAULT[False] if found else self._default
+        return DEFAULT_DENY if found else self._default
 
     def allows_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
         """Whether a principal may do something to at least one resource of a type, one that need not exist.
