@@ -1,4 +1,7 @@
-"""SASL PLAIN's only message (RFC 4616), with Kafka's refusals (PlainSaslServer). `scram` knows passwords."""
+"""SASL PLAIN's only message (RFC 4616), with Kafka's refusals (PlainSaslServer).
+
+Pure. Whether a password is right, `scram` tells.
+"""
 
 from __future__ import annotations
 

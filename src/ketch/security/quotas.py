@@ -143,7 +143,9 @@ class Window:
 
 
 class Rate:
-    """What came in the last samples, per second, by Kafka's Rate: fewer full samples than all but one count as such.
+    """What came in the last samples, per second, by Kafka's Rate.
+
+    The average is over all samples but one at least: those that have not begun yet count as samples without anything.
 
     Attributes:
         used: when something was recorded last.

@@ -98,7 +98,7 @@ class Credential:
     def of_password(
         cls, mechanism: Mechanism, password: str, iterations: int = ITERATIONS, salt: bytes | None = None
     ) -> Credential:
-        """Args: salt: a random one without."""
+        """Of a password; without a salt it gets a random one."""
         salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
         return cls.of_salted(mechanism, mechanism.salted(password, salt, iterations), salt, iterations)
 
@@ -142,7 +142,7 @@ class ServerExchange:
         first: the client's first message.
 
     Raises:
-        InvalidCredentials: it is none.
+        InvalidCredentials: it is no such message.
 
     Attributes:
         username: who wants to log in.
@@ -163,7 +163,7 @@ class ServerExchange:
         """The server's first message.
 
         Args:
-            more: what is added to the client's nonce: random without.
+            more: what is added to the client's nonce; None for random characters.
 
         Raises:
             RefusedWithReason: the client wants to act for somebody else.

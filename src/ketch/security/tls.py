@@ -28,7 +28,7 @@ _STORES = {b"\xfe\xed\xfe\xed": "a Java key store (JKS)", b"0\x82": "a PKCS#12 s
 
 
 class Credentials:
-    """The SSL context of a listener, which is new once the files behind it have changed.
+    """The SSL context of a listener, which is made anew when the files behind it have changed.
 
     Connections that stand keep the context that they were made with.
 

@@ -144,7 +144,7 @@ class Authentication:
 
         Raises:
             AuthenticationFailed, NotAuthenticated: the connection is to be closed.
-            StorageUnavailable: so it is, but nobody can tell yet who the client is.
+            StorageUnavailable, NoKeys: it is to be closed, too: who the client is cannot be looked up now.
         """
         if self._stage is Stage.TOKENS and self._raw:
             token, _ = await self._evaluate(frame)

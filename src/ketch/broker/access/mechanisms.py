@@ -51,7 +51,7 @@ class Exchange(Protocol):
 
         Raises:
             InvalidCredentials, RefusedWithReason: the exchange has failed.
-            StorageUnavailable: the credentials cannot be read now.
+            StorageUnavailable, NoKeys: what the client's token is compared with cannot be read now.
         """
 
 
