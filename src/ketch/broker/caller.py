@@ -30,6 +30,11 @@ class Caller:
     host: str
 
     @property
+    def address(self) -> str:
+        """The host without the slash before it."""
+        return self.host.removeprefix("/")
+
+    @property
     def anonymous(self) -> bool:
         return self.principal == ANONYMOUS
 

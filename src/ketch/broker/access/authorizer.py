@@ -159,7 +159,7 @@ class Rights:
 
     def __init__(self, authorizer: Authorizer, caller: Caller) -> None:
         self._authorizer, self.caller, self.audit = authorizer, caller, authorizer.audit
-        self._host = caller.host.lstrip("/")
+        self._host = caller.address
         self.rules = authorizer.rules
         self._decisions: dict[tuple[Operation, ResourceType, str | None], Decision] = {}
 
