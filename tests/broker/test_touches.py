@@ -18,7 +18,8 @@ from kio.schema.types import GroupId, TopicName, TransactionalId
 
 from ketch.broker.api import Api
 from ketch.broker.dispatch import TABLE
-from ketch.broker.resources import CLUSTER_NAME, OPERATIONS, OneOf, Operation, ResourceType, Touch
+from ketch.broker.resources import OPERATIONS, OneOf, Touch
+from ketch.security.acls import CLUSTER_NAME, Operation, ResourceType
 from tests.support.entities import drawn_body, entity, inner
 
 TYPES = {TopicName: ResourceType.TOPIC, GroupId: ResourceType.GROUP, TransactionalId: ResourceType.TRANSACTIONAL_ID}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ketch.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 
@@ -28,51 +29,41 @@ def fits(acl: Acl, principal: str, host: str, operation: Operation) -> bool:
     return acl.principal in (principal, "User:*") and acl.host in (host, "*") and acl.operation in operations
 
 
-def allowed(
-    acls: Iterable[Acl],
-    super_users: Iterable[str],
-    allow_if_none: bool,
-    principal: str,
-    host: str,
-    operation: Operation,
-    resource: ResourceType,
-    name: str,
-) -> bool:
-    if principal in super_users:
-        return True
-    holding = [acl for acl in acls if holds(acl, resource, name)]
-    if not holding:
-        return allow_if_none
-    fitting = [acl.permission for acl in holding if fits(acl, principal, host, operation)]
-    return Permission.DENY not in fitting and Permission.ALLOW in fitting
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Args as of `ketch.security.rules.Rules`."""
 
+    acls: Sequence[Acl]
+    super_users: Sequence[str]
+    allow_if_none: bool
 
-def allowed_somewhere(
-    acls: Iterable[Acl],
-    super_users: Iterable[str],
-    allow_if_none: bool,
-    principal: str,
-    host: str,
-    operation: Operation,
-    resource: ResourceType,
-) -> bool:
-    """Whether some name of a resource is not denied and allowed by an ACL for this very operation."""
-    exact = [acl for acl in acls if acl.resource == resource and acl.operation in (operation, Operation.ALL)]
-    mine = [acl for acl in exact if acl.principal in (principal, "User:*") and acl.host in (host, "*")]
-    denied = [acl for acl in mine if acl.permission == Permission.DENY]
+    def allowed(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
+        if principal in self.super_users:
+            return True
+        holding = [acl for acl in self.acls if holds(acl, resource, name)]
+        if not holding:
+            return self.allow_if_none
+        fitting = [acl.permission for acl in holding if fits(acl, principal, host, operation)]
+        return Permission.DENY not in fitting and Permission.ALLOW in fitting
 
-    def overruled(acl: Acl) -> bool:
-        """A DENY holds for everything that this ALLOW does."""
-        return any(
-            (deny.pattern == PatternType.LITERAL and deny.name == "*")
-            or (deny.pattern == PatternType.PREFIXED and not everything(acl) and acl.name.startswith(deny.name))
-            or (deny.pattern == acl.pattern == PatternType.LITERAL and deny.name == acl.name)
-            for deny in denied
-        )
+    def allowed_somewhere(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
+        """Whether some name of a resource is not denied and allowed by an ACL for this very operation."""
+        exact = [acl for acl in self.acls if acl.resource == resource and acl.operation in (operation, Operation.ALL)]
+        mine = [acl for acl in exact if acl.principal in (principal, "User:*") and acl.host in (host, "*")]
+        denied = [acl for acl in mine if acl.permission == Permission.DENY]
 
-    if allowed(acls, super_users, allow_if_none, principal, host, operation, resource, "hardcode"):
-        return True
-    return any(acl.permission == Permission.ALLOW and not overruled(acl) for acl in mine)
+        def overruled(acl: Acl) -> bool:
+            """A DENY holds for everything that this ALLOW does."""
+            return any(
+                (deny.pattern == PatternType.LITERAL and deny.name == "*")
+                or (deny.pattern == PatternType.PREFIXED and not everything(acl) and acl.name.startswith(deny.name))
+                or (deny.pattern == acl.pattern == PatternType.LITERAL and deny.name == acl.name)
+                for deny in denied
+            )
+
+        if self.allowed(principal, host, operation, resource, "hardcode"):
+            return True
+        return any(acl.permission == Permission.ALLOW and not overruled(acl) for acl in mine)
 
 
 def everything(acl: Acl) -> bool:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketch.security.failures import InvalidCredentials
 from ketch.security.oauth import Bearer, InvalidToken, Rules, key_id, parse, read_keys, validate
+from ketch.security.sasl import InvalidCredentials
 from tests.support.tokens import Issuer
 
 TIMES = ("exp", "iat", "nbf")

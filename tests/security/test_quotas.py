@@ -45,6 +45,14 @@ def test_each_address_has_its_own_share() -> None:
     assert ip_limit({}, "10.0.0.2") is None
 
 
+@pytest.mark.parametrize(
+    ("written", "calling"), [("0:0:0:0:0:0:0:1", "::1"), ("2001:DB8::0", "2001:db8::"), ("::ffff:10.0.0.1", "10.0.0.1")]
+)
+def test_an_address_has_its_limit_however_it_was_written(written: str, calling: str) -> None:
+    limits = {entity({"ip": written}): {Quota.CONNECTION: 9.0}}
+    assert ip_limit(limits, calling) == Limit(9.0, (calling, ""))
+
+
 def test_an_entity_has_its_types_in_one_order() -> None:
     assert entity({"client-id": "app", "user": "alice"}) == ALICE_APP
     assert entity({"ip": "::1"}) == (("ip", "::1"),)

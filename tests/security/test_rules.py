@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ketch.security.acls import Acl, Filter, Operation, PatternType, Permission, ResourceType, UnreadableAcl, parse
 from ketch.security.rules import Rules
-from tests.security import model
+from tests.security.model import Model
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -35,37 +35,20 @@ ACLS = st.builds(
 SUPER = st.sampled_from([(), ("User:a",), ("Group:a", "User:b")])
 CALLERS = st.sampled_from(["User:a", "User:b", "User:c", "Group:a"])
 ADDRESSES = st.sampled_from(["10.0.0.1", "10.0.0.2"])
+Question = tuple[str, str, Operation, ResourceType]
+QUESTIONS = st.tuples(CALLERS, ADDRESSES, ASKED, TYPES)
 
 
-@given(st.lists(ACLS, max_size=12), SUPER, st.booleans(), CALLERS, ADDRESSES, ASKED, TYPES, NAMES)
-def test_decisions_are_the_model_s(
-    acls: list[Acl],
-    super_users: tuple[str, ...],
-    allow_if_none: bool,
-    principal: str,
-    host: str,
-    operation: Operation,
-    resource: ResourceType,
-    name: str,
-) -> None:
-    rules = Rules(acls, super_users, allow_if_none)
-    wanted = model.allowed(acls, super_users, allow_if_none, principal, host, operation, resource, name)
-    assert rules.decide(principal, host, operation, resource, name).allowed == wanted
+@given(st.builds(Model, st.lists(ACLS, max_size=12), SUPER, st.booleans()), QUESTIONS, NAMES)
+def test_decisions_are_the_model_s(model: Model, question: Question, name: str) -> None:
+    rules = Rules(model.acls, model.super_users, model.allow_if_none)
+    assert rules.decide(*question, name).allowed == model.allowed(*question, name)
 
 
-@given(st.lists(ACLS, max_size=8), SUPER, st.booleans(), CALLERS, ADDRESSES, ASKED, TYPES)
-def test_any_resource_is_the_model_s(
-    acls: list[Acl],
-    super_users: tuple[str, ...],
-    allow_if_none: bool,
-    principal: str,
-    host: str,
-    operation: Operation,
-    resource: ResourceType,
-) -> None:
-    rules = Rules(acls, super_users, allow_if_none)
-    wanted = model.allowed_somewhere(acls, super_users, allow_if_none, principal, host, operation, resource)
-    assert rules.allows_any(principal, host, operation, resource) == wanted
+@given(st.builds(Model, st.lists(ACLS, max_size=8), SUPER, st.booleans()), QUESTIONS)
+def test_any_resource_is_the_model_s(model: Model, question: Question) -> None:
+    rules = Rules(model.acls, model.super_users, model.allow_if_none)
+    assert rules.allows_any(*question) == model.allowed_somewhere(*question)
 
 
 @given(ACLS)

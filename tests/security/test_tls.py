@@ -10,7 +10,7 @@ import pytest
 
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
-from ketch.security.tls import Credentials, openssl_name, server_context
+from ketch.security.tls import Credentials, openssl_name, server_context, server_pair
 from tests.support.certificates import PASSWORD, Certificates, certificate_of, key_of
 
 
@@ -54,6 +54,15 @@ def test_an_encrypted_key(files: Certificates) -> None:
     )
     wrong = refused(ssl_keystore_location=pem, ssl_key_password="wrong")
     assert wrong == f"{name} has a key that ssl_key_password does not open."
+
+
+def test_an_encrypted_key_for_http_has_no_setting_for_its_password(files: Certificates) -> None:
+    pem = files.encrypted(files.broker(), "http.pem")
+    with pytest.raises(ConfigError) as caught:
+        server_pair(pem, "http_ssl_keystore_location")
+    assert (
+        str(caught.value) == f"http_ssl_keystore_location {pem} has an encrypted key, and should have one that is not."
+    )
 
 
 def test_keys_and_certificates_that_cannot_be_used(files: Certificates, tmp_path: Path) -> None:

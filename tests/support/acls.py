@@ -34,6 +34,30 @@ def deny(resource: ResourceType, name: str, operation: Operation) -> Acl:
     return allow(resource, name, operation, Permission.DENY)
 
 
+class Marks:
+    """Two further ACLs, by which a client of theirs sees that the ACLs that were stored with them are in force.
+
+    Attributes:
+        acls: one topic may be described, another one not.
+    """
+
+    def __init__(self, principal: str = ANYONE) -> None:
+        self._number = next(_marks)
+        self._names = f"allowed-{self._number}", f"denied-{self._number}"
+        self.acls = [
+            allow(ResourceType.TOPIC, name, Operation.DESCRIBE, permission, principal=principal)
+            for name, permission in zip(self._names, (Permission.ALLOW, Permission.DENY), strict=True)
+        ]
+
+    def wait(self, kafka: Kafka, seconds: float = 20.0) -> None:
+        eventually(lambda: self._denied(kafka) == [False, True], seconds, f"ACLs to be in force: {self._number}")
+
+    def _denied(self, kafka: Kafka) -> list[bool]:
+        asked = {"topics": [{"name": name} for name in self._names], "allow_auto_topic_creation": False}
+        found = {topic.name: topic.error_code == _DENIED for topic in kafka.ask(METADATA, 9, **asked).topics}
+        return [found[name] for name in self._names]
+
+
 class Acls:
     """The ACLs of a broker.
 
@@ -47,16 +71,9 @@ class Acls:
 
     def set(self, acls: Iterable[Acl]) -> None:
         """Replaces all ACLs, and waits until the broker has them."""
-        number = next(_marks)
-        yes, no = f"allowed-{number}", f"denied-{number}"
-        marks = [allow(ResourceType.TOPIC, yes, Operation.DESCRIBE), deny(ResourceType.TOPIC, no, Operation.DESCRIBE)]
+        marks = Marks()
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(KEY)
-        pipe.sadd(KEY, *(acl.text for acl in [*marks, *acls]))
+        pipe.sadd(KEY, *(acl.text for acl in [*marks.acls, *acls]))
         pipe.execute()
-        eventually(lambda: self._denied(yes, no) == [False, True], what=f"ACLs to be in force: {number}")
-
-    def _denied(self, *names: str) -> list[bool]:
-        asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
-        found = {topic.name: topic.error_code == _DENIED for topic in self._kafka.ask(METADATA, 9, **asked).topics}
-        return [found[name] for name in names]
+        marks.wait(self._kafka)

@@ -66,8 +66,7 @@ class SaslClient(Kafka):
     def bearer(self, token: str, authzid: str = "") -> Any:
         """The first answer."""
         assert self.handshake(OAUTHBEARER).error_code == 0
-        who = f"a={authzid}" if authzid else ""
-        return self.token(f"n,{who},\x01auth=Bearer {token}\x01\x01".encode())
+        return self.token(bearer_message(token, authzid))
 
     def scram(self, name: str, password: str, mechanism: str = SHA_256) -> Any:
         """The last answer of the exchange, of which the client has seen that the server knows the password too."""
@@ -81,15 +80,21 @@ class SaslClient(Kafka):
         return last
 
 
-def proof(mechanism: str, bare: str, challenge: str, password: str) -> tuple[bytes, bytes]:
+def bearer_message(token: str, authzid: str = "") -> bytes:
+    """The client's message of OAUTHBEARER (RFC 7628)."""
+    who = f"a={authzid}" if authzid else ""
+    return f"n,{who},\x01auth=Bearer {token}\x01\x01".encode()
+
+
+def proof(mechanism: str, bare: str, challenge: str, password: str, gs2: str = "n,,") -> tuple[bytes, bytes]:
     """The client's final message of SCRAM, and the answer of a server that knows the password (RFC 5802)."""
     name = {SHA_256: "sha256", SHA_512: "sha512"}[mechanism]
     nonce, salt, iterations = (part[2:] for part in challenge.split(",", 2))
     salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(salt), int(iterations))
     client_key, server_key = (hmac.digest(salted, text, name) for text in (b"Client Key", b"Server Key"))
-    message = f"{bare},{challenge},c=biws,r={nonce}".encode()
+    unproven = f"c={base64.b64encode(gs2.encode()).decode()},r={nonce}"
+    message = f"{bare},{challenge},{unproven}".encode()
     signature = hmac.digest(hashlib.new(name, client_key).digest(), message, name)
     proven = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
-    return b"c=biws,r=%b,p=%b" % (nonce.encode(), proven), b"v=" + base64.b64encode(
-        hmac.digest(server_key, message, name)
-    )
+    expected = b"v=" + base64.b64encode(hmac.digest(server_key, message, name))
+    return f"{unproven},p={proven.decode()}".encode(), expected

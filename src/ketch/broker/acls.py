@@ -18,35 +18,23 @@ log = logging.getLogger(__name__)
 
 def acl_of(asked: Any) -> Acl:
     """An ACL of a request; raises CloseConnection where Kafka cannot read it."""
-    _check_known(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
-    return Acl(
-        ResourceType.of(asked.resource_type),
-        PatternType.of(asked.resource_pattern_type),
-        asked.resource_name,
-        asked.principal,
-        asked.host,
-        Operation.of(asked.operation),
-        Permission.of(asked.permission_type),
-    )
+    resource, pattern, operation, permission = _elements(asked, asked.resource_type, asked.resource_pattern_type)
+    return Acl(resource, pattern, asked.resource_name, asked.principal, asked.host, operation, permission)
 
 
 def filter_of(asked: Any) -> Filter:
     """A filter of a request; raises CloseConnection where Kafka cannot read it."""
-    _check_known(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
-    return Filter(
-        ResourceType.of(asked.resource_type_filter),
-        PatternType.of(asked.pattern_type_filter),
-        asked.resource_name_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        Operation.of(asked.operation),
-        Permission.of(asked.permission_type),
-    )
+    resource, pattern, operation, permission = _elements(asked, asked.resource_type_filter, asked.pattern_type_filter)
+    name, principal, host = asked.resource_name_filter, asked.principal_filter, asked.host_filter
+    return Filter(resource, pattern, name, principal, host, operation, permission)
 
 
-def _check_known(*codes: int) -> None:
-    if 0 in codes:
+def _elements(asked: Any, resource: int, pattern: int) -> tuple[ResourceType, PatternType, Operation, Permission]:
+    """What a request says by numbers, of which 0 stands for UNKNOWN."""
+    if 0 in (resource, pattern, asked.operation, asked.permission_type):
         raise CloseConnection("a request about ACLs has UNKNOWN elements")
+    action = Operation.of(asked.operation), Permission.of(asked.permission_type)
+    return ResourceType.of(resource), PatternType.of(pattern), *action
 
 
 def pattern_body(acl: Acl) -> Body:

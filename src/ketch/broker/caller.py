@@ -1,7 +1,7 @@
 """Who sends a request: decided once for each connection, before its first request, and then a part of every one.
 
 Kafka's KafkaPrincipal and RequestContext are the model, which its authorizers, quotas and request logs go by. Handlers
-do not decide by it.
+do not decide by it, but for delegation tokens (`tokens`), where Kafka has another error for a client that nobody knows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ class Caller:
     principal: str
     listener: str
     host: str
+
+    @property
+    def address(self) -> str:
+        """The host without the slash before it."""
+        return self.host.removeprefix("/")
 
     @property
     def anonymous(self) -> bool:

@@ -13,7 +13,7 @@ from ketch.broker.api import Request
 from ketch.broker.coordination import group_configs as group_table
 from ketch.broker.coordination.group_configs import GroupConfigs
 from ketch.broker.dynamic import DEFAULT, OF_ALL_BROKERS, STATIC, DynamicConfigs, Level
-from ketch.broker.resources import CLUSTER_NAME, ConfigType
+from ketch.broker.resources import ConfigType
 from ketch.broker.services import Configured
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.broker_table import BROKER_CONFIGS, of_listener
@@ -22,7 +22,7 @@ from ketch.configs.listeners import on_ports
 from ketch.configs.settings import SIMPLE_FORM, Settings
 from ketch.configs.topic_table import CONFIGS
 from ketch.redis.url import RedisAddress
-from ketch.security.acls import ResourceType
+from ketch.security.acls import CLUSTER_NAME, ResourceType
 from ketch.store.cluster.configs import ALL_BROKERS
 from ketch.store.topics.topic import Topic
 from ketch.wire.responses import Body

@@ -17,8 +17,6 @@ from kio.schema.errors import ErrorCode
 from ketch.security.acls import CLUSTER_NAME, Operation, ResourceType
 from ketch.store.topics.topic import TopicKey
 
-__all__ = ["CLUSTER_NAME", "Operation", "ResourceType"]
-
 
 class ConfigType(IntEnum):
     """Kafka's ConfigResource.Type: what the APIs of configs are about."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from ketch.broker.resources import (
     ConfigType,
-    Operation,
-    ResourceType,
     Rule,
     Touch,
     asked,
@@ -27,6 +25,7 @@ from ketch.broker.resources import (
     one_of,
     whole,
 )
+from ketch.security.acls import Operation, ResourceType
 
 _LISTED = "each in the list"
 _SHOWN = "for its operations"

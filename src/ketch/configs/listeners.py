@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from ketch.configs.lists import items
+
 LAST_PORT = 65535
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")  # Kafka's SocketServerConfigs.URI_PARSE_REGEXP
 
@@ -89,7 +91,7 @@ def protocols(text: str) -> dict[str, SecurityProtocol]:
         ValueError: with what Kafka says.
     """
     found: dict[str, SecurityProtocol] = {}
-    for entry in _entries(text):
+    for entry in items(text):
         name, colon, protocol = (part.strip() for part in entry.rpartition(":"))
         if not colon or not name:
             raise ValueError(f"Error parsing configuration property 'listener.security.protocol.map': {entry}")
@@ -143,7 +145,7 @@ def advertised(text: str, of: Mapping[str, SecurityProtocol], listeners: Iterabl
 def counted_up(text: str, by: int) -> str:
     """`listeners` of another worker: the same with higher ports, those apart that are any free one."""
     shifted = []
-    for entry in _entries(text):
+    for entry in items(text):
         found = _ENDPOINT.fullmatch(entry)
         assert found is not None  # the settings have been checked
         port = int(found[3])
@@ -156,12 +158,8 @@ def on_ports(listeners: Iterable[Listener], ports: Mapping[str, int]) -> tuple[L
     return tuple(replace(listener, port=ports.get(listener.name, listener.port)) for listener in listeners)
 
 
-def _entries(text: str) -> list[str]:
-    return [entry for part in text.split(",") if (entry := part.strip())]
-
-
 def _parsed(text: str, of: Mapping[str, SecurityProtocol]) -> tuple[Listener, ...]:
-    listeners = tuple(_endpoint(text, entry, of) for entry in _entries(text))
+    listeners = tuple(_endpoint(text, entry, of) for entry in items(text))
     if len({listener.name for listener in listeners}) < len(listeners):
         raise ValueError(f"Each listener must have a different name, listeners: {text}")
     return listeners

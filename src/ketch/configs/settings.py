@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from ketch.configs import listeners as listening
 from ketch.configs.listeners import LAST_PORT, Listener
+from ketch.configs.lists import items
 from ketch.configs.refusal import extra, is_secret, not_allowed, sentence
 from ketch.errors import ConfigError
 
@@ -377,7 +378,7 @@ class Settings(BaseSettings):
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """The SASL mechanisms that are offered, by Kafka's names."""
-        return tuple(name.strip() for name in self.sasl_enabled_mechanisms.split(","))
+        return tuple(items(self.sasl_enabled_mechanisms))
 
     @property
     def authorizes(self) -> bool:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _HANDSHAKE_S = 10.0
 _SHUTDOWN_S = 2.0  # for the peer to say that it has seen the end
 _HANDSHAKES_MAX = 512  # at a time; what comes beyond waits in the backlog of the socket
-_ACCEPT_AGAIN_S = 0.5  # after an error: there are no descriptors left, for instance
+_ACCEPT_AGAIN_S = 0.5  # after an error, for instance where there are no descriptors left
 _CHECK_S = 1.0  # between two looks at the files of certificates
 
 # OpenSSL's reasons for what is no TLS at all
@@ -107,7 +107,7 @@ class TlsPort:
                 ssl_handshake_timeout=_HANDSHAKE_S,
                 ssl_shutdown_timeout=_SHUTDOWN_S,
             )
-        except ConnectionResetError:  # a look whether the port is open, for instance
+        except ConnectionResetError:  # for instance somebody who looks whether the port is open
             log.debug("listener %s: %s: the client has hung up before the end of the TLS handshake", self._name, peer)
         except OSError as error:
             metrics.authenticated(self._name, "(TLS)", again=False, failed=True)
@@ -149,7 +149,7 @@ def _peer(client: socket.socket) -> str:
 
 
 def _bound(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host; on any free port, all on the same."""
+    """A socket for each address of the host, all on the same port, also where that is any free one (0)."""
     bound: list[socket.socket] = []
     try:
         flags = socket.AI_PASSIVE

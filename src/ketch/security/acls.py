@@ -149,7 +149,7 @@ def parse(text: str) -> Acl:
 def flaw_of(acl: Acl) -> str:
     """Why an ACL is not stored (AclControlManager.validateNewAcl); empty where it is.
 
-    A principal without a type Kafka stores, and each decision that meets it fails then.
+    A principal without a type is refused here. Kafka stores it, and then each decision that meets the ACL fails.
     """
     if acl.resource <= ResourceType.ANY:
         return f"Invalid resourceType {acl.resource.name}"

@@ -1,6 +1,6 @@
 """A certificate authority to try TLS with: its own certificate, and those that it signs for brokers and clients.
 
-Bytes in PEM alone; who calls writes the files. Keys are of the curve P-256, PKCS#8 without a password.
+All of it is bytes in PEM, which the caller writes into files. Keys are of the curve P-256, PKCS#8 without a password.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Authority:
 
     @classmethod
     def new(cls, days: int, now: datetime | None = None) -> Self:
-        """A new one, whose certificate is good for so many days."""
+        """A new one, whose certificate is valid for so many days."""
         _require()
         from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -50,7 +50,7 @@ class Authority:
 
     @classmethod
     def load(cls, certificate: bytes, key: bytes) -> Self:
-        """One that was made earlier; ValueError where the bytes are none of one."""
+        """One that was made earlier; ValueError where the bytes are no such certificate and key in PEM."""
         _require()
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -69,8 +69,8 @@ class Authority:
         """A certificate whose subject is CN=name.
 
         Args:
-            hosts: names and addresses that it is a server's of; without any it is a client's.
-            now: when it was made; it is good for `days` from then on.
+            hosts: names and addresses of the server that it is for; without any it is for a client.
+            now: when it was made; it is valid for `days` from then on.
         """
         from cryptography.hazmat.primitives.asymmetric import ec
 

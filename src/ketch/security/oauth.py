@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ketch.security.failures import InvalidCredentials
+from ketch.security.sasl import InvalidCredentials, unescaped
 
 INVALID_TOKEN = '{"status":"invalid_token"}'  # RFC 7628, section 3.2.2, as OAuthBearerSaslServer writes it
 
@@ -85,7 +85,7 @@ def parse(message: bytes) -> Bearer:
     auth = _AUTH.fullmatch(pairs.get("auth", ""))
     if auth is None or auth["scheme"].lower() != "bearer":
         raise InvalidCredentials("no bearer token")
-    return Bearer(auth["token"], (found["authzid"] or "").replace("=2C", ",").replace("=3D", "="))
+    return Bearer(auth["token"], unescaped(found["authzid"] or ""))
 
 
 def read_keys(text: str) -> Keys:

@@ -1,10 +1,13 @@
-"""SASL PLAIN's only message (RFC 4616), with Kafka's refusals (PlainSaslServer). `scram` knows passwords."""
+"""SASL PLAIN's only message (RFC 4616), with Kafka's refusals (PlainSaslServer).
+
+Pure. Whether a password is right, `scram` tells.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ketch.security.failures import RefusedWithReason
+from ketch.security.sasl import RefusedWithReason, check_authzid
 
 WRONG = "Authentication failed: Invalid username or password"
 
@@ -34,7 +37,4 @@ def check(login: Login, known: bool) -> None:
     """Raises RefusedWithReason unless the password is known to be right and the user acts for itself."""
     if not known:
         raise RefusedWithReason(WRONG)
-    if login.authzid and login.authzid != login.username:
-        raise RefusedWithReason(
-            "Authentication failed: Client requested an authorization id that is different from username"
-        )
+    check_authzid(login.authzid, login.username)

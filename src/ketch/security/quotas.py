@@ -6,12 +6,13 @@ Pure: the clock comes as an argument, in seconds. Limits are per broker, as in K
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 
 from ketch.errors import KetchError
+from ketch.security.addresses import canonical
 
 USER, CLIENT, IP = "user", "client-id", "ip"  # ClientQuotaEntity
 TYPES = (USER, CLIENT, IP)
@@ -59,7 +60,12 @@ def entity(found: Mapping[str, str | None]) -> Entity:
         raise InvalidQuota("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
     if found.get(IP) is not None and not _is_ip(str(found[IP])):
         raise InvalidQuota(f"{found[IP]} is not a valid IP or resolvable host.")  # names are not looked up here
-    return tuple((kind, found[kind]) for kind in TYPES if kind in found)
+    return tuple((kind, named(kind, found[kind])) for kind in TYPES if kind in found)
+
+
+def named(kind: str, name: str | None) -> str | None:
+    """A name as an entity has it: an address in the form in which clients' addresses are, however it was written."""
+    return name if kind != IP or name is None else canonical(name)
 
 
 def check(whom: Entity, key: str, value: float) -> None:
@@ -111,19 +117,20 @@ def limit(limits: Limits, quota: Quota, user: str, client: str) -> Limit | None:
         (((CLIENT, client),), ("", client)),
         (((CLIENT, None),), ("", client)),
     )
-    for whom, shared in candidates:
-        rate = limits.get(whom, {}).get(quota)
-        if rate is not None:
-            return Limit(rate, shared)
-    return None
+    return _first(limits, quota, candidates)
 
 
 def ip_limit(limits: Limits, address: str) -> Limit | None:
     """The limit of new connections from an address; each address has its own even where the limit is the default."""
-    for name in (address, None):
-        rate = limits.get(((IP, name),), {}).get(Quota.CONNECTION)
+    return _first(limits, Quota.CONNECTION, ((((IP, name),), (address, "")) for name in (address, None)))
+
+
+def _first(limits: Limits, quota: Quota, candidates: Iterable[tuple[Entity, tuple[str, str]]]) -> Limit | None:
+    """The limit of the first candidate that has one; beside each entity stands who share its limit."""
+    for whom, shared in candidates:
+        rate = limits.get(whom, {}).get(quota)
         if rate is not None:
-            return Limit(rate, (address, ""))
+            return Limit(rate, shared)
     return None
 
 
@@ -136,7 +143,9 @@ class Window:
 
 
 class Rate:
-    """What came in the last samples, per second, by Kafka's Rate: fewer full samples than all but one count as such.
+    """What came in the last samples, per second, by Kafka's Rate.
+
+    The average is over all samples but one at least: those that have not begun yet count as samples without anything.
 
     Attributes:
         used: when something was recorded last.

@@ -20,12 +20,11 @@ however many ACLs there are; within a pattern entries are found by principal. Ho
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ketch.security.acls import ANYONE, WILDCARD, Acl, Filter, Operation, PatternType, Permission, ResourceType
+from ketch.security.addresses import canonical
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
@@ -45,19 +44,7 @@ class Decision:
 
 
 _SUPER_USER = Decision(True, "SuperUser")
-_DEFAULT = {True: Decision(True, "DefaultAllow"), False: Decision(False, "DefaultDeny")}
-
-
-@lru_cache(4096)
-def address(host: str) -> str:
-    """A host as ACLs are compared by it: IPv6 in its short form, an IPv4 address within an IPv6 one by itself."""
-    plain, percent, zone = host.partition("%")
-    try:
-        found = ipaddress.ip_address(plain)
-    except ValueError:
-        return host
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return f"{mapped or found}{percent}{zone}"
+DEFAULT_DENY, _DEFAULT_ALLOW = Decision(False, "DefaultDeny"), Decision(True, "DefaultAllow")
 
 
 class _Patterns:
@@ -99,7 +86,7 @@ class Rules:
     ) -> None:
         self._super_users = frozenset(super_users)
         self.acls = frozenset(acls or ())
-        self._default = _DEFAULT[allow_if_none and acls is not None]
+        self._default = _DEFAULT_ALLOW if allow_if_none and acls is not None else DEFAULT_DENY
         self._types: dict[ResourceType, _Patterns] = {}
         for acl in self.acls:
             self._types.setdefault(acl.resource, _Patterns()).add(acl)
@@ -117,7 +104,7 @@ class Rules:
         if principal in self._super_users:
             return _SUPER_USER
         found, allowed = False, None
-        host = address(host)
+        host = canonical(host)
         patterns = self._types.get(resource)
         for entries in () if patterns is None else patterns.holding(name):
             found = True
@@ -129,7 +116,7 @@ class Rules:
                 allowed = allowed or acl
         if allowed is not None:
             return Decision(True, f"MatchingAcl(acl=StandardAcl({allowed}))")
-        return _DEFAULT[False] if found else self._default
+        return DEFAULT_DENY if found else self._default
 
     def allows_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
         """Whether a principal may do something to at least one resource of a type, one that need not exist.
@@ -138,7 +125,7 @@ class Rules:
         """
         if self.decide(principal, host, operation, resource, _NO_NAME).allowed:
             return True
-        host = address(host)
+        host = canonical(host)
         allowed: list[Acl] = []
         denied: set[tuple[PatternType, str]] = set()
         for acl in self._all_of(principal, host, resource):
@@ -168,7 +155,7 @@ def _of(entries: _Entries, principal: str, host: str) -> Iterator[Acl]:
     """The entries that match by principal and host."""
     for who in {principal, ANYONE}:
         for acl in entries.get(who, ()):
-            if acl.host == WILDCARD or address(acl.host) == host:
+            if acl.host == WILDCARD or canonical(acl.host) == host:
                 yield acl
 
 

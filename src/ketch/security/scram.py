@@ -27,7 +27,7 @@ import secrets
 from dataclasses import dataclass
 from enum import Enum
 
-from ketch.security.failures import InvalidCredentials, RefusedWithReason
+from ketch.security.sasl import InvalidCredentials, check_authzid, unescaped
 
 ITERATIONS = MIN_ITERATIONS = 4096  # ScramMechanism.minIterations, and kafka-configs.sh's default
 MAX_ITERATIONS = 16384  # ScramControlManager.MAX_ITERATIONS
@@ -98,7 +98,7 @@ class Credential:
     def of_password(
         cls, mechanism: Mechanism, password: str, iterations: int = ITERATIONS, salt: bytes | None = None
     ) -> Credential:
-        """Args: salt: a random one without."""
+        """Of a password; without a salt it gets a random one."""
         salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
         return cls.of_salted(mechanism, mechanism.salted(password, salt, iterations), salt, iterations)
 
@@ -142,7 +142,7 @@ class ServerExchange:
         first: the client's first message.
 
     Raises:
-        InvalidCredentials: it is none.
+        InvalidCredentials: it is no such message.
 
     Attributes:
         username: who wants to log in.
@@ -153,8 +153,8 @@ class ServerExchange:
     def __init__(self, mechanism: Mechanism, first: bytes) -> None:
         parts = _match(_CLIENT_FIRST, first)
         self._mechanism = mechanism
-        self.username = _unescape(parts["name"])
-        self._authzid = _unescape(parts["authzid"]) if parts["authzid"] else None
+        self.username = unescaped(parts["name"])
+        self._authzid = unescaped(parts["authzid"] or "")
         self._channel, self._bare, self._nonce = parts["gs2"].encode(), parts["bare"], parts["nonce"]
         if ",tokenauth=true" in parts["more"].lower():
             raise InvalidCredentials("a delegation token, and there are none")
@@ -163,15 +163,12 @@ class ServerExchange:
         """The server's first message.
 
         Args:
-            more: what is added to the client's nonce: random without.
+            more: what is added to the client's nonce; None for random characters.
 
         Raises:
             RefusedWithReason: the client wants to act for somebody else.
         """
-        if self._authzid is not None and self._authzid != self.username:
-            raise RefusedWithReason(
-                "Authentication failed: Client requested an authorization id that is different from username"
-            )
+        check_authzid(self._authzid, self.username)
         self._credential = credential
         self._nonce += secrets.token_urlsafe(_NONCE_BYTES) if more is None else more
         salt = base64.b64encode(credential.salt).decode()
@@ -205,10 +202,6 @@ def _match(pattern: re.Pattern[str], message: bytes) -> dict[str, str]:
     if found is None:
         raise InvalidCredentials("no SCRAM message")
     return found.groupdict()
-
-
-def _unescape(name: str) -> str:
-    return name.replace("=2C", ",").replace("=3D", "=")
 
 
 def _decoded(text: str) -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ketch.configs.lists import items
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError, reason
 
@@ -23,11 +24,12 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 # OpenSSL's own choice for TLS 1.3, which Python cannot change
 _SUITES_1_3 = {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
+_ENCRYPTED = "ENCRYPTED"  # stands in every PEM block of a key under a password
 _STORES = {b"\xfe\xed\xfe\xed": "a Java key store (JKS)", b"0\x82": "a PKCS#12 store"}  # by their first bytes
 
 
 class Credentials:
-    """The SSL context of a listener, which is new once the files behind it have changed.
+    """The SSL context of a listener, which is made anew when the files behind it have changed.
 
     Connections that stand keep the context that they were made with.
 
@@ -113,7 +115,7 @@ def _load_key(context: ssl.SSLContext, settings: Settings) -> None:
 
 
 def server_pair(path: Path, name: str) -> ssl.SSLContext:
-    """A server's context with the key and certificates of one PEM file, which asks clients for none.
+    """A server's context with the key, under no password, and certificates of one PEM file. It asks clients for none.
 
     Args:
         name: of the setting that names the file.
@@ -121,8 +123,11 @@ def server_pair(path: Path, name: str) -> ssl.SSLContext:
     Raises:
         ConfigError: it cannot be used.
     """
+    text = _text(path, name)
+    if _ENCRYPTED in text:
+        raise ConfigError(f"{name} {path} has an encrypted key, and should have one that is not.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load_pair(context, path, _text(path, name), None, f"{name} {path}")
+    _load_pair(context, path, text, None, f"{name} {path}")
     return context
 
 
@@ -139,7 +144,7 @@ def _load_pair(context: ssl.SSLContext, path: Path, text: str, password: str | N
     for what, mark in (("private key", "PRIVATE KEY-----"), ("certificate", "BEGIN CERTIFICATE-----")):
         if mark not in text:
             raise ConfigError(f"{name} has no {what} in PEM format.")
-    encrypted = "ENCRYPTED" in text
+    encrypted = _ENCRYPTED in text
     if encrypted and not password:
         raise ConfigError(f"{name} has an encrypted key: ssl_key_password should be its password.")
     try:
@@ -214,7 +219,7 @@ def _certificates(text: str) -> str:
 
 
 def _choose_versions(context: ssl.SSLContext, text: str) -> None:
-    names = _list(text)
+    names = items(text)
     if not names or (strange := [name for name in names if name not in _VERSIONS]):
         wrong = f" {strange[0]}" if names else ""
         raise ConfigError(f"ssl_enabled_protocols has no version{wrong} to offer: it is TLSv1.2, TLSv1.3 or both.")
@@ -223,7 +228,7 @@ def _choose_versions(context: ssl.SSLContext, text: str) -> None:
 
 
 def _choose_suites(context: ssl.SSLContext, text: str) -> None:
-    names = _list(text)
+    names = items(text)
     newer = {name for name in names if name in _SUITES_1_3}
     older = [openssl_name(name) for name in names if name not in newer]
     if newer and newer != _SUITES_1_3:
@@ -263,7 +268,3 @@ def openssl_name(suite: str) -> str:
     if cipher.startswith("CHACHA20"):
         cipher = "CHACHA20-POLY1305"
     return cipher if exchange == "RSA" else f"{exchange.replace('_', '-')}-{cipher}"
-
-
-def _list(text: str) -> list[str]:
-    return [item for part in text.split(",") if (item := part.strip())]

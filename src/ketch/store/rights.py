@@ -40,6 +40,7 @@ _MASTER = ("role",)  # of a server that sentinels name
 _ROUTING = (*CLUSTER, *_MASTER, "command")  # as client libraries route commands in a cluster
 _LOOKING = ("discard", "command|info", "acl|whoami")  # of the checks before the start, and of `ketch doctor`
 MODULE = ("ketch.version", "ketch.append", "ketch.txnappend")
+NOBODYS = "ketch-doctor"  # stands for the names in keys that nobody has, which checks of rights ask about
 _DISK = ("waitaof",)  # under the setting copies_on_disk; Redis before 7.2 does not know it
 
 
@@ -69,11 +70,10 @@ class Keys:
 
     def sample(self, keys: Keyspace) -> str:
         """A key of this kind that nobody has."""
-        stream = keys.stream(_NOBODYS, 0).decode()
-        return f"{keys.name}:{self.name.replace('{stream}', '{' + stream + '}').replace('*', _NOBODYS)}"
+        stream = keys.stream(NOBODYS, 0).decode()
+        return f"{keys.name}:{self.name.replace('{stream}', '{' + stream + '}').replace('*', NOBODYS)}"
 
 
-_NOBODYS = "ketch-doctor"
 _WHOLE = (Keys("*"),)
 
 

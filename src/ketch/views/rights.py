@@ -21,7 +21,6 @@ from ketch.store import rights
 from ketch.store.keys import Keyspace
 
 _KEY = "{}"  # stands for the key
-_NOBODYS = "ketch-doctor"
 # A call of each command, with as many words as it needs. EXEC would end the transaction: it goes before MULTI.
 _CALLS = (
     *("client setname x", "client tracking on", "ping", "eval return 1 {}", "info", "time", "wait 0 0", "scan 0"),
@@ -80,7 +79,7 @@ def look(keys: Keyspace, clustered: bool, thorough: bool) -> Question[Rights]:
     closed = [word for word, reply in (("EXEC", ended), ("MULTI", began)) if _no_command(reply)]
     if not began.startswith(b"+"):
         return Rights(user, commands=tuple(closed or ["MULTI"]))
-    stream = keys.stream(_NOBODYS, 0).decode()
+    stream = keys.stream(rights.NOBODYS, 0).decode()
     calls = (*_CALLS, *_CLUSTER_CALLS) if clustered else _CALLS
     replies = yield [_call(each, stream) for each in (*calls, *map(_spaced, rights.MODULE))]
     closed += [_named(each) for each, reply in zip(calls, replies, strict=False) if _no_command(reply)]
@@ -108,7 +107,7 @@ def _shown(kind: rights.Keys, keys: Keyspace) -> str:
 
 def _telling(keys: Keyspace) -> Question[tuple[str, ...]]:
     """Those of a few things that no broker needs, and that the user may do; in the transaction."""
-    *replies, outside = yield [*(_call(each, "") for each in _TELLING.values()), _call("get {}", _NOBODYS)]
+    *replies, outside = yield [*(_call(each, "") for each in _TELLING.values()), _call("get {}", rights.NOBODYS)]
     found = [name for name, reply in zip(_TELLING, replies, strict=True) if not _no_command(reply)]
     return (*found, *(() if outside.startswith(b"-NOPERM") else (f"keys beside {keys.name}:*",)))
 

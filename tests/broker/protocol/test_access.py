@@ -16,9 +16,9 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Api
 from ketch.broker.dispatch import TABLE
-from ketch.broker.resources import CLUSTER_NAME, DENIED, Operation, ResourceType, Rule, Touch
+from ketch.broker.resources import DENIED, Rule, Touch
 from ketch.broker.touches import NOTHING
-from ketch.security.acls import Acl
+from ketch.security.acls import CLUSTER_NAME, Acl, Operation, ResourceType
 from tests.support.acls import ON, Acls, allow
 from tests.support.batches import batch, records
 from tests.support.kafka import Kafka, fetch, part, produce

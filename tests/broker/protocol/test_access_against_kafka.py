@@ -5,7 +5,6 @@ Each row of the dispatch table with each right taken away, and thousands of deci
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -13,8 +12,7 @@ from typing import Any
 import pytest
 
 from ketch.broker.api import Api
-from ketch.broker.resources import Operation
-from ketch.security.acls import CLUSTER_NAME, Acl, PatternType, Permission
+from ketch.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission
 from tests.broker.protocol.test_access import (
     CLUSTER,
     CODES,
@@ -27,9 +25,9 @@ from tests.broker.protocol.test_access import (
     grant,
     rights,
 )
-from tests.support.acls import ON, allow, deny
+from tests.support.acls import ON, Marks
 from tests.support.apache_kafka import ApacheKafka, missing_tools
-from tests.support.kafka import METADATA, Kafka
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.sasl import SaslClient, add_user, sasl_server
 
@@ -49,14 +47,12 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin;User:ANONYMOUS",  # the broker itself is anonymous to its controller
 }
-DENIED = 29
 # Rows of which Kafka's broker has nothing to answer with, or that it answers otherwise for another reason.
 ELSEWHERE = {
     "DescribeQuorum",  # Ketch has none: it refuses with 35 whoever asks
     "UpdateFeatures",
 }
 NAMES = ["a", "ab", "abc", "abd", "b", "ba", "hardcode"]
-_marks = itertools.count(1)
 
 
 class Side:
@@ -73,20 +69,13 @@ class Side:
 
     def set(self, acls: list[Acl]) -> None:
         """Replaces all ACLs, and waits until they are in force."""
-        number = next(_marks)
-        yes, no = f"yes-{number}", f"no-{number}"
-        marks = [allow(TOPIC, yes, Operation.DESCRIBE), deny(TOPIC, no, Operation.DESCRIBE)]
-        acls = list(dict.fromkeys([*acls, *(mark._replace(principal="User:alice") for mark in marks)]))
+        marks = Marks("User:alice")
+        acls = list(dict.fromkeys([*acls, *marks.acls]))
         anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
         assert self.admin.ask(31, 3, filters=[anything]).filter_results[0].error_code == 0
         made = self.admin.ask(30, 3, creations=[body(acl) for acl in acls])
         assert not any(result.error_code for result in made.results), made
-        eventually(lambda: self._denied(yes, no) == [False, True], 60.0, f"ACLs to be in force: {number}")
-
-    def _denied(self, *names: str) -> list[bool]:
-        asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
-        found = {topic.name: topic.error_code == DENIED for topic in self.alice.ask(METADATA, 9, **asked).topics}
-        return [found[name] for name in names]
+        marks.wait(self.alice, 60.0)
 
 
 def body(acl: Acl) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from ketch.configs.settings import Settings
+from ketch.errors import ConfigError
 from tests.support.certificates import Certificates
 from tests.support.kafka import METADATA, SASL_AUTHENTICATE
 from tests.support.ketch import KetchServer, eventually
-from tests.support.sasl import OAUTHBEARER, SaslClient, add_user, oauth_server, sasl_server
+from tests.support.sasl import OAUTHBEARER, SaslClient, add_user, bearer_message, oauth_server, sasl_server
 from tests.support.tokens import Issuer, write_keys
 
 ISSUER, OTHER = Issuer("RS256", "one"), Issuer("ES256", "two")
@@ -147,7 +149,7 @@ def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
     server.start()
     with SaslClient(server.port) as client:
         client.handshake(OAUTHBEARER)
-        client.send(SASL_AUTHENTICATE, 2, auth_bytes=f"n,,\x01auth=Bearer {token()}\x01\x01".encode())
+        client.send(SASL_AUTHENTICATE, 2, auth_bytes=bearer_message(token()))
         assert client.closed()
     assert "cannot be read: " in server.log
     assert "connection closed: the keys at file://" in server.log
@@ -198,7 +200,7 @@ def test_keys_over_https(tmp_path: Path, https: tuple[str, Path], path: str, tru
             assert (client.bearer(token()).error_code, client.metadata().controller_id) == (0, 1)
         else:
             client.handshake(OAUTHBEARER)
-            client.send(SASL_AUTHENTICATE, 2, auth_bytes=f"n,,\x01auth=Bearer {token()}\x01\x01".encode())
+            client.send(SASL_AUTHENTICATE, 2, auth_bytes=bearer_message(token()))
             assert client.closed()
             why = "HTTP Error 302" if trusted else "certificate verify failed"
             assert f"the keys at {url}{path} cannot be read: " in server.log
@@ -255,8 +257,5 @@ def test_librdkafka_with_an_expired_token(server: KetchServer, topic: str) -> No
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/keys", "/etc/keys", "ftp://x"])
 def test_keys_from_where_they_must_not_come(url: str) -> None:
-    from ketch.configs.settings import Settings
-    from ketch.errors import ConfigError
-
     with pytest.raises(ConfigError, match="it should begin with https:// or file:///"):
         Settings.load(None, {"sasl_oauthbearer_jwks_endpoint_url": url})

@@ -116,6 +116,32 @@ def test_they_lie_in_one_hash_that_can_be_written(server: KetchServer, admin: Ka
     redis.hdel("korvet:quotas", "clients/app/bad", "odd")
 
 
+@pytest.mark.parametrize(
+    ("path", "whom"),
+    [("users/a%2fb", {"user": "a/b"}), ("clients/me@home", {"client-id": "me@home"})],
+)
+def test_a_limit_that_was_written_otherwise_than_a_broker_writes_it_is_changed_and_removed(
+    server: KetchServer, admin: Kafka, path: str, whom: Parts
+) -> None:
+    redis, entity = server.redis(), list(whom.items())
+    for changed, left in ((7.0, [(entity, {"producer_byte_rate": 7.0})]), (None, [])):
+        redis.hset("korvet:quotas", f"{path}/producer_byte_rate", "5")
+        eventually(lambda: (entity, {"producer_byte_rate": 5.0}) in described(admin))
+        assert alter(admin, whom, producer_byte_rate=changed) == (0, None)
+        assert described(admin) == left
+        assert redis.hlen("korvet:quotas") == len(left)
+        redis.delete("korvet:quotas")
+
+
+def test_a_limit_is_an_address_s_however_that_is_written(admin: Kafka) -> None:
+    long = {"ip": "0:0:0:0:0:0:0:1"}
+    assert alter(admin, long, connection_creation_rate=3.0) == (0, None)
+    found = [([("ip", "::1")], {"connection_creation_rate": 3.0})]
+    assert described(admin, ("ip", 0, "::1")) == described(admin, ("ip", 0, "0:0:0:0:0:0:0:1")) == found
+    assert alter(admin, {"ip": "::1"}, connection_creation_rate=None) == (0, None)
+    assert described(admin) == []
+
+
 def _produced(kafka: Kafka, topic: str, size: int) -> int:
     answer = kafka.ask(PRODUCE, 9, **produce(topic, batch(records((None, b"x" * size)))))
     assert answer.responses[0].partition_responses[0].error_code == 0

@@ -76,7 +76,7 @@ class Audit:
             name: of the resource; None for any one of the type.
         """
         facts = (
-            *(caller.principal, caller.host.lstrip("/"), caller.listener, client, api),
+            *(caller.principal, caller.address, caller.listener, client, api),
             *(operation.name, resource.name, "*" if name is None else name, decision.allowed, decision.rule),
         )
         now = time.monotonic()

@@ -33,7 +33,7 @@ from ketch import metrics
 from ketch.broker.access.mechanisms import Exchange, Mechanisms
 from ketch.configs.settings import Settings
 from ketch.errors import KetchError
-from ketch.security.failures import InvalidCredentials, RefusedWithReason
+from ketch.security.sasl import InvalidCredentials, RefusedWithReason
 from ketch.wire.pieces import BytesLike
 from ketch.wire.requests import RequestHeader, api_label, peek_api
 from ketch.wire.responses import Body, encode_response
@@ -42,7 +42,6 @@ HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
 
 _HANDSHAKE_KEY = HANDSHAKE.to_bytes(2)
 _AGAIN_S = 1.0  # KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
-
 
 _OUT_OF_PLACE: Body = {
     "error_code": ErrorCode.illegal_sasl_state,
@@ -73,9 +72,11 @@ class AuthenticationFailed(KetchError):
     """The connection is closed, after the answer and a delay.
 
     Attributes:
+        told: what an answer to a token says of it.
         answer: what the client is sent, in pieces; None for nothing.
     """
 
+    told = ""
     answer: list[BytesLike] | None = None
 
 
@@ -143,7 +144,7 @@ class Authentication:
 
         Raises:
             AuthenticationFailed, NotAuthenticated: the connection is to be closed.
-            StorageUnavailable: so it is, but nobody can tell yet who the client is.
+            StorageUnavailable, NoKeys: it is to be closed, too: who the client is cannot be looked up now.
         """
         if self._stage is Stage.TOKENS and self._raw:
             token, _ = await self._evaluate(frame)
@@ -180,7 +181,7 @@ class Authentication:
         try:
             token, lifetime_ms = await self._evaluate(request.auth_bytes)
         except AuthenticationFailed as error:
-            body = {"error_code": ErrorCode.sasl_authentication_failed, "error_message": self._told, "auth_bytes": b""}
+            body = {"error_code": ErrorCode.sasl_authentication_failed, "error_message": error.told, "auth_bytes": b""}
             error.answer = _encoded(header, body)
             raise
         body = {"error_code": ErrorCode.none, "error_message": "", "auth_bytes": token}
@@ -189,18 +190,14 @@ class Authentication:
     async def _evaluate(self, token: bytes) -> tuple[bytes, int]:
         """The token that answers it, and the session's lifetime in ms where that begins with it, else 0."""
         assert self._exchange is not None
-        self._told = (
-            f"Authentication failed during {self._doing} due to invalid credentials with SASL mechanism"
-            f" {self._mechanism}"
-        )
         try:
             answer = await self._exchange.answer(token)
             return answer, 0 if self._exchange.name is None else self._finish(self._exchange, self._exchange.name)
         except InvalidCredentials as error:
-            raise self._failed(str(error)) from None
+            told = f"Authentication failed during {self._doing} due to invalid credentials with SASL mechanism"
+            raise self._failed(str(error), f"{told} {self._mechanism}") from None
         except RefusedWithReason as error:
-            self._told = str(error)
-            raise self._failed(error.why) from None
+            raise self._failed(error.why, str(error)) from None
 
     def _finish(self, exchange: Exchange, name: str) -> int:
         """The client is who it says; the session's lifetime in ms, 0 for no end.
@@ -228,9 +225,11 @@ class Authentication:
     def _doing(self) -> str:
         return "re-authentication" if self._again else "authentication"
 
-    def _failed(self, why: str) -> AuthenticationFailed:
+    def _failed(self, why: str, told: str = "") -> AuthenticationFailed:
         metrics.authenticated(self._listener, self._mechanism, self._again, failed=True)
-        return AuthenticationFailed(f"{self._doing} failed ({self._mechanism}): {why}")
+        error = AuthenticationFailed(f"{self._doing} failed ({self._mechanism}): {why}")
+        error.told = told
+        return error
 
 
 def _encoded(header: RequestHeader, body: Body) -> list[BytesLike]:

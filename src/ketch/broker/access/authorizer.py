@@ -27,7 +27,7 @@ from ketch.configs.settings import Settings
 from ketch.errors import StorageUnavailable
 from ketch.log.log import Log
 from ketch.security.acls import CLUSTER_NAME, Acl, Filter, Operation, ResourceType
-from ketch.security.rules import Decision, Rules
+from ketch.security.rules import DEFAULT_DENY, Decision, Rules
 from ketch.store.access import acls as stored
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.5  # between two looks whether the connection still brings pushes
 _TOGETHER_S = 0.02  # changes that follow each other so closely are read at once
 _DECISIONS_MAX = 10_000  # of a connection: a client may name what it likes
-_NO_RULE = Decision(False, "DefaultDeny")
 
 
 class Authorizer:
@@ -160,7 +159,7 @@ class Rights:
 
     def __init__(self, authorizer: Authorizer, caller: Caller) -> None:
         self._authorizer, self.caller, self.audit = authorizer, caller, authorizer.audit
-        self._host = caller.host.lstrip("/")
+        self._host = caller.address
         self.rules = authorizer.rules
         self._decisions: dict[tuple[Operation, ResourceType, str | None], Decision] = {}
 
@@ -184,4 +183,4 @@ class Rights:
         if name is not None:
             return self.rules.decide(principal, self._host, operation, resource, name)
         allowed = self.rules.allows_any(principal, self._host, operation, resource)
-        return Decision(True, "AnyResource") if allowed else _NO_RULE
+        return Decision(True, "AnyResource") if allowed else DEFAULT_DENY

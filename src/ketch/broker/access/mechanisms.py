@@ -17,11 +17,12 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from ketch.broker.access.key_set import KeySet
+from ketch.configs.lists import items
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
 from ketch.log.log import Log
 from ketch.security import oauth, plain, scram
-from ketch.security.failures import RefusedWithReason
+from ketch.security.sasl import RefusedWithReason
 from ketch.security.scram import BY_NAME, ServerExchange
 from ketch.store.access import users
 from ketch.store.access.users import Known
@@ -50,7 +51,7 @@ class Exchange(Protocol):
 
         Raises:
             InvalidCredentials, RefusedWithReason: the exchange has failed.
-            StorageUnavailable: the credentials cannot be read now.
+            StorageUnavailable, NoKeys: what the client's token is compared with cannot be read now.
         """
 
 
@@ -174,10 +175,9 @@ class _OAuth:
 
 
 def _rules(settings: Settings) -> oauth.Rules:
-    audiences = tuple(each.strip() for each in (settings.sasl_oauthbearer_expected_audience or "").split(","))
     return oauth.Rules(
         settings.sasl_oauthbearer_expected_issuer,
-        tuple(filter(None, audiences)),
+        tuple(items(settings.sasl_oauthbearer_expected_audience or "")),
         settings.sasl_oauthbearer_clock_skew_seconds,
         settings.sasl_oauthbearer_scope_claim_name,
         settings.sasl_oauthbearer_sub_claim_name,

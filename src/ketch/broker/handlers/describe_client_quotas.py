@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request, printable
 from ketch.broker.errors import Refused
 from ketch.broker.resources import DENIED_TEXTS
-from ketch.security.quotas import TYPES, Entity
+from ketch.security.quotas import TYPES, Entity, named
 
 _EXACT, _DEFAULT, _ANY = range(3)  # DescribeClientQuotasRequest.MATCH_TYPE
 
@@ -44,7 +44,8 @@ def _found(whom: Entity, body: Any) -> bool:
         return False
     names = dict(whom)
     return all(
-        each.entity_type in names and (each.match_type == _ANY or names[each.entity_type] == each.match)
+        each.entity_type in names
+        and (each.match_type == _ANY or names[each.entity_type] == named(each.entity_type, each.match))
         for each in body.components
     )
 

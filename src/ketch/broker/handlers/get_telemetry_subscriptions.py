@@ -47,7 +47,7 @@ def client_of(request: Request, instance: UUID) -> Client:
         "client_instance_id": str(instance),
         "client_software_name": name,
         "client_software_version": version,
-        "client_source_address": request.caller.host.lstrip("/"),
+        "client_source_address": request.caller.address,
         "client_source_port": request.client.rpartition(":")[2],
     }
     return Client(instance, facts)

@@ -24,13 +24,13 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import Refused, code_of
-from ketch.broker.resources import CLUSTER_NAME, OPERATIONS
+from ketch.broker.resources import OPERATIONS
 from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.broker.touches import CREATES_ON_DEMAND, LISTS_TOPIC, SHOWS_OPERATIONS
 from ketch.errors import InvalidTopic, KetchError, UnknownTopicId, UnknownTopicOrPartition
 from ketch.log.creation import create_on_demand
 from ketch.log.followers import NONE, Shown
-from ketch.security.acls import ResourceType
+from ketch.security.acls import CLUSTER_NAME, ResourceType
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.responses import Body, Kept
 

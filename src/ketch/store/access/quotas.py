@@ -7,7 +7,7 @@ A field is a path as Kafka's tools had it in ZooKeeper, names percent-encoded, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from urllib.parse import quote, unquote
 
 from ketch.redis.question import Question, call
@@ -26,8 +26,7 @@ def read(keys: Keyspace) -> Question[dict[Entity, dict[str, float]]]:
     found: dict[Entity, dict[str, float]] = {}
     for field, value in zip(words[::2], words[1::2], strict=True):
         try:
-            *path, key = field.decode().split("/")
-            whom, rate = _entity(path), float(value)
+            (whom, key), rate = _parsed(field), float(value)
             check(whom, key, rate)
             found.setdefault(whom, {})[key] = rate
         except (ValueError, InvalidQuota):
@@ -36,17 +35,28 @@ def read(keys: Keyspace) -> Question[dict[Entity, dict[str, float]]]:
 
 
 def alter(keys: Keyspace, whom: Entity, changes: Mapping[str, float | None]) -> Question[None]:
-    """Changes limits of an entity; None takes one away."""
+    """Changes limits of an entity; None takes one away. A field that means the same in other letters goes."""
     path = "/".join(f"{_ROOMS[kind]}/{_DEFAULT if name is None else quote(name, safe='')}" for kind, name in whom)
-    given = [word for key, value in changes.items() if value is not None for word in (f"{path}/{key}", f"{value:.17g}")]
-    gone = [f"{path}/{key}" for key, value in changes.items() if value is None]
+    given = {f"{path}/{key}".encode(): f"{value:.17g}" for key, value in changes.items() if value is not None}
+    fields = yield from call(keys.quotas, "HKEYS", keys.quotas)
+    gone = [field for field in fields if field not in given and _is_of(field, whom, changes)]
     if given:
-        yield from call(keys.quotas, "HSET", keys.quotas, *given)
+        yield from call(keys.quotas, "HSET", keys.quotas, *(word for pair in given.items() for word in pair))
     if gone:
         yield from call(keys.quotas, "HDEL", keys.quotas, *gone)
 
 
-def _entity(path: list[str]) -> Entity:
-    """Raises ValueError or InvalidQuota where it is none."""
+def _is_of(field: bytes, whom: Entity, changed: Container[str]) -> bool:
+    """Whether a field is one of the changed limits of an entity."""
+    try:
+        found, key = _parsed(field)
+    except (ValueError, InvalidQuota):
+        return False
+    return found == whom and key in changed
+
+
+def _parsed(field: bytes) -> tuple[Entity, str]:
+    """Whose limit a field is, and of what; raises ValueError or InvalidQuota where it is nobody's."""
+    *path, key = field.decode().split("/")
     parts = zip(path[::2], path[1::2], strict=True)
-    return entity({_TYPES.get(room, room): None if name == _DEFAULT else unquote(name) for room, name in parts})
+    return entity({_TYPES.get(room, room): None if name == _DEFAULT else unquote(name) for room, name in parts}), key
