@@ -256,9 +256,15 @@ def test_metadata_does_not_wait_for_a_redis_that_hangs(
             master.resume()
 
 
+def both(kafka: Kafka, topic: str) -> tuple[int, ...]:
+    """The ids of a partition's two replicas, once a replica that an earlier test disturbed is known again."""
+    eventually(lambda: len(replicas(kafka, topic)[1]) == 2, LIMIT, "both replicas to be shown")
+    return replicas(kafka, topic)[0]
+
+
 def test_only_the_assignment_that_is_there_is_taken(kafka: Kafka, topic: str) -> None:
     kafka.create(topic)
-    shown, _ = replicas(kafka, topic)
+    shown = both(kafka, topic)
 
     def assign(*nodes: int) -> int:
         topics = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": nodes}]}]
@@ -274,7 +280,7 @@ def test_clients_take_replicas_that_are_no_brokers(on_place: KetchServer, kafka:
     eventually(lambda: len(kafka.metadata().brokers) == 1, what="brokers of other tests to be forgotten")
     kafka.create(topic, 2)
     assert code(kafka, topic) == OK
-    shown, _ = replicas(kafka, topic)
+    shown = both(kafka, topic)
     admin = AdminClient({"bootstrap.servers": on_place.bootstrap})
     found = admin.describe_topics(TopicCollection([topic]))[topic].result(LIMIT).partitions[0]
     assert [(node.id, node.host) for node in found.replicas] == [(shown[0], "127.0.0.1"), (shown[1], None)]
