@@ -99,6 +99,9 @@ class TallyNamespace:
     def __init__(self, keyspace: str) -> None:
         self._keyspace = keyspace
 
+    def copied(self, id: str, new: bool) -> list[bytes]:
+        return [self.key(id)]
+
     def key(self, id: str) -> bytes:
         return f"{self._keyspace}:tally:{id}".encode()
 

@@ -26,6 +26,7 @@ from tests.chaos.test_crash import PARTITIONS, FullSpeed, check
 from tests.support.batches import batch, records
 from tests.support.cli import Ketch
 from tests.support.clusters import LIMIT, Node, RedisCluster, free_port
+from tests.support.coordinator import Driver, described
 from tests.support.kafka import ALTER_REASSIGNMENTS, DESCRIBE_TOPIC_PARTITIONS, PRODUCE, Kafka, produce
 from tests.support.ketch import KetchServer, eventually
 from tests.support.modules import binary
@@ -42,6 +43,7 @@ class Place:
     url: str
     master: Callable[..., Node]  # of a topic, and of a partition, else its first
     replica: Callable[..., Node]
+    replica_of: Callable[[str], Node]  # of a key
 
 
 def stream(topic: str, partition: int = 0) -> str:
@@ -62,14 +64,17 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         replica = Node(path, directory / "replica", *options, port=free_port())
         stack.callback(replica.kill)
         follows(master, replica)
-        yield Place(master.url, lambda *_: master, lambda *_: replica)
+        yield Place(master.url, lambda *_: master, lambda *_: replica, lambda _: replica)
 
 
 def sharded(cluster: RedisCluster) -> Place:
     def master(topic: str, partition: int = 0) -> Node:
         return cluster.owner(slot(stream(topic, partition).encode()))
 
-    return Place(cluster.url, master, lambda *where: cluster.replica_of(master(*where)))
+    def replica_of(key: str) -> Node:
+        return cluster.replica_of(cluster.owner(slot(key.encode())))
+
+    return Place(cluster.url, master, lambda *where: cluster.replica_of(master(*where)), replica_of)
 
 
 def follows(master: Node, replica: Node) -> None:
@@ -199,6 +204,53 @@ def test_a_write_that_is_refused_vouches_for_nothing(place: Place, kafka: Kafka,
     finally:
         master.ask("ACL", "SETUSER", "default", "+set")
     assert code(kafka, topic) == OK
+
+
+@pytest.mark.long(minutes=0.5)
+def test_a_transaction_goes_on_once_each_step_has_its_copies(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    client = Driver(kafka, topic, topic, ())
+    assert change(kafka, "", ("min.insync.replicas", SET, "2"), kind=BROKER)[0] == OK
+    try:
+        eventually(lambda: client.init(-1, -1)[0] == "none", LIMIT, "a producer id")
+        who = client.pid, client.epoch
+        state, pending = f"korvet:transaction:{topic}", f"korvet:pending-offsets:{topic}"
+        waits_for(place.replica_of(state), lambda: client.add(*who, 0, 3)[0])
+        assert client.produce(*who, 0, 0, 9) == "none"
+        assert client.add_offsets(*who, 3) == "none"
+        waits_for(place.replica_of(pending), lambda: client.commit_offset(*who, 2))
+        waits_for(place.replica_of(state), lambda: client.end(*who, True, 3)[0])
+        eventually(lambda: client.settled()[1] == "CompleteCommit", LIMIT, "the markers")
+        assert client.end(*who, True, 3) == ("none",), "a repeated request"
+    finally:
+        assert change(kafka, "", ("min.insync.replicas", DELETE, None), kind=BROKER)[0] == OK
+
+
+def waits_for(replica: Node, ask: Callable[[], str]) -> None:
+    """A step that is refused, also when it is repeated, while a replica hangs, and is made once it goes on."""
+    replica.pause()
+    try:
+        assert {ask(), ask()} <= {"coordinator_not_available", "concurrent_transactions"}
+    finally:
+        replica.resume()
+    eventually(lambda: ask() == "none", LIMIT, "the step to have its copies")
+
+
+def test_a_marker_waits_for_its_copies(place: Place, kafka: Kafka, topic: str) -> None:
+    """The transaction is decided, and is over when each partition's marker has them."""
+    kafka.create(topic, min_insync_replicas=2)
+    client = Driver(kafka, topic, topic, ())
+    eventually(lambda: client.init(-1, -1)[0] == "none", LIMIT, "a producer id")
+    who = client.pid, client.epoch
+    assert (client.add(*who, 0, 3), client.produce(*who, 0, 0, 9)) == (("none",), "none")
+    replica = place.replica(topic)
+    replica.pause()
+    try:
+        assert client.end(*who, True, 3) == ("none",)
+        assert described(kafka, topic)[1] == "PrepareCommit"
+    finally:
+        replica.resume()
+    assert client.settled()[1] == "CompleteCommit"
 
 
 # -- what clients are shown

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -172,11 +172,16 @@ class Groups:
 
         Raises:
             NotInTransaction: the transaction is over.
+            NotEnoughReplicas, NotEnoughReplicasAfterAppend: they lack the copies that commits have.
         """
+
+        def pend() -> Awaitable[int]:
+            asked = pending_offsets.pend(self._keys, group_id, transactional_id, producer, started, offsets)
+            return self._link.ask(asked)
+
         for _ in range(_COMMIT_TRIES):
             self._none_pending.discard(group_id)
-            question = pending_offsets.pend(self._keys, group_id, transactional_id, producer, started, offsets)
-            kept = await self._link.ask(question)
+            kept = await self._log.copied(self._link, [self._keys.pending_offsets(group_id)], pend)
             if kept == 1:
                 return
             if kept < 0:
@@ -259,6 +264,9 @@ class GroupNamespace:
 
     def __init__(self, keys: Keyspace) -> None:
         self._keys = keys
+
+    def copied(self, id: str, new: bool) -> Sequence[bytes]:
+        return ()  # members join again where it is lost; their commits have copies
 
     def load(self, id: str) -> Question[dict[str, str]]:
         return groups.load(self._keys, id)

@@ -21,7 +21,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from ketch.broker.coordination.cluster import Cluster
@@ -38,6 +38,7 @@ from ketch.tasks import lasting
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
+T = TypeVar("T")
 Token = asyncio.Future[Any]
 
 
@@ -53,6 +54,13 @@ class Namespace(Protocol):
 
     name: str
     shared: bool
+
+    def copied(self, id: str, new: bool) -> Sequence[bytes]:
+        """The keys that have copies before a client relies on a machine (`log.copies`); none: it relies on no copy.
+
+        Args:
+            new: nothing was stored of it.
+        """
 
     def load(self, id: str) -> Question[dict[str, str]]:
         """The hash; empty where there is none."""
@@ -72,12 +80,12 @@ class Machines(Generic[M]):
 
     Args:
         node: this broker's node id.
-        log_: names the connection and this broker process.
+        log_: names the connection and this broker process, and knows of copies.
     """
 
     def __init__(self, namespace: Namespace, kinds: Kinds[M], node: int, log_: Log, cluster: Cluster) -> None:
         self._namespace, self._kinds, self._node, self._cluster = namespace, kinds, node, cluster
-        self._link, self._session = log_.driver, log_.session
+        self._link, self._session, self._log = log_.driver, log_.session, log_
         self._machines: dict[str, M] = {}
         self._loading: dict[tuple[str, bool], asyncio.Task[M]] = {}
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
@@ -152,6 +160,8 @@ class Machines(Generic[M]):
         if any(isinstance(effect, Persist) for effect in effects):
             await self._store(machine, self._kinds.to_fields(machine), lease)
             await self._link.ask(self._namespace.journal(id))
+        else:
+            await self._copied(machine, _nothing)  # what the reply says was stored by a save that may lack them still
         return next(effect.result for effect in effects if isinstance(effect, Reply))
 
     def require(self, id: str) -> None:
@@ -215,6 +225,7 @@ class Machines(Generic[M]):
         machine, stored, broker = await self._read(id)
         if not stored:
             return machine  # it is kept once something happens to it
+        await self._copied(machine, _nothing)  # the save that stored it may have failed for lack of them
         if broker != str(self._node) and not take and not machine.is_idle:
             return machine
         machine = self._machines.setdefault(id, machine)
@@ -394,7 +405,15 @@ class Machines(Generic[M]):
         return self._machines.get(machine.id) is not machine
 
     async def _store(self, machine: M, fields: Mapping[str, str], lease: bool) -> None:
-        await self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)
+        def save() -> Awaitable[str]:
+            return self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)
+
+        await self._copied(machine, save)
+
+    async def _copied(self, machine: M, write: Callable[[], Awaitable[T]]) -> T:
+        """Writes, and waits until what is stored of the machine, by this write or an earlier one, has its copies."""
+        keys = self._namespace.copied(machine.id, new=machine.term == "0")
+        return await (self._log.copied(self._link, keys, write) if keys else write())
 
     def _after_failure(self, machine: M, rest: list[Any]) -> list[Any]:
         """What is carried out in place of `rest`, which was to follow once the machine was stored."""
@@ -439,6 +458,10 @@ class Machines(Generic[M]):
     def _tick(self, id: str) -> None:
         del self._timers[id]
         self.tell(id, Tick())  # perhaps not the machine that the timer was set for
+
+
+async def _nothing() -> None:
+    """Writes nothing."""
 
 
 def _answer(token: Any, result: Any) -> None:
