@@ -28,6 +28,7 @@ from tests.support.clusters import Node, RedisCluster
 from tests.support.ketch import KetchServer, eventually
 
 COPIES = ("--min-insync-replicas", "2")
+MOVED = ("record-time", "transacted-record", "record-dense", "batch-time", "transacted-batch-dense", "batch-dense")
 ANSWER_S = 1.0  # a node that runs answers within
 
 
@@ -151,7 +152,7 @@ class Sharded(System):
 
     def _move_slots(self) -> Undo:
         """The slots of a topic's partitions go to the next shards, and back again."""
-        topic = ("record-time", "record-dense", "batch-time", "batch-dense")[self._moved % 4]
+        topic = MOVED[self._moved % len(MOVED)]
         self._moved += 1
         slots = [slot(stream_of(Partition(topic, number)).encode()) for number in range(2)]
         homes = [self._shard_of(each) for each in slots]
