@@ -27,7 +27,7 @@ from tests.support.batches import batch, records
 from tests.support.cli import Ketch
 from tests.support.clusters import LIMIT, Node, RedisCluster, free_port
 from tests.support.coordinator import Driver, described
-from tests.support.kafka import ALTER_REASSIGNMENTS, DESCRIBE_TOPIC_PARTITIONS, PRODUCE, Kafka, produce
+from tests.support.kafka import ALTER_REASSIGNMENTS, DESCRIBE_TOPIC_PARTITIONS, PRODUCE, Kafka, Record, produce, split
 from tests.support.ketch import KetchServer, eventually
 from tests.support.modules import binary
 
@@ -106,6 +106,10 @@ def code(kafka: Kafka, topic: str, timeout: int = int(LIMIT * 1000), acks: int =
     return int(kafka.produce(topic, ONE, timeout=timeout, acks=acks).error_code)
 
 
+def records_of(answer: Any) -> list[Record]:
+    return [record for each in split(answer.records or b"") for record in each.records]
+
+
 def test_two_copies(place: Place, kafka: Kafka, topic: str) -> None:
     kafka.create(topic, min_insync_replicas=2)
     assert code(kafka, topic) == OK
@@ -143,6 +147,41 @@ def test_more_copies_than_nodes(place: Place, kafka: Kafka, topic: str) -> None:
     assert code(kafka, topic) == NOT_ENOUGH
     assert code(kafka, topic, acks=1) == OK
     assert len(kafka.read_all(topic)) == 1
+
+
+def test_what_lacks_copies_is_not_read(place: Place, kafka: Kafka, topic: str) -> None:
+    """A failover could lose it: the high watermark waits for the replicas in sync."""
+    kafka.create(topic, min_insync_replicas=2)
+    assert code(kafka, topic) == OK
+    (first,) = kafka.read_all(topic)
+    end = kafka.list_offsets(topic, -1).offset
+    replica = place.replica(topic)
+    replica.pause()
+    try:
+        assert code(kafka, topic, acks=1) == OK
+        answer = kafka.fetch(topic, first.offset)
+        assert [record.offset for record in records_of(answer)] == [first.offset]
+        assert (answer.error_code, answer.high_watermark, answer.last_stable_offset) == (OK, end, end)
+        assert kafka.list_offsets(topic, -1).offset == end
+        assert kafka.fetch(topic, end).error_code == OK, "its end can be read from"
+    finally:
+        replica.resume()
+    eventually(lambda: len(kafka.read_all(topic)) == 2, LIMIT, "the record that has its copies")
+    assert kafka.list_offsets(topic, -1).offset > end
+
+
+def test_a_waiting_fetch_gets_what_has_its_copies_later(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    assert code(kafka, topic) == OK
+    end = kafka.list_offsets(topic, -1).offset
+    replica = place.replica(topic)
+    replica.pause()
+    try:
+        assert code(kafka, topic, acks=1) == OK
+        assert not records_of(kafka.fetch(topic, end, max_wait=700))
+    finally:
+        replica.resume()
+    eventually(lambda: records_of(kafka.fetch(topic, end, max_wait=700)), LIMIT, "a record without another write")
 
 
 def test_the_config_of_all_brokers(kafka: Kafka, topic: str) -> None:

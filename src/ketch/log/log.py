@@ -68,12 +68,15 @@ class Log:
         self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
         self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
         self.commits = Commits(self.keys, self._reads)
+        self.followers = Followers(self._reads, self.keys)
+        self.copies = Copies(connect, self.keys, self.followers, settings.redis_timeout_ms, settings.copies_are_on_disk)
         self._archives = Archives(self.keys, self._reads, settings.archive_catalog, settings.archive_stall_ms / 1000)
         self._shared = Shared(
             keys=self.keys,
             session=self.session.encode(),
             reads=self._reads,
             watcher=self.watcher,
+            copies=self.copies,
             ahead=ReadAhead(),
             tails=Tails(),
             newest=Newest(),
@@ -81,8 +84,6 @@ class Log:
             pending_max=settings.group_pending_max,
             exists=self._exists,
         )
-        self.followers = Followers(self._reads, self.keys)
-        self.copies = Copies(connect, self.keys, self.followers, settings.redis_timeout_ms, settings.copies_are_on_disk)
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index
