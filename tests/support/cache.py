@@ -74,6 +74,24 @@ def jars(name: str, dependencies: tuple[str, ...], *options: str) -> Path:
     return kept(name, fetch, pom.encode(), *map(str.encode, options)) / "libs"
 
 
+def loaded_classes(name: str, train: Callable[[str], None], *contents: bytes) -> str:
+    """The option of a JVM that takes its classes, parsed and checked, from an archive (JEP 350): a third of its start.
+
+    A JVM that cannot use the archive, as one of another version or class path, goes without.
+
+    Args:
+        train: has a JVM load the classes, with the option it is given, and end in good order.
+        contents: what the classes are of; a change of that makes another archive.
+    """
+    java = Path(shutil.which("java") or "").resolve().parents[1] / "release"  # which says what version it is
+
+    def make(home: Path) -> None:
+        train(f"-XX:ArchiveClassesAtExit={home / 'classes.jsa'}")
+
+    home = kept(f"{name}-classes", make, java.read_bytes() if java.exists() else b"", *contents)
+    return f"-XX:SharedArchiveFile={home / 'classes.jsa'}"
+
+
 def _pom(dependencies: tuple[str, ...]) -> str:
     wanted = ""
     for dependency in dependencies:
