@@ -17,12 +17,10 @@ from tests.support.ketch import KetchServer, eventually
 CONFLUENT = [sys.executable, str(Path(__file__).parent / "members" / "confluent_member.py")]
 NO_JAVA = cache.missing("java", "javac", "mvn")
 # A killed member is gone after 6 s, and one is told of a new target within 300 ms.
-SETTINGS = {
-    "session_timeout_ms": "6000",
-    "min_session_timeout_ms": "6000",
-    "heartbeat_interval_ms": "300",
-    "min_heartbeat_interval_ms": "300",
-}
+SETTINGS = (
+    *("--group-consumer-session-timeout-ms", "6000", "--group-consumer-min-session-timeout-ms", "6000"),
+    *("--group-consumer-heartbeat-interval-ms", "300", "--group-consumer-min-heartbeat-interval-ms", "300"),
+)
 
 
 NEEDS_JAVA = pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA))
@@ -39,7 +37,7 @@ def program(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture
 def quick(start_ketch: Callable[..., KetchServer]) -> KetchServer:
-    return start_ketch(env={f"KETCH_GROUP_CONSUMER_{name.upper()}": value for name, value in SETTINGS.items()})
+    return start_ketch(*SETTINGS)
 
 
 @pytest.mark.parametrize("program", ["confluent", JAVA_LONG], indirect=True)
