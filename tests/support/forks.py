@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ class Parent:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._asking = threading.Lock()  # tests start brokers from several threads
 
     def fork(self, arguments: Sequence[str], environment: Mapping[str, str], output: Path) -> Forked:
         """A process that runs `ketch` with the arguments, and appends what it prints to a file."""
@@ -39,19 +41,23 @@ class Parent:
         return Forked(self, self.ask(**what, directory=os.getcwd()))
 
     def ask(self, **request: Any) -> Any:
-        if self._process is None:
-            ours, theirs = socket.socketpair()
+        """Its answer to one line."""
+        with self._asking:
+            if self._process is None:
+                self._start()
+            print(json.dumps(request), file=self._stream, flush=True)
+            answer = self._stream.readline()
+        assert answer, "the parent of forked brokers has ended"
+        return json.loads(answer)
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=Path(__file__).parents[2]
             )
-            theirs.close()
             self._stream = ours.makefile("rw")
-            ours.close()
-        print(json.dumps(request), file=self._stream, flush=True)
-        answer = self._stream.readline()
-        assert answer, "the parent of forked brokers has ended"
-        return json.loads(answer)
 
     def stop(self) -> None:
         """Ends it, at the end of all tests."""
@@ -70,12 +76,16 @@ class Forked:
     def __init__(self, parent: Parent, pid: int) -> None:
         self._parent, self.pid = parent, pid
         self._ended = os.pidfd_open(pid)
+        self._reaping = threading.Lock()
         self.returncode: int | None = None
 
+    def __del__(self) -> None:
+        os.close(self._ended)
+
     def poll(self) -> int | None:
-        if self.returncode is None and self._has_ended(0):
-            self.returncode = self._parent.ask(reap=self.pid)
-            os.close(self._ended)
+        with self._reaping:
+            if self.returncode is None and self._has_ended(0):
+                self.returncode = self._parent.ask(reap=self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
