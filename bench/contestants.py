@@ -191,7 +191,7 @@ class Kafka(Server):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kafka = apache_kafka.ApacheKafka(heap="1G")
+        self._kafka = apache_kafka.ApacheKafka(heap="1G", options=apache_kafka.LONG_RUN)
 
     @property
     def pid(self) -> int:

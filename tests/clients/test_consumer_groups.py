@@ -17,31 +17,35 @@ from tests.support.ketch import KetchServer, eventually
 CONFLUENT = [sys.executable, str(Path(__file__).parent / "members" / "confluent_member.py")]
 NO_JAVA = cache.missing("java", "javac", "mvn")
 # A killed member is gone after 6 s, and one is told of a new target within 300 ms.
-SETTINGS = {
-    "session_timeout_ms": "6000",
-    "min_session_timeout_ms": "6000",
-    "heartbeat_interval_ms": "300",
-    "min_heartbeat_interval_ms": "300",
-}
+SETTINGS = (
+    *("--group-consumer-session-timeout-ms", "6000", "--group-consumer-min-session-timeout-ms", "6000"),
+    *("--group-consumer-heartbeat-interval-ms", "300", "--group-consumer-min-heartbeat-interval-ms", "300"),
+)
 
 
-JAVA = pytest.param("java", marks=pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA)))
+NEEDS_JAVA = pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA))
+JAVA = pytest.param("java", marks=NEEDS_JAVA)
+# It takes half a minute of CPU time. Of the short tests the next one has the Java client join and leave, and
+# test_group_java.py kills members of it.
+JAVA_LONG = pytest.param("java", marks=[NEEDS_JAVA, pytest.mark.long(minutes=0.5)])
 
 
-@pytest.fixture(params=["confluent", JAVA])
+@pytest.fixture
 def program(request: pytest.FixtureRequest) -> list[str]:
     return CONFLUENT if request.param == "confluent" else programs.java_member()
 
 
 @pytest.fixture
 def quick(start_ketch: Callable[..., KetchServer]) -> KetchServer:
-    return start_ketch(env={f"KETCH_GROUP_CONSUMER_{name.upper()}": value for name, value in SETTINGS.items()})
+    return start_ketch(*SETTINGS)
 
 
+@pytest.mark.parametrize("program", ["confluent", JAVA_LONG], indirect=True)
 def test_members_come_go_and_die(program: list[str], quick: KetchServer, topic: str, tmp_path: Path) -> None:
     members.come_go_and_die(program, quick.bootstrap, topic, tmp_path, "remote-range")
 
 
+@pytest.mark.parametrize("program", ["confluent", JAVA], indirect=True)
 def test_a_rebalance_takes_no_more_than_it_must(
     program: list[str], quick: KetchServer, topic: str, tmp_path: Path
 ) -> None:

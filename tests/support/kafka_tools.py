@@ -1,4 +1,4 @@
-"""Kafka's command-line tools in one JVM that a test module keeps: Tools.java, run from its source."""
+"""Kafka's command-line tools in one JVM that a test module keeps: Tools.java."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.apache_kafka import LOG4J, libraries
+from tests.support.apache_kafka import LOG4J, libraries, short_run
+from tests.support.cache import kept, run
 
 _SOURCE = Path(__file__).with_name("Tools.java")
-_OPTIONS = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class KafkaTools:
@@ -22,7 +22,7 @@ class KafkaTools:
     """
 
     def __init__(self, directory: Path) -> None:
-        command = [*_java(directory), str(_SOURCE)]
+        command = [*_java(directory), "Tools"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, tool: str, *arguments: str) -> tuple[int, str]:
@@ -57,7 +57,17 @@ def _java(directory: Path) -> list[str]:
     log4j = directory / "log4j2.properties"
     log4j.write_text(LOG4J)
     log = [f"-Dlog4j2.configurationFile={log4j}", "-Dkafka.log=/dev/null"]
-    return ["java", *_OPTIONS, *log, "-cp", f"{libraries()}/*"]
+    return ["java", "-Xmx256M", *short_run(), *log, "-cp", f"{libraries()}/*:{_compiled()}"]
+
+
+def _compiled() -> Path:
+    """A jar with the class of Tools.java."""
+
+    def build(home: Path) -> None:
+        run(home, "javac", "-cp", f"{libraries()}/*", "-d", "classes", str(_SOURCE))
+        run(home, "jar", "--create", "--file", "tools.jar", "-C", "classes", ".")
+
+    return kept("kafka-tools", build, _SOURCE.read_bytes()) / "tools.jar"
 
 
 def _main_class(tool: str) -> str:

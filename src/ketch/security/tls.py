@@ -13,10 +13,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ketch.configs.lists import items
-from ketch.configs.settings import Settings
 from ketch.errors import ConfigError, reason
+
+if TYPE_CHECKING:  # client commands need `openssl_name`, and none of the settings
+    from ketch.configs.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from tests.broker.protocol.test_broker_configs import REFUSED_BROKER_CHANGES
 from tests.broker.protocol.test_cluster_admin import SCENARIOS
 from tests.broker.protocol.test_consumer_groups import SCENARIOS as CONSUMER_GROUPS
 from tests.broker.protocol.test_produce import REFUSED
-from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
+from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.batches import batch, records
 from tests.support.kafka import (
     CREATE_TOPICS,
@@ -60,7 +60,7 @@ STRICTER = {
 
 @pytest.fixture(scope="module")
 def apache_kafka() -> Iterator[ApacheKafka]:
-    with ApacheKafka(options=SHORT_RUN) as server:
+    with ApacheKafka() as server:
         with Kafka(server.port) as client:  # its first block of producer ids takes a moment (14 until then)
             eventually(lambda: client.ask(INIT_PRODUCER_ID, 4, transactional_id=None).error_code == 0)
         yield server
