@@ -16,7 +16,7 @@ import pytest
 
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.broker.coordination.machines import Machines
-from ketch.coordinator.machine import Persist, Reply, Tick
+from ketch.coordinator.machine import Heir, Persist, Reply, Tick
 from ketch.errors import NotCoordinator, StorageUnavailable
 from ketch.redis.question import Question, ask, call
 from ketch.store.cluster.brokers import Announced, Node
@@ -155,6 +155,9 @@ class TallyKind:
     def unstored(self, result: Any) -> Any:
         return COME_AGAIN
 
+    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
+        return []
+
     def refusal(self, event: Any) -> Any:
         return f"{type(event).__name__}: it is no tally"
 
@@ -231,6 +234,13 @@ class FlagKind:
 
     def unstored(self, result: Any) -> Any:
         return COME_AGAIN
+
+    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
+        """A flag is raised on a tally of 100: it takes the tally's place."""
+        if isinstance(machine, Tally) and machine.sum == 100 and isinstance(event, Raise):
+            heir = Flag(machine.id)
+            return [Heir(heir), *heir.handle(event, now)]
+        return []
 
     def refusal(self, event: Any) -> Any:
         return f"{type(event).__name__}: it is no flag"
@@ -492,5 +502,21 @@ def test_what_is_stored_of_an_unknown_kind_stays(brokers: Callable[[Work], None]
         stale.cluster.update([Announced(Node(2, "h", 1), "s", 1, 0)], 1.0)
         await stale.tallies.observe([name, known])
         assert set(stale.kind.changed_ids) == {known}, "the other one is passed over"
+
+    brokers(work)
+
+
+def test_a_machine_takes_the_place_of_another_with_what_waits_for_it(brokers: Callable[[Work], None]) -> None:
+    """Saves of the old machine that are on their way are stored and answered; then the new one is."""
+
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await fresh.add(name, 97)
+        answers = await asyncio.gather(
+            stale.add(name, 1), stale.add(name, 2), stale.tallies.submit(name, Raise), stale.tallies.submit(name, Look)
+        )
+        assert answers == [98, 100, True, True], "the first save takes a new term, which the new machine goes on in"
+        stored = await stale.stored(name)
+        assert (stored["type"], stored["up"]) == ("flag", "yes")
+        assert "sum" not in stored
 
     brokers(work)

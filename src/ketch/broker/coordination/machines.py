@@ -22,12 +22,12 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.complaints import Complaints
-from ketch.coordinator.machine import Machine, Persist, Reply, Tick
+from ketch.coordinator.machine import Heir, Machine, Persist, Reply, Tick
 from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
 from ketch.log.log import Log
 from ketch.redis.question import Question
@@ -84,6 +84,7 @@ class Machines(Generic[M]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: Counter[str] = Counter()
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a machine is stored in order
+        self._handed_over: dict[str, M] = {}  # machines that have an heir, while saves of theirs are on their way
         self._retiring: set[str] = set()
         self._waiting: dict[Token, str] = {}
         self._complaints = Complaints()
@@ -115,10 +116,14 @@ class Machines(Generic[M]):
         held = self._machines.get(id, loaded)
         machine = self._kinds.meet(held, event)
         if machine is None:
-            return asking.refusal(event), held
-        if machine is not held and id in self._retiring:
+            effects = asking.convert(held, event, time.monotonic())
+            if not effects:
+                return asking.refusal(event), held
+            machine = self._machines[id] = held
+            self._carry_out_all(machine, effects)
+        elif machine is not held and id in self._retiring:
             raise NotCoordinator(f"{self._namespace.name} {id} is being deleted")
-        if take or machine.is_idle or id in self._machines:
+        elif take or machine.is_idle or id in self._machines:
             self._machines[id] = machine
             self._feed(machine, event)
         else:  # another broker's, and the event comes from none of its clients
@@ -268,6 +273,8 @@ class Machines(Generic[M]):
                 log.log(logging.DEBUG if self._namespace.shared else logging.WARNING, "%s: it is loaded again", newer)
                 self._drop(machine.id)
             raise
+        if self._handed_over.get(machine.id) is machine and machine.id in self._machines:
+            self._machines[machine.id].term = machine.term  # the heir's save comes next
         return machine.term
 
     async def retire(self, id: str, remove: Callable[[str], Awaitable[None]]) -> bool:
@@ -335,8 +342,12 @@ class Machines(Generic[M]):
 
     def _feed(self, machine: M, event: Any) -> None:
         """Has a machine that is in memory handle the event."""
-        self._carry_out(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
-        self._after(machine)
+        self._carry_out_all(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
+
+    def _carry_out_all(self, machine: M, effects: list[Any]) -> None:
+        """Carries out what an event has led to, and looks what is due next."""
+        self._carry_out(machine, effects)
+        self._after(self._machines.get(machine.id, machine))
 
     def _carry_out(self, machine: M, effects: list[Any]) -> None:
         kind = self._kinds.of(machine)
@@ -350,8 +361,20 @@ class Machines(Generic[M]):
                     # As it is now: it may change meanwhile.
                     self._spawn(self._persist(machine, self._kinds.to_fields(machine), effects[n + 1 :]))
                     return
+                case Heir(heir):
+                    self._hand_over(machine, cast(M, heir))
+                    self._carry_out(cast(M, heir), effects[n + 1 :])
+                    return
                 case _:
                     kind.carry_out(machine, effect)
+
+    def _hand_over(self, machine: M, heir: M) -> None:
+        """Puts another machine in this one's place. Saves that are on their way come before the heir's."""
+        heir.term, heir.held_at = machine.term, machine.held_at
+        if self._machines.get(machine.id) is machine:
+            self._machines[machine.id] = heir
+        if self._saving[machine.id]:
+            self._handed_over[machine.id] = machine
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -375,6 +398,8 @@ class Machines(Generic[M]):
             rest = self._after_failure(machine, rest)
         finally:
             self._saving[machine.id] -= 1
+            if not self._saving[machine.id]:
+                self._handed_over.pop(machine.id, None)
         self._carry_out(machine, rest)
         self._after(machine)
 
@@ -391,7 +416,7 @@ class Machines(Generic[M]):
         """
         if self._namespace.shared or self._kinds.of(machine).outlives:
             return False
-        return self._machines.get(machine.id) is not machine
+        return all(each.get(machine.id) is not machine for each in (self._machines, self._handed_over))
 
     async def _store(self, machine: M, fields: Mapping[str, str], lease: bool) -> None:
         await self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)

@@ -4,8 +4,10 @@ The coordinator assigns; the answer says which partitions the member may read, a
 on the client makes its member id, and may subscribe by a regular expression of RE2.
 
 Deviations: topics that a regular expression finds are not those alone that the member may describe; what it reads of
-them is asked by Fetch. A group of the classic protocol that has members gets GROUP_ID_NOT_FOUND (69), as in Kafka with
-`group.consumer.migration.policy=disabled`. An empty one becomes a consumer group.
+them is asked by Fetch.
+
+An empty group of the classic protocol becomes a consumer group. One with members does, too, where
+`group.consumer.migration.policy` allows it (`coordinator.migration`); else the answer is GROUP_ID_NOT_FOUND (69).
 """
 
 from __future__ import annotations
