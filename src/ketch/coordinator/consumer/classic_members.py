@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode
 from ketch.coordinator.classic.events import Heartbeat, Join, JoinResult, Sync, SyncResult
 from ketch.coordinator.classic.payload import CONSUMER, Subscription, read_subscription, write_assignment
 from ketch.coordinator.consumer.events import OnlyClassic
-from ketch.coordinator.consumer.member import ClassicSide, Member, MemberState
+from ketch.coordinator.consumer.member import ClassicSide, Member, MemberState, State
 from ketch.coordinator.consumer.state import (
     GroupState,
     Refused,
@@ -62,7 +62,8 @@ def join(group: GroupState, event: Join, now: float) -> None:
     member.join_by, member.revoke_by = None, None
     member.sync_by, member.deadline = now + event.rebalance_timeout, now + event.session_timeout
     if replaces_last:
-        group.effects.append(OnlyClassic(epoch, rebalances=False))
+        # Kafka goes on without a rebalance though others may have partitions still that are meant for this member.
+        group.effects.append(OnlyClassic(epoch, rebalances=group.state is not State.STABLE))
     group.reply(
         event.token, JoinResult(ErrorCode.none, member.id, member.epoch, CONSUMER, protocol=event.protocols[0][0])
     )
