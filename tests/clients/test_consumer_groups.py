@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,24 @@ def test_a_rebalance_takes_no_more_than_it_must(
     program: list[str], quick: KetchServer, topic: str, tmp_path: Path
 ) -> None:
     members.keep_going(program, quick.bootstrap, topic, tmp_path, "remote-uniform")
+
+
+def test_a_rolling_upgrade_and_back(program: list[str], quick: KetchServer, topic: str, tmp_path: Path) -> None:
+    members.change_protocol(program, quick.bootstrap, topic, tmp_path, "range")
+    converted(quick)
+
+
+@pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA))
+def test_a_rolling_upgrade_of_cooperative_members(quick: KetchServer, topic: str, tmp_path: Path) -> None:
+    """Java's alone: librdkafka's put data of their own into the assignments, which Kafka and Ketch refuse to lose."""
+    members.change_protocol(programs.java_member(), quick.bootstrap, topic, tmp_path, "cooperative-sticky")
+    converted(quick)
+
+
+def converted(quick: KetchServer) -> None:
+    types = re.findall(r"converted to a (\w+) group", quick.log)
+    assert types[:2] == ["consumer", "classic"]
+    assert types[-1] == "classic", "the last member of the new protocol was killed"
 
 
 class Reader:

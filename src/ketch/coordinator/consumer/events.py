@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
@@ -24,6 +24,7 @@ class Beat:
 
     Attributes:
         topics: all that there are.
+        hides: whether the client may not describe the topic of this name.
     """
 
     token: Hashable
@@ -39,6 +40,7 @@ class Beat:
     regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
+    hides: Callable[[str], bool] = field(default=lambda _: False, compare=False)
 
     @property
     def is_full(self) -> bool:

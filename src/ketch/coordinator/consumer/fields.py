@@ -10,7 +10,7 @@ from typing import Any
 
 from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.coordinator.consumer.member import ClassicSide, ConsumerConfig, Member, MemberState
-from ketch.coordinator.consumer.topics import Partitions, TopicInfo
+from ketch.coordinator.consumer.topics import Partitions, TopicInfo, Topics
 
 _MEMBER = "member:"
 _TEXTS = 4096  # members whose text is remembered
@@ -82,6 +82,8 @@ def from_fields(group_id: str, fields: Mapping[str, str], config: ConsumerConfig
             if member.instance_id is not None:
                 group.static[member.instance_id] = member.id
             group.owners.update(dict.fromkeys(member.assigned | member.revoking, member.id))
+    known = Topics(group.topics)  # what a regular expression has found is not stored by itself
+    group.resolved = {member.regex: known.matching(member.regex) for member in group.members.values() if member.regex}
     return group
 
 

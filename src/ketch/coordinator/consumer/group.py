@@ -42,6 +42,7 @@ from ketch.coordinator.consumer.state import (
     drop,
     enter,
     own,
+    resolve,
     static_member,
     succeed,
     unknown,
@@ -78,7 +79,8 @@ def beat(group: GroupState, event: Beat, now: float) -> None:
     before = None if known is None else replace(known)
     member = known or enter(group, event.member_id, event.instance_id)
     _hear(member, event)
-    advance(group, member, before, event.topics, event.owned, now)
+    found = resolve(group, event.topics, event.hides, now)
+    advance(group, member, before, event.topics, event.owned, now, found)
     member.deadline = now + group.config.session_timeout
     given = event.is_full or before is None or before.assigned != member.assigned
     result = BeatResult(

@@ -35,6 +35,7 @@ class ConsumerConfig:
     heartbeat_interval: float = 5.0
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
+    regex_refresh_interval: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,8 @@ from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberStat
 from ketch.coordinator.consumer.reconciling import reconcile
 from ketch.coordinator.consumer.topics import NO_PARTITIONS, Partition, Partitions, TopicInfo, Topics
 from ketch.coordinator.machine import Persist, Reply
+
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 class Refused(Exception):
@@ -46,6 +48,8 @@ class GroupState:
         epoch: the group epoch; 0 where there is no such group yet.
         topics: those that members subscribe to and that exist.
         seen: all topics as of the last look.
+        resolved: by regular expression, the topics that it found (`resolve`); as of `resolved_serial` of all topics.
+        resolve_by: when they are looked for again though no topic has come.
         announced: the partitions of which others were told that the group reads them.
         assigned_here: an assignment was given by this process; else the group was loaded with all of them.
     """
@@ -58,6 +62,9 @@ class GroupState:
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     topics: dict[str, TopicInfo] = field(default_factory=dict)
     seen: Topics | None = None
+    resolved: dict[str, frozenset[str]] = field(default_factory=dict)
+    resolved_serial: int = -1
+    resolve_by: float = 0.0
     owners: dict[Partition, str] = field(default_factory=dict)  # -> the member that has it or has still to give it up
     announced: Partitions = NO_PARTITIONS
     assigned_here: bool = False
@@ -174,7 +181,13 @@ def succeed(group: GroupState, old: Member, member_id: str) -> Member:
 
 
 def advance(
-    group: GroupState, member: Member, before: Member | None, topics: Topics, owned: Partitions | None, now: float
+    group: GroupState,
+    member: Member,
+    before: Member | None,
+    topics: Topics,
+    owned: Partitions | None,
+    now: float,
+    found: bool = False,
 ) -> None:
     """Follows up what a member has said: new epochs and a new target where they are due, and a step towards it.
 
@@ -182,9 +195,10 @@ def advance(
         before: the member as it was; None for a new one.
         topics: all that there are now.
         owned: what the member says it may read; None where it does not say.
+        found: whether a regular expression has found other topics than before.
     """
     epochs = group.epoch, group.assignment_epoch
-    _count(group, member, before, topics)
+    _count(group, member, before, topics, found)
     if group.epoch > group.assignment_epoch:
         _retarget(group)
     if reconcile(member, group.assignment_epoch, owned, group.owners):
@@ -195,13 +209,33 @@ def advance(
         group.effects.append(Persist())
 
 
-def _count(group: GroupState, member: Member, before: Member | None, topics: Topics) -> None:
+def resolve(group: GroupState, topics: Topics, hides: Callable[[str], bool], now: float) -> bool:
+    """Looks which topics the members' regular expressions find; whether they are others than before.
+
+    As in Kafka (GroupMetadataManager.refreshRegularExpressions) that is asked with the rights of the member whose
+    heartbeat brings a new expression or new topics, or comes when it was long ago.
+
+    Args:
+        hides: whether that member may not describe the topic of this name.
+    """
+    regexes, before = {member.regex for member in group.members.values() if member.regex}, group.resolved
+    if not regexes:
+        group.resolved = {}
+    elif regexes - before.keys() or topics.serial > group.resolved_serial or now >= group.resolve_by:
+        group.resolved = {
+            regex: frozenset(name for name in topics.matching(regex) if not hides(name)) for regex in regexes
+        }
+        group.resolved_serial, group.resolve_by = topics.serial, now + group.config.regex_refresh_interval
+    return group.resolved != before
+
+
+def _count(group: GroupState, member: Member, before: Member | None, topics: Topics, found: bool) -> None:
     """Looks at the topics; the group epoch rises where they, or what the member wants, have changed."""
     bump = before is None or (before.names, before.regex) != (member.names, member.regex)
     newer = group.seen is None or topics.serial > group.seen.serial
     if newer:
         group.seen = topics
-    if newer or bump:
+    if newer or bump or found:
         bump |= look(group)
     if bump:
         group.epoch += 1
@@ -212,7 +246,7 @@ def look(group: GroupState) -> bool:
     assert group.seen is not None
     members = group.members.values()
     names = {name for member in members for name in member.names}
-    names.update(*(group.seen.matching(regex) for regex in {member.regex for member in members}))
+    names.update(*group.resolved.values())
     found = {name: group.seen.by_name[name] for name in sorted(names) if name in group.seen.by_name}
     found, group.topics = group.topics, found
     return found != group.topics
@@ -227,7 +261,7 @@ def _retarget(group: GroupState) -> None:
             member.instance_id,
             frozenset(
                 group.topics[name].id
-                for name in member.names | group.seen.matching(member.regex)
+                for name in member.names | group.resolved.get(member.regex, _NO_NAMES)
                 if name in group.topics
             ),
             member.target,
