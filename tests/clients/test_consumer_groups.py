@@ -1,4 +1,4 @@
-"""Consumers with group.protocol=consumer (KIP-848): confluent-kafka and the Java client join, leave and die."""
+"""Consumers with group.protocol=consumer (KIP-848): confluent-kafka, Java and franz-go clients join, leave and die."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ SETTINGS = {
 }
 
 
+NO_GO = cache.missing("go")
+GO = pytest.param("go", marks=pytest.mark.skipif(NO_GO is not None, reason=str(NO_GO)))
 JAVA = pytest.param("java", marks=pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA)))
 
 
-@pytest.fixture(params=["confluent", JAVA])
+@pytest.fixture(params=["confluent", JAVA, GO])
 def program(request: pytest.FixtureRequest) -> list[str]:
+    if request.param == "go":
+        return programs.go("member")
     return CONFLUENT if request.param == "confluent" else programs.java_member()
 
 
