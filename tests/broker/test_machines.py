@@ -97,7 +97,7 @@ class TallyNamespace:
     shared = False
 
     def __init__(self, keyspace: str) -> None:
-        self._keyspace = keyspace
+        self._keyspace, self.saves = keyspace, 0
 
     def key(self, id: str) -> bytes:
         return f"{self._keyspace}:tally:{id}".encode()
@@ -110,6 +110,7 @@ class TallyNamespace:
         return terms.granted(f"tally {id}", (yield from ask(hold_state(self.key(id), holder, above))))
 
     def save(self, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
+        self.saves += 1
         return terms.granted(f"tally {id}", (yield from ask(save_state(self.key(id), holder, fields))))
 
     def journal(self, id: str) -> Question[None]:
@@ -309,6 +310,15 @@ def test_what_is_answered_is_stored(brokers: Callable[[Work], None]) -> None:
             assert (stored["sum"], stored["broker"]) == (str(expected), "1")
         assert await fresh.add(name) == 3, "the next coordinator goes on where it stood"
         assert (await fresh.stored(name))["broker"] == "2"
+
+    brokers(work)
+
+
+def test_saves_that_wait_are_one(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        assert await asyncio.gather(*(stale.add(name) for _ in range(50))) == list(range(1, 51))
+        assert (await stale.stored(name))["sum"] == "50"
+        assert stale.namespace.saves <= 2, "the first one, and one for all that came while it was on its way"
 
     brokers(work)
 

@@ -7,55 +7,22 @@ of partitions are, as two assignors need not choose the same ones.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from ketch.coordinator.classic.payload import read_assignment
 from tests.broker.protocol.test_consumer_groups import Cast, coordinated, port_of
-from tests.support.consumer_members import settle
-from tests.support.groups import Member, assignment, gather, subscription
+from tests.support.consumer_members import REBALANCE, Classic, owning, settle
+from tests.support.groups import Member, assignment, gather
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 
 Answers = list[Any]
 
 PARTITIONS = 6
-OK, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, REBALANCE, FENCED_INSTANCE = 0, 22, 23, 25, 27, 82
+OK, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, FENCED_INSTANCE = 0, 22, 23, 25, 82
 NOT_FOUND, MEMBER_ID_REQUIRED, STALE_EPOCH, UNSUPPORTED_VERSION = 69, 79, 113, 35
-
-
-class Classic(Member):
-    """A member of the classic protocol that knows what it owns, and says so when it joins."""
-
-    def __init__(self, port: int, group: str, topic: str, instance: str | None = None) -> None:
-        super().__init__(port, group, instance)
-        self.topic, self.owned = topic, list[int]()
-
-    def _join(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        return super()._join({"protocols": {"range": owning(self.topic, self.owned)}, **given})
-
-    def gets(self, **given: Any) -> tuple[int, int]:
-        """The code and the number of partitions that SyncGroup answers."""
-        answer = self.sync(**given)
-        if answer.error_code == OK:
-            found = read_assignment(answer.assignment)
-            self.owned = [] if found is None else sorted(index for _, index in found.places)
-        return int(answer.error_code), len(self.owned)
-
-    def steps(self) -> list[int]:
-        """What a consumer does in one round: a heartbeat, and where it is told so, joins and syncs; the codes."""
-        codes = [self.heartbeat()]
-        if codes[0] == REBALANCE:
-            codes += [int(self.join().error_code), self.gets()[0]]
-        return codes
-
-
-def owning(topic: str, owned: list[int]) -> bytes:
-    """A subscription of version 1, with what the member owns."""
-    parts = len(topic).to_bytes(2) + topic.encode() + len(owned).to_bytes(4) + b"".join(n.to_bytes(4) for n in owned)
-    return b"\0\1" + subscription(topic)[2:] + (1).to_bytes(4) + parts
 
 
 class MixedCast(Cast):

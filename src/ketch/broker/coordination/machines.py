@@ -22,6 +22,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ketch.broker.coordination.cluster import Cluster
@@ -67,6 +68,21 @@ class Namespace(Protocol):
         """Tells other brokers that the machine has changed: where it is `shared`, the one that coordinates it."""
 
 
+@dataclass(slots=True, eq=False)
+class _Save(Generic[M]):
+    """One save of a machine.
+
+    Attributes:
+        rests: for each Persist that it is for, the effects that come after it.
+        count: how many these were when it began.
+    """
+
+    machine: M
+    fields: dict[str, str]
+    rests: list[list[Any]]
+    count: int = 1
+
+
 class Machines(Generic[M]):
     """The machines of one namespace that this broker coordinates.
 
@@ -83,6 +99,7 @@ class Machines(Generic[M]):
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: Counter[str] = Counter()
+        self._next: dict[str, _Save[M]] = {}  # saves that wait for their turn
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a machine is stored in order
         self._handed_over: dict[str, M] = {}  # machines that have an heir, while saves of theirs are on their way
         self._retiring: set[str] = set()
@@ -359,7 +376,7 @@ class Machines(Generic[M]):
                     kind.changed(machine)
                     self._saving[machine.id] += 1  # from now on: who loads it before it is stored has an older one
                     # As it is now: it may change meanwhile.
-                    self._spawn(self._persist(machine, self._kinds.to_fields(machine), effects[n + 1 :]))
+                    self._save_soon(machine, self._kinds.to_fields(machine), effects[n + 1 :])
                     return
                 case Heir(heir):
                     self._hand_over(machine, cast(M, heir))
@@ -381,10 +398,24 @@ class Machines(Generic[M]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _persist(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
+    def _save_soon(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
+        """Has the machine stored, and the rest carried out then. A save that waits for its turn takes the newest state.
+
+        Where a hundred members of a group change at once, the group is so stored a few times, and not a hundred.
+        """
+        waits = self._next.get(machine.id)
+        if waits is not None and waits.machine is machine and not self._namespace.shared:
+            waits.fields = fields
+            waits.rests.append(rest)
+            return
+        save = self._next[machine.id] = _Save(machine, fields, [rest])
+        self._spawn(self._persist(save))
+
+    async def _persist(self, save: _Save[M]) -> None:
         """Stores the machine, then carries out the rest. If it cannot be stored, clients are told to come again."""
+        machine = save.machine
         try:
-            await self._save(machine, fields)
+            await self._save(save)
             # Where it is shared, this broker is the one that the journal is for.
             if not self._namespace.shared and not self._cluster.alone:
                 await self._link.ask(self._namespace.journal(machine.id))
@@ -395,19 +426,24 @@ class Machines(Generic[M]):
                 log.debug(text)
             elif line := self._complaints.line(text, time.monotonic()):  # members come again at once
                 log.warning(line)
-            rest = self._after_failure(machine, rest)
+            save.rests = [self._after_failure(machine, [effect for rest in save.rests for effect in rest])]
         finally:
-            self._saving[machine.id] -= 1
+            self._saving[machine.id] -= save.count
             if not self._saving[machine.id]:
                 self._handed_over.pop(machine.id, None)
-        self._carry_out(machine, rest)
+        for rest in save.rests:
+            self._carry_out(machine, rest)
         self._after(machine)
 
-    async def _save(self, machine: M, fields: dict[str, str]) -> None:
+    async def _save(self, save: _Save[M]) -> None:
+        machine = save.machine
         async with self._writing[machine.id]:
+            if self._next.get(machine.id) is save:
+                del self._next[machine.id]
+            save.count = len(save.rests)
             if self._is_dropped(machine):
                 raise NotCoordinator(f"{self._namespace.name} {machine.id} is loaded again")
-            await self._store(machine, fields, self._cluster.lease)
+            await self._store(machine, save.fields, self._cluster.lease)
 
     def _is_dropped(self, machine: M) -> bool:
         """Whether an earlier save of it has failed, so that what is stored counts: it would overwrite that unseen.
