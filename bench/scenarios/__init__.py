@@ -9,6 +9,7 @@ from bench.scenarios.groups import Groups
 from bench.scenarios.latency import Latency
 from bench.scenarios.legacy import Legacy
 from bench.scenarios.partitions import Partitions
+from bench.scenarios.rebalance import Rebalance
 from bench.scenarios.requests import Requests
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
@@ -19,6 +20,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Throughput(),
     Legacy(),
     Groups(),
+    Rebalance(),
     Latency(),
     Requests(),
     Transactions(),

@@ -1,7 +1,8 @@
-"""Consumers with group.protocol=consumer (KIP-848): confluent-kafka and the Java client join, leave and die."""
+"""Consumers with group.protocol=consumer (KIP-848): confluent-kafka, Java and franz-go clients join, leave and die."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,10 +29,16 @@ JAVA = pytest.param("java", marks=NEEDS_JAVA)
 # It takes half a minute of CPU time. Of the short tests the next one has the Java client join and leave, and
 # test_group_java.py kills members of it.
 JAVA_LONG = pytest.param("java", marks=[NEEDS_JAVA, pytest.mark.long(minutes=0.5)])
+NO_GO = cache.missing("go")
+NEEDS_GO = pytest.mark.skipif(NO_GO is not None, reason=str(NO_GO))
+GO = pytest.param("go", marks=NEEDS_GO)
+GO_LONG = pytest.param("go", marks=[NEEDS_GO, pytest.mark.long(minutes=0.5)])
 
 
 @pytest.fixture
 def program(request: pytest.FixtureRequest) -> list[str]:
+    if request.param == "go":
+        return programs.go("member")
     return CONFLUENT if request.param == "confluent" else programs.java_member()
 
 
@@ -40,16 +47,36 @@ def quick(start_ketch: Callable[..., KetchServer]) -> KetchServer:
     return start_ketch(*SETTINGS)
 
 
-@pytest.mark.parametrize("program", ["confluent", JAVA_LONG], indirect=True)
+@pytest.mark.parametrize("program", ["confluent", JAVA_LONG, GO], indirect=True)
 def test_members_come_go_and_die(program: list[str], quick: KetchServer, topic: str, tmp_path: Path) -> None:
     members.come_go_and_die(program, quick.bootstrap, topic, tmp_path, "remote-range")
 
 
-@pytest.mark.parametrize("program", ["confluent", JAVA], indirect=True)
+@pytest.mark.parametrize("program", ["confluent", JAVA, GO_LONG], indirect=True)
 def test_a_rebalance_takes_no_more_than_it_must(
     program: list[str], quick: KetchServer, topic: str, tmp_path: Path
 ) -> None:
     members.keep_going(program, quick.bootstrap, topic, tmp_path, "remote-uniform")
+
+
+@pytest.mark.parametrize("program", ["confluent", JAVA_LONG, GO_LONG], indirect=True)
+def test_a_rolling_upgrade_and_back(program: list[str], quick: KetchServer, topic: str, tmp_path: Path) -> None:
+    members.change_protocol(program, quick.bootstrap, topic, tmp_path, "range")
+    converted(quick)
+
+
+@NEEDS_JAVA
+@pytest.mark.long(minutes=0.5)
+def test_a_rolling_upgrade_of_cooperative_members(quick: KetchServer, topic: str, tmp_path: Path) -> None:
+    """Java's alone: librdkafka's put data of their own into the assignments, which Kafka and Ketch refuse to lose."""
+    members.change_protocol(programs.java_member(), quick.bootstrap, topic, tmp_path, "cooperative-sticky")
+    converted(quick)
+
+
+def converted(quick: KetchServer) -> None:
+    types = re.findall(r"converted to a (\w+) group", quick.log)
+    assert types[:2] == ["consumer", "classic"]
+    assert types[-1] == "classic", "the last member of the new protocol was killed"
 
 
 class Reader:

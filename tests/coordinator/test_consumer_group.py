@@ -170,6 +170,28 @@ def test_regular_expressions() -> None:
         assert f"`{wrong}` is not a valid regular expression" in (refused.message or "")
 
 
+def test_a_regular_expression_is_asked_with_the_rights_of_who_comes() -> None:
+    """Another member's rights count from when a topic comes, or ten minutes later."""
+    consumers = Consumers({"a1": 1, "a2": 1, "a3": 1}, session_timeout=1000.0)
+    client = consumers.join("m", regex="a.*", hides=lambda name: name != "a1")
+    assert {topic for topic, _ in client.owned} == {"id-a1"}
+    consumers.reload()
+    second = consumers.join("m2", regex="a.*", hides=lambda name: name == "a3")
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2"}, "the first after it was loaded"
+    client.hides = lambda name: False
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2"}
+    consumers.wait(601.0)
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2", "id-a3"}
+    consumers.set_topics({"a1": 1, "a2": 1, "a3": 1, "a4": 1})
+    second.hides = lambda name: name in ("a3", "a4")
+    consumers.beat(second)
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2"}
+
+
 def test_commits() -> None:
     consumers = Consumers({"a": 2})
     assert consumers.commit("", -1) is OK

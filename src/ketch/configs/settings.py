@@ -301,6 +301,10 @@ class Settings(BaseSettings):
     group_consumer_max_heartbeat_interval_ms: Positive = Field(15_000, description="Greatest that a group may set.")
     group_consumer_max_size: Positive = Field(2_147_483_647, description="Members that a consumer group may have.")
     group_consumer_assignors: str = Field("uniform,range", description="Their assignors; the first is the default.")
+    group_consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = Field(
+        "bidirectional",
+        description="Which way a group with members may change its protocol.",
+    )
     group_pending_max: NotNegative = Field(
         10_000,
         description="Deliveries tracked for a group and partition (XPENDING); 0: none, as on compacted topics.",

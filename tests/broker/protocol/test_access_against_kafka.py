@@ -5,6 +5,7 @@ Each row of the dispatch table with each right taken away, and thousands of deci
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -194,3 +195,39 @@ def decisions(side: Side, acls: list[Acl]) -> list[Any]:
         resources = [{"resource_type": 2, "resource_name": name, "configuration_keys": ["retention.ms"]}]
         found.append(sorted(codes(side.alice.ask(32, 4, resources=resources))))
     return found
+
+
+def test_a_regular_expression_finds_what_the_member_may_describe(both: tuple[Side, Side]) -> None:
+    """Kafka resolves it a moment after the heartbeat that brings it, and asks with that heartbeat's rights."""
+    needed = [(GROUP, "regex-1", Operation.READ), (TOPIC, "ab", Operation.DESCRIBE), (TOPIC, "b", Operation.DESCRIBE)]
+    acls = [
+        Acl(kind, PatternType.LITERAL, name, "User:alice", "*", operation, Permission.ALLOW)
+        for kind, name, operation in needed
+    ]
+    for side in both:
+        side.set(acls)
+        reads_by_regex(side.alice, side.admin, "regex-1", {"ab"})
+        reads_by_regex(side.admin, side.admin, "regex-2", {"ab", "abc", "abd"})
+
+
+def reads_by_regex(client: Kafka, admin: Kafka, group: str, topics: set[str]) -> None:
+    """A new member of a new group is assigned the partitions of these topics, and never of another one."""
+    ids = {admin.topic_id(name): name for name in NAMES}
+    member = {"group_id": group, "member_id": str(uuid.uuid4()), "member_epoch": 0}
+    first = {"rebalance_timeout": 60_000, "subscribed_topic_regex": "ab.*", "subscribed_topic_names": None}
+    found: set[str] = set()
+
+    def beat(**given: object) -> bool:
+        answer = client.ask(68, 1, **member, topic_partitions=(), **given)
+        if answer.error_code == 0:
+            member["member_epoch"] = answer.member_epoch
+            parts = () if answer.assignment is None else answer.assignment.topic_partitions
+            found.update(ids[part.topic_id] for part in parts)
+        return bool(answer.error_code == 0)
+
+    eventually(lambda: beat(**first), 60.0)
+    eventually(lambda: beat(rebalance_timeout=-1) and found, 60.0)
+    for _ in range(3):
+        assert beat(rebalance_timeout=-1)
+    assert found == topics
+    client.ask(68, 1, **{**member, "member_epoch": -1}, rebalance_timeout=-1)

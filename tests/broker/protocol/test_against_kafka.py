@@ -12,6 +12,7 @@ from tests.broker.protocol.test_alter import CONFIG_VALUES, REFUSED_CHANGES, cha
 from tests.broker.protocol.test_broker_configs import REFUSED_BROKER_CHANGES
 from tests.broker.protocol.test_cluster_admin import SCENARIOS
 from tests.broker.protocol.test_consumer_groups import SCENARIOS as CONSUMER_GROUPS
+from tests.broker.protocol.test_group_migration import MIGRATIONS
 from tests.broker.protocol.test_produce import REFUSED
 from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.batches import batch, records
@@ -321,6 +322,11 @@ def test_cluster_admin(compare: Callable[..., None], scenario: Callable[[Kafka, 
 
 @pytest.mark.parametrize("scenario", CONSUMER_GROUPS, ids=lambda scenario: scenario.__name__)
 def test_consumer_groups(compare: Callable[..., None], scenario: Callable[[Kafka, str], Any]) -> None:
+    compare(scenario)
+
+
+@pytest.mark.parametrize("scenario", MIGRATIONS, ids=lambda scenario: scenario.__name__)
+def test_group_migrations(compare: Callable[..., None], scenario: Callable[[Kafka, str], Any]) -> None:
     compare(scenario)
 
 

@@ -55,10 +55,9 @@ class Groups:
 
     def __init__(self, settings: Settings, log_: Log, cluster: Cluster, native_groups: NativeGroups) -> None:
         self.configs = GroupConfigs(settings, log_)
-        self._kinds = Kinds[AnyGroup](
-            ClassicKind(settings, native_groups),  # what is stored without a type
-            ConsumerKind(self.configs, native_groups),
-        )
+        classic = ClassicKind(settings, native_groups)  # what is stored without a type
+        policy = settings.group_consumer_migration_policy
+        self._kinds = Kinds[AnyGroup](classic, ConsumerKind(self.configs, native_groups, classic, policy))
         self._machines = Machines(GroupNamespace(log_.keys), self._kinds, settings.node_id, log_, cluster)
         self._log, self._cluster, self._native_groups = log_, cluster, native_groups
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session

@@ -22,12 +22,13 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.complaints import Complaints
-from ketch.coordinator.machine import Machine, Persist, Reply, Tick
+from ketch.coordinator.machine import Heir, Machine, Persist, Reply, Tick
 from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
 from ketch.log.log import Log
 from ketch.redis.question import Question
@@ -75,6 +76,21 @@ class Namespace(Protocol):
         """Tells other brokers that the machine has changed: where it is `shared`, the one that coordinates it."""
 
 
+@dataclass(slots=True, eq=False)
+class _Save(Generic[M]):
+    """One save of a machine.
+
+    Attributes:
+        rests: for each Persist that it is for, the effects that come after it.
+        count: how many these were when it began.
+    """
+
+    machine: M
+    fields: dict[str, str]
+    rests: list[list[Any]]
+    count: int = 1
+
+
 class Machines(Generic[M]):
     """The machines of one namespace that this broker coordinates.
 
@@ -91,7 +107,9 @@ class Machines(Generic[M]):
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: Counter[str] = Counter()
+        self._next: dict[str, _Save[M]] = {}  # saves that wait for their turn
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a machine is stored in order
+        self._handed_over: dict[str, M] = {}  # machines that have an heir, while saves of theirs are on their way
         self._retiring: set[str] = set()
         self._waiting: dict[Token, str] = {}
         self._complaints = Complaints()
@@ -123,10 +141,14 @@ class Machines(Generic[M]):
         held = self._machines.get(id, loaded)
         machine = self._kinds.meet(held, event)
         if machine is None:
-            return asking.refusal(event), held
-        if machine is not held and id in self._retiring:
+            effects = asking.convert(held, event, time.monotonic())
+            if not effects:
+                return asking.refusal(event), held
+            machine = self._machines[id] = held
+            self._carry_out_all(machine, effects)
+        elif machine is not held and id in self._retiring:
             raise NotCoordinator(f"{self._namespace.name} {id} is being deleted")
-        if take or machine.is_idle or id in self._machines:
+        elif take or machine.is_idle or id in self._machines:
             self._machines[id] = machine
             self._feed(machine, event)
         else:  # another broker's, and the event comes from none of its clients
@@ -279,6 +301,8 @@ class Machines(Generic[M]):
                 log.log(logging.DEBUG if self._namespace.shared else logging.WARNING, "%s: it is loaded again", newer)
                 self._drop(machine.id)
             raise
+        if self._handed_over.get(machine.id) is machine and machine.id in self._machines:
+            self._machines[machine.id].term = machine.term  # the heir's save comes next
         return machine.term
 
     async def retire(self, id: str, remove: Callable[[str], Awaitable[None]]) -> bool:
@@ -346,8 +370,12 @@ class Machines(Generic[M]):
 
     def _feed(self, machine: M, event: Any) -> None:
         """Has a machine that is in memory handle the event."""
-        self._carry_out(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
-        self._after(machine)
+        self._carry_out_all(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
+
+    def _carry_out_all(self, machine: M, effects: list[Any]) -> None:
+        """Carries out what an event has led to, and looks what is due next."""
+        self._carry_out(machine, effects)
+        self._after(self._machines.get(machine.id, machine))
 
     def _carry_out(self, machine: M, effects: list[Any]) -> None:
         kind = self._kinds.of(machine)
@@ -359,20 +387,46 @@ class Machines(Generic[M]):
                     kind.changed(machine)
                     self._saving[machine.id] += 1  # from now on: who loads it before it is stored has an older one
                     # As it is now: it may change meanwhile.
-                    self._spawn(self._persist(machine, self._kinds.to_fields(machine), effects[n + 1 :]))
+                    self._save_soon(machine, self._kinds.to_fields(machine), effects[n + 1 :])
+                    return
+                case Heir(heir):
+                    self._hand_over(machine, cast(M, heir))
+                    self._carry_out(cast(M, heir), effects[n + 1 :])
                     return
                 case _:
                     kind.carry_out(machine, effect)
+
+    def _hand_over(self, machine: M, heir: M) -> None:
+        """Puts another machine in this one's place. Saves that are on their way come before the heir's."""
+        heir.term, heir.held_at = machine.term, machine.held_at
+        if self._machines.get(machine.id) is machine:
+            self._machines[machine.id] = heir
+        if self._saving[machine.id]:
+            self._handed_over[machine.id] = machine
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _persist(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
+    def _save_soon(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
+        """Has the machine stored, and the rest carried out then. A save that waits for its turn takes the newest state.
+
+        Where a hundred members of a group change at once, the group is so stored a few times, and not a hundred.
+        """
+        waits = self._next.get(machine.id)
+        if waits is not None and waits.machine is machine and not self._namespace.shared:
+            waits.fields = fields
+            waits.rests.append(rest)
+            return
+        save = self._next[machine.id] = _Save(machine, fields, [rest])
+        self._spawn(self._persist(save))
+
+    async def _persist(self, save: _Save[M]) -> None:
         """Stores the machine, then carries out the rest. If it cannot be stored, clients are told to come again."""
+        machine = save.machine
         try:
-            await self._save(machine, fields)
+            await self._save(save)
             # Where it is shared, this broker is the one that the journal is for.
             if not self._namespace.shared and not self._cluster.alone:
                 await self._link.ask(self._namespace.journal(machine.id))
@@ -383,17 +437,24 @@ class Machines(Generic[M]):
                 log.debug(text)
             elif line := self._complaints.line(text, time.monotonic()):  # members come again at once
                 log.warning(line)
-            rest = self._after_failure(machine, rest)
+            save.rests = [self._after_failure(machine, [effect for rest in save.rests for effect in rest])]
         finally:
-            self._saving[machine.id] -= 1
-        self._carry_out(machine, rest)
+            self._saving[machine.id] -= save.count
+            if not self._saving[machine.id]:
+                self._handed_over.pop(machine.id, None)
+        for rest in save.rests:
+            self._carry_out(machine, rest)
         self._after(machine)
 
-    async def _save(self, machine: M, fields: dict[str, str]) -> None:
+    async def _save(self, save: _Save[M]) -> None:
+        machine = save.machine
         async with self._writing[machine.id]:
+            if self._next.get(machine.id) is save:
+                del self._next[machine.id]
+            save.count = len(save.rests)
             if self._is_dropped(machine):
                 raise NotCoordinator(f"{self._namespace.name} {machine.id} is loaded again")
-            await self._store(machine, fields, self._cluster.lease)
+            await self._store(machine, save.fields, self._cluster.lease)
 
     def _is_dropped(self, machine: M) -> bool:
         """Whether an earlier save of it has failed, so that what is stored counts: it would overwrite that unseen.
@@ -402,7 +463,7 @@ class Machines(Generic[M]):
         """
         if self._namespace.shared or self._kinds.of(machine).outlives:
             return False
-        return self._machines.get(machine.id) is not machine
+        return all(each.get(machine.id) is not machine for each in (self._machines, self._handed_over))
 
     async def _store(self, machine: M, fields: Mapping[str, str], lease: bool) -> None:
         def save() -> Awaitable[str]:

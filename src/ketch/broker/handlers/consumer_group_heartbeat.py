@@ -3,9 +3,11 @@
 The coordinator assigns; the answer says which partitions the member may read, and which epoch it is in. From version 1
 on the client makes its member id, and may subscribe by a regular expression of RE2.
 
-Deviations: topics that a regular expression finds are not those alone that the member may describe; what it reads of
-them is asked by Fetch. A group of the classic protocol that has members gets GROUP_ID_NOT_FOUND (69), as in Kafka with
-`group.consumer.migration.policy=disabled`. An empty one becomes a consumer group.
+Of the topics that match a regular expression the group reads those that the client may describe whose heartbeat made
+the coordinator look: one that brought a new expression, or the first one after a topic had come, or after ten minutes.
+
+An empty group of the classic protocol becomes a consumer group. One with members does, too, where
+`group.consumer.migration.policy` allows it (`coordinator.migration`); else the answer is GROUP_ID_NOT_FOUND (69).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.touches import LISTS_TOPIC
 from ketch.coordinator.consumer.events import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -104,6 +107,7 @@ async def _beat(request: Request) -> Any:
             getattr(body, "subscribed_topic_regex", None),
             body.server_assignor,
             _owned(body.topic_partitions),
+            lambda name: bool(request.denial_by(LISTS_TOPIC, name)),
         ),
     )
 
