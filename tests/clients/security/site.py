@@ -14,14 +14,13 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ketch.security.acls import Acl, Operation, PatternType, ResourceType
-from tests.support.acls import KEY, ON, allow
+from tests.clients.security.outcomes import MTLS
+from tests.support.acls import KEY, allow
 from tests.support.certificates import Certificates
 from tests.support.ketch import KetchServer
-from tests.support.sasl import OAUTHBEARER, PLAIN, SHA_256, SHA_512, add_user
+from tests.support.sasl import OAUTHBEARER, SHA_512, add_user
 from tests.support.tokens import Issuer, write_keys
 
-MTLS = "mTLS"
-MECHANISMS = (PLAIN, SHA_256, SHA_512, OAUTHBEARER, MTLS)
 SASL, MUTUAL = "SASL", "MUTUAL"  # listeners
 PASSWORD = "in-secret"
 GRANTED = "granted-"
@@ -72,7 +71,7 @@ class Site:
         write_keys(keys, self._issuer)
         given = {"broker": self.files.broker(), "ca": self.files.ca, "keys": keys}
         text = CONFIG.format(**given, issuer=_ISSUER, audience=_AUDIENCE)
-        self._protocols = {name: "SSL" for name in (MUTUAL, *mutual)} | {name: "SASL_SSL" for name in (SASL, *sasl)}
+        self._protocols = dict.fromkeys((MUTUAL, *mutual), "SSL") | dict.fromkeys((SASL, *sasl), "SASL_SSL")
         text += "".join(_MUTUAL.format(name=name.lower()) for name in (MUTUAL, *mutual)) + config
         (directory / "ketch.toml").write_text(text)
         self.server = KetchServer(
