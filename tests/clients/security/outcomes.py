@@ -78,13 +78,15 @@ EXPIRED = {
     "franz-go": "remote error: tls: expired certificate",
     "sarama": "remote error: tls: expired certificate",
 }
-# The client's own judgement of the broker's certificate
+# The client's own judgement of the broker's certificate. aiokafka and KafkaJS hang up without an alert, so that the
+# broker does not learn why.
+WITHOUT_ALERT = {"aiokafka", "kafkajs"}
 UNTRUSTED = {
     "java": "SslAuthenticationException: SSL handshake failed: PKIX path",
     "confluent-kafka": "_SSL: .*certificate verify failed",
     "aiokafka": "CERTIFICATE_VERIFY_FAILED",
     "kafka-python": "CERTIFICATE_VERIFY_FAILED",
-    "kafkajs": "KafkaJSConnectionError: .*self-signed certificate",
+    "kafkajs": "KafkaJSConnectionError: .*(self-signed certificate|unable to verify)",
     "franz-go": "failed to verify certificate: x509: certificate signed by unknown authority",
     "sarama": "failed to verify certificate: x509: certificate signed by unknown authority",
 }
@@ -97,9 +99,9 @@ BROKER_EXPIRED = {
     "franz-go": "certificate has expired or is not yet valid",
     "sarama": "certificate has expired or is not yet valid",
 }
-# What a client says whose user is gone when it has to log in again. aiokafka and kafka-python do not do that on a
-# connection that stands: they connect anew once the broker has closed it.
+# What a client says whose user is gone when it has to log in again, with the producer that it has. Java's has no word
+# for it but its log's.
 USER_GONE = PASSWORD | {
-    "aiokafka": f"SaslAuthenticationFailed: .*{_INVALID}",
-    "sarama": f"SASL Authentication failed|{_INVALID}",
+    "java": "TimeoutException: Expiring 1 record",
+    "kafkajs": f"KafkaJS(NonRetriable|SASLAuthentication)Error: .*{_INVALID}",
 }

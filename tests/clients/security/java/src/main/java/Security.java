@@ -71,7 +71,7 @@ public final class Security {
     private KafkaProducer<String, String> producer(String session, JsonNode login) throws Exception {
         if (!sessions.containsKey(session)) {
             Map<String, Object> all = properties(login);
-            all.putAll(Map.of("delivery.timeout.ms", WAIT_MS, "request.timeout.ms", 5000, "max.block.ms", WAIT_MS));
+            all.putAll(Map.of("delivery.timeout.ms", 10_000, "request.timeout.ms", 5000, "max.block.ms", WAIT_MS));
             all.put("linger.ms", 0);
             sessions.put(session, new KafkaProducer<>(all, new StringSerializer(), new StringSerializer()));
         }
