@@ -59,6 +59,7 @@ class Program:
         try:
             line = self._said.get(timeout=ANSWER_S)
         except queue.Empty:
+            self._process.kill()  # its next answer would be to this order
             raise AssertionError(f"{self.name} did not answer within {ANSWER_S:g} s") from None
         assert line is not None, f"{self.name} ended with {self._process.wait()}"
         answer: dict[str, Any] = json.loads(line)

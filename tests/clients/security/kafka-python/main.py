@@ -10,7 +10,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from orders import serve
 
-WAIT = 20
+WAIT = 10
 sessions = {}
 
 
@@ -57,8 +57,10 @@ def read(order):
 
 def close(order):
     session = sessions.pop(order["session"], None)
-    if session is not None:
-        session.close()
+    if isinstance(session, kafka.KafkaProducer):
+        session.close(timeout=1)
+    elif session is not None:
+        session.close(autocommit=False, timeout_ms=1000)
     return {"ok": True}
 
 
