@@ -1,7 +1,7 @@
 """What each client does over each mechanism, and the words in which it says that it was refused.
 
 The words are the client's own: of its error, or of its log where it says no more than that there is no broker. They
-were seen with the versions in results.json. This module knows no broker and no process.
+were seen with the versions that docs/security-clients.md names. This module knows no broker and no process.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ READ_DENIED = {  # of the topic or of the group, whichever the client asks for f
     "sarama": "not authorized to access this (topic|group)",
 }
 _INVALID = "invalid credentials with SASL mechanism SCRAM-SHA-512"
+_ENDED = "socket disconnected"  # kafka-python, where the end of the connection comes together with the answer
 PASSWORD = {
     "java": f"SaslAuthenticationException: .*{_INVALID}",
     "confluent-kafka": f"_AUTHENTICATION: .*{_INVALID}",
     "aiokafka": f"SaslAuthenticationFailed: .*{_INVALID}",
-    "kafka-python": f"SaslAuthenticationFailedError: .*{_INVALID}",
+    "kafka-python": f"SaslAuthenticationFailedError: .*{_INVALID}|{_ENDED}",
     "kafkajs": f"KafkaJSSASLAuthenticationError: .*{_INVALID}",
     "franz-go": f"SASL_AUTHENTICATION_FAILED: .*{_INVALID}",
     "sarama": f"SASL Authentication failed: .*{_INVALID}",
@@ -54,7 +55,7 @@ TOKEN = {
     "java": f"SaslAuthenticationException: {_TOKEN}",
     "confluent-kafka": f"_AUTHENTICATION: .*{_TOKEN}",
     "aiokafka": "KafkaConnectionError: Unable to bootstrap",  # it takes the refusal for a success
-    "kafka-python": f"SaslAuthenticationFailedError: {_TOKEN}",
+    "kafka-python": f"SaslAuthenticationFailedError: {_TOKEN}|{_ENDED}",
     "kafkajs": "KafkaJSConnectionClosedError: Closed connection",  # as aiokafka
     "franz-go": "unexpected data in oauth response",
     "sarama": f"SASL Authentication failed: {_TOKEN}",
@@ -64,7 +65,7 @@ OTHER_AUTHORITY = {
     "java": "SslAuthenticationException: .*unknown_ca",
     "confluent-kafka": "_TRANSPORT: .*alert unknown ca",
     "aiokafka": "KafkaConnectionError: .*closed",
-    "kafka-python": "TLSV1_ALERT_UNKNOWN_CA",
+    "kafka-python": f"TLSV1_ALERT_UNKNOWN_CA|{_ENDED}",
     "kafkajs": "KafkaJSConnectionError: .*alert unknown ca",
     "franz-go": "remote error: tls: unknown certificate authority",
     "sarama": "remote error: tls: unknown certificate authority",
@@ -73,7 +74,7 @@ EXPIRED = {
     "java": "SslAuthenticationException: .*certificate_expired",
     "confluent-kafka": "_TRANSPORT: .*alert certificate expired",
     "aiokafka": "KafkaConnectionError: .*closed",
-    "kafka-python": "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+    "kafka-python": f"SSLV3_ALERT_CERTIFICATE_EXPIRED|{_ENDED}",
     "kafkajs": "KafkaJSConnectionError: .*alert certificate expired",
     "franz-go": "remote error: tls: expired certificate",
     "sarama": "remote error: tls: expired certificate",
