@@ -19,18 +19,23 @@ class KafkaTools:
 
     Args:
         directory: for the configuration of its log.
+        options: of the JVM.
     """
 
-    def __init__(self, directory: Path) -> None:
-        command = [*_java(directory), "Tools"]
+    def __init__(self, directory: Path, *options: str) -> None:
+        command = [*_java(directory), *options, "Tools"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, tool: str, *arguments: str) -> tuple[int, str]:
-        """Exit code and output of a tool, by its class, of Scala's or behind org.apache.kafka.tools."""
+    def run(self, tool: str, *arguments: str, given: str = "") -> tuple[int, str]:
+        """Exit code and output of a tool, by its class, of Scala's or behind org.apache.kafka.tools.
+
+        Args:
+            given: on its standard input.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write("\t".join([_main_class(tool), *arguments]) + "\n")
+        stdin.write("\t".join([_main_class(tool), base64.b64encode(given.encode()).decode(), *arguments]) + "\n")
         stdin.flush()
         code, _, printed = stdout.readline().rstrip("\n").partition(" ")
         if not code:  # it has called System.exit itself, as argparse4j does for options that cannot be
