@@ -142,6 +142,7 @@ FIND_COORDINATOR: Rules = (
 CONSUMER_GROUP_HEARTBEAT: Rules = (
     whole(on_groups(Operation.READ, "group_id")),
     whole(on_topics(Operation.DESCRIBE, "subscribed_topic_names")),
+    LISTS_TOPIC,
 )
 CONSUMER_GROUP_DESCRIBE: Rules = (on_groups(Operation.DESCRIBE, "group_ids"), LISTS_TOPIC)
 DESCRIBE_GROUPS: Rules = (on_groups(Operation.DESCRIBE, "groups"),)
