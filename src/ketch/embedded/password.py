@@ -26,7 +26,7 @@ def of(settings: Settings) -> str | None:
 
 
 def wanted(settings: Settings) -> bool:
-    """Whether `redis_auth` wants one; where it is `auto`, whether ACLs, or TLS or SASL of a Kafka listener, keep any out."""
+    """Whether `redis_auth` wants one; where it is `auto`, whether TLS, SASL or ACLs keep anybody out."""
     if settings.redis_auth == "auto":
         secured = (listener.protocol.tls or listener.protocol.sasl for listener in settings.endpoints)
         return settings.authorizes or any(secured)

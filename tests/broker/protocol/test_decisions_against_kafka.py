@@ -54,7 +54,9 @@ Question = tuple[Operation, ResourceType, str, str]
 Decisions = dict[Question, bool]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["closed", "open"])
+@pytest.fixture(
+    scope="module", params=[False, pytest.param(True, marks=pytest.mark.long(minutes=0.1))], ids=["closed", "open"]
+)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """Brokers that refuse, and brokers that allow, where there is no ACL about a resource."""
     with both_sides(tmp_path_factory.mktemp("ketch"), NAMES, allow_if_none=request.param) as sides:
