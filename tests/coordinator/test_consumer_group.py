@@ -154,33 +154,6 @@ def test_topics_that_come_grow_and_go() -> None:
     assert {topic for topic, _ in client.owned} == {"id-a"}
 
 
-def test_topics_that_a_member_may_not_describe_are_not_found_for_it() -> None:
-    consumers = Consumers({"ab": 1, "ac": 1})
-    denied = {"ac"}
-    rights = {"describable": lambda names: names - denied}
-    client = Client("m", frozenset(), regex="a.")
-    consumers.beat(client, **rights)
-    assert {topic for topic, _ in client.owned} == {"id-ab"}
-    assert set(consumers.group.topics) == {"ab"}
-    consumers.clients["m"] = client
-    consumers.reload()
-    assert consumers.beat(client, **rights).assignment is None, "what is hidden is stored"
-    consumers.set_topics({"ab": 1, "ac": 1, "ad": 1})
-    denied.add("ad")
-    other = consumers.join("other", regex="a.")  # may describe them all
-    consumers.beat(client, **rights)
-    consumers.beat(other)
-    assert {topic for topic, _ in client.owned} == {"id-ab"}
-    assert {topic for topic, _ in other.owned} == {"id-ac", "id-ad"}
-    denied.clear()
-    denied.add("ab")
-    for _ in range(3):
-        consumers.beat(client, **rights)
-        consumers.beat(other)
-    assert "id-ab" not in {topic for topic, _ in client.owned}
-    assert len(client.owned | other.owned) == 3
-
-
 def test_regular_expressions() -> None:
     consumers = Consumers({"abc": 2, "abcd": 1, "x": 5})
     client = consumers.join("m", regex="ab.")

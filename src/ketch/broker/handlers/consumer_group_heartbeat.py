@@ -3,12 +3,8 @@
 The coordinator assigns; the answer says which partitions the member may read, and which epoch it is in. From version 1
 on the client makes its member id, and may subscribe by a regular expression of RE2.
 
-Of the topics that a regular expression finds a member is given those that it may describe; a change of its rights
-counts from its next heartbeat on.
-
-Deviations: Kafka finds topics in the background, for all members with the same expression by the rights of one of them.
-Here the heartbeat that brings an expression is answered with what it finds, by each member's own rights. A group of the
-classic protocol that has members gets GROUP_ID_NOT_FOUND (69), as in Kafka with
+Deviations: topics that a regular expression finds are not those alone that the member may describe; what it reads of
+them is asked by Fetch. A group of the classic protocol that has members gets GROUP_ID_NOT_FOUND (69), as in Kafka with
 `group.consumer.migration.policy=disabled`. An empty one becomes a consumer group.
 """
 
@@ -16,13 +12,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
-from ketch.broker.touches import LISTS_TOPIC
 from ketch.coordinator.consumer.events import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -110,13 +104,8 @@ async def _beat(request: Request) -> Any:
             getattr(body, "subscribed_topic_regex", None),
             body.server_assignor,
             _owned(body.topic_partitions),
-            None if request.rights is None else partial(_describable, request),
         ),
     )
-
-
-def _describable(request: Request, topics: frozenset[str]) -> frozenset[str]:
-    return frozenset(topic for topic in topics if not request.denial_by(LISTS_TOPIC, topic))
 
 
 def _owned(topics: Any) -> Partitions | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
@@ -16,10 +16,6 @@ LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2  # a static member goes and will come back
 
 
-# Of topics that a regular expression has found, those that the client may describe.
-Describable = Callable[[frozenset[str]], frozenset[str]]
-
-
 @dataclass(frozen=True, slots=True)
 class Beat:
     """ConsumerGroupHeartbeat of a member that joins (epoch 0) or stays.
@@ -28,7 +24,6 @@ class Beat:
 
     Attributes:
         topics: all that there are.
-        describable: asked at once, about what the member's regular expression finds; None: it may describe them all.
     """
 
     token: Hashable
@@ -44,7 +39,6 @@ class Beat:
     regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
-    describable: Describable | None = None
 
     @property
     def is_full(self) -> bool:

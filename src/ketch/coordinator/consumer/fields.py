@@ -13,7 +13,7 @@ from ketch.coordinator.consumer.topics import Partitions, TopicInfo
 
 _MEMBER = "member:"
 _TEXTS = 4096  # members whose text is remembered
-_SAID = ("instanceId", "rackId", "clientId", "host", "rebalanceTimeoutMs", "topics", "regex", "assignor", "hidden")
+_SAID = ("instanceId", "rackId", "clientId", "host", "rebalanceTimeoutMs", "topics", "regex", "assignor")
 _WHERE = ("epoch", "previousEpoch", "state")
 _PARTITIONS = ("assigned", "revoking", "target")
 
@@ -41,7 +41,6 @@ def _member(member: Member) -> str:
         member.names,
         member.regex,
         member.assignor,
-        member.hidden,
     )
     where = (member.epoch, member.previous_epoch, member.state)
     return _text(said, where, member.assigned, member.revoking, member.target)
@@ -52,8 +51,6 @@ def _text(said: tuple[Any, ...], where: tuple[Any, ...], *partitions: Partitions
     """A member as JSON. Most members of a large group are as they were when it was stored last."""
     fields = dict(zip(_SAID, said, strict=True)) | dict(zip(_WHERE, where, strict=True))
     fields["topics"] = sorted(fields["topics"])
-    if hidden := sorted(fields.pop("hidden")):
-        fields["hidden"] = hidden
     return json.dumps(fields | dict(zip(_PARTITIONS, map(_by_topic, partitions), strict=True)))
 
 
@@ -94,7 +91,6 @@ def _read_member(member_id: str, stored: Mapping[str, Any], config: ConsumerConf
         timeout,
         frozenset(stored["topics"]),
         stored["regex"],
-        frozenset(stored.get("hidden", ())),
         stored["assignor"],
         stored["epoch"],
         stored["previousEpoch"],

@@ -272,44 +272,22 @@ def _hear(group: ConsumerGroup, member: Member, event: Beat, before: Member | No
         said = getattr(event, name)
         if said is not None:
             setattr(member, name, said)
+    bump = before is None or (before.names, before.regex) != (member.names, member.regex)
     newer = group.seen is None or event.topics.serial > group.seen.serial
     if newer:
         group.seen = event.topics
-    member.hidden = _hidden(group, member, event)
-    bump = before is None or _subscription(before) != _subscription(member)
     if newer or bump:
         bump |= _look(group)
     if bump:
         group.epoch += 1
 
 
-def _hidden(group: ConsumerGroup, member: Member, event: Beat) -> frozenset[str]:
-    """What the member's regular expression finds and the member may not describe.
-
-    Kafka asks for the one member whose heartbeat has it look at topics (filterTopicDescribeAuthorizedTopics); here each
-    member is asked for by its own heartbeats, before it is given partitions.
-    """
-    if not member.regex or event.describable is None:
-        return frozenset()
-    assert group.seen is not None
-    found = group.seen.matching(member.regex)
-    return found - event.describable(found)
-
-
-def _subscription(member: Member) -> tuple[frozenset[str], str, frozenset[str]]:
-    return member.names, member.regex, member.hidden
-
-
-def _reads(member: Member, seen: Topics) -> frozenset[str]:
-    """The topics that a member subscribes to; those that it names need not exist."""
-    return member.names | (seen.matching(member.regex) - member.hidden)
-
-
 def _look(group: ConsumerGroup) -> bool:
     """Looks which topics the group reads; whether that has changed, or any of them."""
     assert group.seen is not None
-    subscriptions = {_subscription(member): member for member in group.members.values()}
-    names: set[str] = set().union(*(_reads(member, group.seen) for member in subscriptions.values()))
+    members = group.members.values()
+    names = {name for member in members for name in member.names}
+    names.update(*(group.seen.matching(regex) for regex in {member.regex for member in members}))
     found = {name: group.seen.by_name[name] for name in sorted(names) if name in group.seen.by_name}
     found, group.topics = group.topics, found
     return found != group.topics
@@ -322,7 +300,11 @@ def _retarget(group: ConsumerGroup) -> None:
         Subscriber(
             member.id,
             member.instance_id,
-            frozenset(group.topics[name].id for name in _reads(member, group.seen) if name in group.topics),
+            frozenset(
+                group.topics[name].id
+                for name in member.names | group.seen.matching(member.regex)
+                if name in group.topics
+            ),
             member.target,
         )
         for member in group.members.values()

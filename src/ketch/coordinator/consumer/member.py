@@ -41,7 +41,6 @@ class Member:
     """One member.
 
     Attributes:
-        hidden: topics that its regular expression finds, and that it may not describe.
         epoch: that of the target it has reconciled to; LEAVE_STATIC_EPOCH while a static member is away.
         assigned: what it may read.
         revoking: what it was told to give up and has not said that it has.
@@ -58,7 +57,6 @@ class Member:
     rebalance_timeout: float = 300.0
     names: frozenset[str] = frozenset()
     regex: str = ""
-    hidden: frozenset[str] = frozenset()
     assignor: str | None = None
     epoch: int = 0
     previous_epoch: int = 0
