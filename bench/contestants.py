@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -20,9 +21,10 @@ from bench.model import BenchError, Unavailable
 from tests.support import apache_kafka
 
 _READY = re.compile(
-    r"ketch ready: kafka (?P<kafka>[\d.]+:\d+), redis unix:(?P<redis>.+?) and .*?"
+    r"ketch ready: kafka (?P<kafka>[\d.]+:\d+|\w+://\S+), redis unix:(?P<redis>.+?) and .*?"
     r"(?:, legacy (?P<legacy>[\d.]+:\d+))?, kernel "
 )
+_LISTENER = re.compile(r"(\w+)://([^,]+)")
 _START_SECONDS = 600.0  # a log of 10 million records, one XADD at a time
 _ADMIN_SECONDS = 60.0
 _ADMIN_TOPICS = 250  # in one request
@@ -35,9 +37,11 @@ class Server:
     shown: ClassVar[str]  # in tables
     topic_configs: ClassVar[dict[str, str]] = {}
     kafka = ""  # host:port
+    listeners: dict[str, str]  # host:port by name, where it was started with several; `kafka` is the first
 
     def __init__(self) -> None:
         self._admin: AdminClient | None = None
+        self.listeners = {}
 
     @property
     def pid(self) -> int:
@@ -124,14 +128,17 @@ class Ketch(Server):
         """Starts the broker and waits until it is ready. After `halt` it starts with the same data."""
         output = Path(self._directory.name) / "ketch.log"
         python, environment = self.interpreter()
-        command = [python, "-m", "ketch", "serve", "--port", "0", "--redis-port", "0", "--data-dir", str(self.data)]
+        port = () if "--listeners" in self._arguments else ("--port", "0")
+        command = [python, "-m", "ketch", "serve", *port, "--redis-port", "0", "--data-dir", str(self.data)]
         with output.open("wb") as log:
             self._process = subprocess.Popen([*command, *self._arguments], stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             ready = _READY.search(output.read_text(errors="replace"))
             if ready:
-                self.kafka, self.redis = ready["kafka"], Path(ready["redis"])
+                self.listeners = dict(_LISTENER.findall(ready["kafka"]))
+                self.kafka = next(iter(self.listeners.values()), ready["kafka"])
+                self.redis = Path(ready["redis"])
                 self.legacy = ready["legacy"] or ""
                 return
             time.sleep(0.005)
@@ -189,9 +196,9 @@ class Kafka(Server):
     name = "kafka"
     shown = f"Apache Kafka {apache_kafka.VERSION}"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         super().__init__()
-        self._kafka = apache_kafka.ApacheKafka(heap="1G", options=apache_kafka.LONG_RUN)
+        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=apache_kafka.LONG_RUN, port=port)
 
     @property
     def pid(self) -> int:

@@ -210,9 +210,14 @@ def consumer_performance(bootstrap: str, topic: str, count: int) -> float:
 _AVERAGE = re.compile(r"Percentiles: 50th = (\S+), 99th = (\S+), 99\.9th = (\S+)")
 
 
-def end_to_end(bootstrap: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """p50, p99, p99.9 (ms) of `count` records with acks=all, each sent when the one before has been read."""
-    said = run(java_command("EndToEndLatency", bootstrap, topic, count, "all", size))
+def end_to_end(bootstrap: str, topic: str, count: int, size: int, config: Path | None = None) -> dict[str, float]:
+    """p50, p99, p99.9 (ms) of `count` records with acks=all, each sent when the one before has been read.
+
+    Args:
+        config: a file with further properties of its clients.
+    """
+    words = [bootstrap, topic, count, "all", size, *([config] if config else [])]
+    said = run(java_command("EndToEndLatency", *words))
     found = _AVERAGE.search(said)
     if not found:
         raise BenchError(f"EndToEndLatency gave no result: {said[-300:]}")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import crc32c
 
-_API_VERSIONS, _PRODUCE = 18, 0
+_API_VERSIONS, _PRODUCE, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 0, 17, 36
 
 
 def _frame(key: int, version: int, body: bytes) -> bytes:
@@ -27,6 +27,22 @@ def _string(words: str) -> bytes:
 def api_versions() -> bytes:
     """Version 0."""
     return _frame(_API_VERSIONS, 0, b"")
+
+
+def sasl_handshake(mechanism: str) -> bytes:
+    """Version 1."""
+    return _frame(_SASL_HANDSHAKE, 1, _string(mechanism))
+
+
+def sasl_authenticate(token: bytes) -> bytes:
+    """Version 0."""
+    return _frame(_SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
+
+
+def sasl_answer(response: bytes) -> tuple[int, bytes]:
+    """Error code and token of the answer to a SaslAuthenticate; the response without its length."""
+    code, message = struct.unpack_from(">hh", response, 4)
+    return code, response[8 + max(0, message) + 4 :]
 
 
 def produce(topic: str, *values: bytes) -> bytes:

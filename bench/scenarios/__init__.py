@@ -11,6 +11,7 @@ from bench.scenarios.legacy import Legacy
 from bench.scenarios.partitions import Partitions
 from bench.scenarios.rebalance import Rebalance
 from bench.scenarios.requests import Requests
+from bench.scenarios.secured import Secured
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
@@ -27,6 +28,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Fanout(),
     Idle(),
     Slow(),
+    Secured(),
     Partitions(),
     Backlog(),
     Startup(),

@@ -24,7 +24,9 @@ def test_who_needs_one() -> None:
     assert not password.wanted(Settings())
     assert password.wanted(Settings(**secured))
     assert password.wanted(Settings(redis_auth="password"))
+    assert password.wanted(Settings(authorizer_class_name="standard"))
     assert not password.wanted(Settings(**secured, redis_auth="none"))
+    assert not password.wanted(Settings(authorizer_class_name="standard", redis_auth="none"))
 
 
 def test_it_is_made_once_and_can_be_ones_own(tmp_path: Path) -> None:

@@ -139,8 +139,8 @@ def ms(moment: datetime | None) -> int:
 class Kafka(RawClient):
     """A connection with a method for every API; answers are kio's entities, or the one partition's part of them."""
 
-    def __init__(self, port: int, timeout: float = 10.0, client_id: str | None = "raw") -> None:
-        super().__init__("127.0.0.1", port, timeout, client_id)
+    def __init__(self, port: int, timeout: float = 10.0, client_id: str | None = "raw", source: str = "") -> None:
+        super().__init__("127.0.0.1", port, timeout, client_id, source)
 
     def request(self, key: int, version: int, /, **given: Any) -> bytes:
         """The frame without its length."""

@@ -14,10 +14,13 @@ class RawClient:
 
     Args:
         timeout: seconds that a receive waits before it raises TimeoutError.
+        source: the address of this machine to call from; any one without it.
     """
 
-    def __init__(self, host: str, port: int, timeout: float = 10.0, client_id: str | None = "raw") -> None:
-        self.socket = socket.create_connection((host, port), timeout)
+    def __init__(
+        self, host: str, port: int, timeout: float = 10.0, client_id: str | None = "raw", source: str = ""
+    ) -> None:
+        self.socket = socket.create_connection((host, port), timeout, (source, 0) if source else None)
         self.client_id = client_id
         self.correlation_id = 0
 

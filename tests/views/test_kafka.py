@@ -47,7 +47,8 @@ def test_a_cluster_and_what_a_broker_says_of_itself(admin: AdminClient, broker: 
     facts = cluster.broker_facts(admin)
     assert facts is not None
     assert (facts.node_id, facts.version, facts.keyspace) == (1, __version__, "korvet")
-    assert facts.redis == f"unix://{broker.directory}/data/valkey.sock"
+    embedded = f"unix://{broker.directory}/data/valkey.sock"
+    assert facts.redis == (f"redis://127.0.0.1:{broker.redis_port}" if broker.server else embedded)
 
 
 def test_topics(admin: AdminClient, filled: str) -> None:

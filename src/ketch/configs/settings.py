@@ -195,7 +195,7 @@ class Settings(BaseSettings):
     )
     redis_port: Port = Field(0, description="Loopback TCP port of the embedded Valkey; 0 is any free one.")
     redis_auth: Literal["auto", "none", "password"] = Field(
-        "auto", description="Whether the embedded Valkey asks for a password; auto: where a listener has TLS or SASL."
+        "auto", description="Whether the embedded Valkey asks for a password; auto: with TLS, SASL or ACLs."
     )
     shards: Annotated[int, Field(ge=1, le=32)] = Field(
         1, description="Embedded Valkeys, as one cluster; redis_port counts up from the first's."

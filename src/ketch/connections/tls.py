@@ -1,8 +1,10 @@
 """A listening port whose clients speak TLS: accepts, makes the handshake within bounds, and only then a connection.
 
 It owns the listening sockets and the handshakes under way. asyncio's own server knows no bound on these and says
-nothing of one that fails. Here so many run at a time, each ends after a while, and what went wrong is a line in the
-log, at most one a minute for a port. A connection that stands is its protocol's; nothing here sees its bytes.
+nothing of one that fails. Here so many run at a time, and each ends after a while. Where there is no room for the next
+client, the oldest handshake makes it, once it has had the time that an honest client needs. So clients that never
+finish theirs hold nobody up for long. What went wrong is a line in the log, at most one a minute for a port. A
+connection that stands is its protocol's; nothing here sees its bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ log = logging.getLogger(__name__)
 
 _HANDSHAKE_S = 10.0
 _SHUTDOWN_S = 2.0  # for the peer to say that it has seen the end
-_HANDSHAKES_MAX = 512  # at a time; what comes beyond waits in the backlog of the socket
+_HANDSHAKES_MAX = 512  # at a time; a further one waits until one of them has ended or made room
+_ROOM_AFTER_S = 1.0  # a few round trips around the world; an older handshake makes room for a client that waits
 _ACCEPT_AGAIN_S = 0.5  # after an error, for instance where there are no descriptors left
 _LAST_BYTES = 1 << 16  # of what a refused client sends and nobody reads, at a time
 _CHECK_S = 1.0  # between two looks at the files of certificates
@@ -58,9 +61,8 @@ class TlsPort:
         self._name, self._credentials, self._make = name, credentials, make
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._handshakes: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(_HANDSHAKES_MAX)
-        self._complaints = Complaints()
+        self._handshakes: dict[asyncio.Task[None], float] = {}  # -> when it began, by the loop's clock; oldest first
+        self._complaints, self._crowded = Complaints(), Complaints()
 
     def start(self, host: str, port: int, backlog: int) -> None:
         """Listens; OSError where it cannot."""
@@ -82,21 +84,26 @@ class TlsPort:
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._room.acquire()
             try:
                 client, _ = await loop.sock_accept(listening)
             except OSError as error:
-                self._room.release()
                 self._complain(f"no connection can be accepted: {reason(error)}")
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
+            await self._make_room()
             task = loop.create_task(self._greet(client))
-            self._handshakes.add(task)
-            task.add_done_callback(self._done)
+            self._handshakes[task] = loop.time()
+            task.add_done_callback(self._handshakes.pop)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._handshakes.discard(task)
-        self._room.release()
+    async def _make_room(self) -> None:
+        """Waits until one more handshake may begin."""
+        while len(self._handshakes) >= _HANDSHAKES_MAX:
+            oldest, begun = next(iter(self._handshakes.items()))
+            left = begun + _ROOM_AFTER_S - asyncio.get_running_loop().time()
+            if left <= 0:
+                self._say(self._crowded, f"{_HANDSHAKES_MAX} handshakes of TLS are under way: the oldest makes room")
+                oldest.cancel()
+            await asyncio.wait([oldest], timeout=max(left, 0) or None)
 
     async def _greet(self, client: socket.socket) -> None:
         peer, spare = _peer(client), client.dup()  # the loop closes `client` where the handshake fails
@@ -128,7 +135,10 @@ class TlsPort:
             self._credentials.refresh()
 
     def _complain(self, text: str) -> None:
-        line = self._complaints.line(text, time.monotonic())
+        self._say(self._complaints, text)
+
+    def _say(self, complaints: Complaints, text: str) -> None:
+        line = complaints.line(text, time.monotonic())
         if line:
             log.warning("listener %s: %s", self._name, line)
 

@@ -29,9 +29,10 @@ def of(settings: Settings) -> str | None:
 
 
 def wanted(settings: Settings) -> bool:
-    """Whether `redis_auth` wants one; where it is `auto`, whether a Kafka listener has TLS or SASL."""
+    """Whether `redis_auth` wants one; where it is `auto`, whether TLS, SASL or ACLs keep anybody out."""
     if settings.redis_auth == "auto":
-        return any(listener.protocol.tls or listener.protocol.sasl for listener in settings.endpoints)
+        secured = (listener.protocol.tls or listener.protocol.sasl for listener in settings.endpoints)
+        return settings.authorizes or any(secured)
     return settings.redis_auth == "password"
 
 

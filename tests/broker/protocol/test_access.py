@@ -98,6 +98,13 @@ JOINS = {
     "subscribed_topic_names": ["t"],
     "topic_partitions": [],
 }
+BY_REGEX = {"subscribed_topic_names": None, "subscribed_topic_regex": "re-.*"}
+UNCHANGED = {
+    "rebalance_timeout": -1,
+    "topic_partitions": None,
+    "subscribed_topic_names": None,
+    "subscribed_topic_regex": None,
+}
 PRODUCER = {"transactional_id": "x", "producer_id": 99, "producer_epoch": 0}
 RESOURCES = [
     {"resource_type": kind, "resource_name": name, "configuration_keys": None, "configs": []}
@@ -365,6 +372,27 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
 def kafka(guarded: KetchServer) -> Iterator[Kafka]:
     with Kafka(guarded.port) as client:
         yield client
+
+
+def test_a_regular_expression_finds_what_the_member_may_describe(guarded: KetchServer, kafka: Kafka) -> None:
+    acls = Acls(guarded.redis(), kafka)
+    groups = [allow(GROUP, "c", Operation.ALL), allow(CLUSTER, CLUSTER_NAME, Operation.CREATE)]
+    member = {"group_id": "r", "member_id": "r", "member_epoch": 0}
+    acls.set([*groups, allow(GROUP, "r", Operation.ALL), allow(TOPIC, "re-a", Operation.DESCRIBE)])
+    kafka.create("re-a")
+    kafka.create("re-b")
+    joined = kafka.ask(68, 1, **{**JOINS, **member, **BY_REGEX})
+    assert assigned(joined) == 1
+    shown = kafka.ask(69, 1, group_ids=["r"]).groups[0]
+    assert shown.error_code == 0, "nothing of it is hidden from its own members"
+    acls.set([*groups, allow(GROUP, "r", Operation.ALL)])
+    assert kafka.ask(69, 1, group_ids=["r"]).groups[0].error_code == 29
+
+
+def assigned(answer: Any) -> int:
+    """To how many topics a heartbeat's answer gives partitions."""
+    assert answer.error_code == 0, answer
+    return len(answer.assignment.topic_partitions)
 
 
 def rights(rules: tuple[Rule, ...], case: Case) -> list[list[Touch]]:
