@@ -65,6 +65,8 @@ from ketch.broker.handlers import (
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
+    share_group_describe,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -295,5 +297,24 @@ TABLE: dict[int, Api] = {
             list_config_resources.refused,
         ),
         Api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle, touches.DESCRIBE_TOPIC_PARTITIONS),
+        Api(
+            76,
+            "ShareGroupHeartbeat",
+            1,
+            1,
+            share_group_heartbeat.handle,
+            touches.SHARE_GROUP_HEARTBEAT,
+            share_group_heartbeat.refused,
+            codes=coordinator_error,
+        ),
+        Api(
+            77,
+            "ShareGroupDescribe",
+            1,
+            1,
+            share_group_describe.handle,
+            touches.SHARE_GROUP_DESCRIBE,
+            codes=coordinator_error,
+        ),
     )
 }
