@@ -1,0 +1,234 @@
+"""Members of share groups (KIP-932) with raw requests. The scenarios run against Apache Kafka, too
+(`test_share_groups_against_kafka`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.support.consumer_members import Beater
+from tests.support.groups import FIND_COORDINATOR, Member, gather
+from tests.support.kafka import API_VERSIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, Kafka
+from tests.support.ketch import eventually
+from tests.support.share_members import Sharer, settled, told
+
+Answers = list[Any]
+
+GROUP = 32  # ConfigResource.Type
+UNAVAILABLE = (14, 15, 16)  # while Kafka loads its coordinator
+
+
+def port_of(client: Kafka) -> int:
+    return int(client.socket.getpeername()[1])
+
+
+class Cast:
+    """The members of a scenario, which are called a, b, c."""
+
+    def __init__(self, port: int, group: str) -> None:
+        self.port, self.group = port, group
+        self.members: list[Sharer] = []
+
+    def member(self) -> Sharer:
+        self.members.append(Sharer(self.port, self.group))
+        return self.members[-1]
+
+    def told(self, answer: Any) -> tuple[Any, ...]:
+        names = {member.id: "abcdefgh"[n] for n, member in enumerate(self.members)}
+        return told(answer, {self.group: "G", **names})
+
+
+@contextlib.contextmanager
+def cast(client: Kafka, group: str) -> Iterator[Cast]:
+    made = Cast(port_of(client), group)
+    try:
+        yield made
+    finally:
+        for member in made.members:
+            member.close()
+
+
+def coordinated(member: Sharer) -> None:
+    """Waits until the broker coordinates the group; Kafka makes its topic of offsets when first asked for one."""
+    eventually(lambda: member.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[member.group]))
+    eventually(lambda: member.beat(member_epoch=1).error_code not in UNAVAILABLE)
+
+
+def forms(client: Kafka, topic: str) -> Answers:
+    """What no heartbeat may say."""
+    found: Answers = []
+    with cast(client, f"forms-{topic}") as made:
+        member = made.member()
+        coordinated(member)
+        wrong: list[dict[str, Any]] = [
+            {"member_id": ""},
+            {"group_id": ""},
+            {"rack_id": ""},
+            {"subscribed_topic_names": None},
+            {"subscribed_topic_names": ()},
+            {"member_epoch": -2},
+            {"member_epoch": 1},
+            {"member_epoch": -1},
+        ]
+        found += [made.told(member.enters(topic, **given)) for given in wrong]
+    return found
+
+
+def lives(client: Kafka, topic: str) -> Answers:
+    """Two members share a topic; one is fenced; both go."""
+    found: Answers = []
+    with cast(client, f"lives-{topic}") as made:
+        a, b = made.member(), made.member()
+        coordinated(a)
+        first = a.enters(topic)
+        found.append((int(first.error_code), first.heartbeat_interval, first.member_id == a.id))
+        settled(a, 2)
+        epoch = a.generation
+        found.append((made.told(a.beat()), a.shown().group_epoch - epoch))
+        b.enters(topic)
+        eventually(lambda: [a.beat(), b.beat(), a.assigned | b.assigned] and len(a.assigned | b.assigned) == 2)
+        found.append((a.generation == b.generation, len(a.assigned) in (1, 2), len(b.assigned) in (1, 2)))
+        shown, last = a.shown(), a.generation
+        found.append((shown.error_code, shown.group_state, shown.assignor_name, shown.group_epoch - last))
+        found.append(sorted((m.member_epoch - last, m.client_id, len(m.subscribed_topic_names)) for m in shown.members))
+        found.append(sorted(p.topic_name == topic for m in shown.members for p in m.assignment.topic_partitions))
+        found += [made.told(a.beat(member_epoch=last + 5))[0], made.told(a.beat(subscribed_topic_names=(topic,)))[:2]]
+        found.append(made.told(a.beat(rack_id="r"))[:2])
+        found += [a.shown().members[0].rack_id or a.shown().members[1].rack_id, a.shown().group_epoch - last]
+        found += [a.describe().error_code, a.describe().error_message.replace(made.group, "G")]
+        found += [a.describe().group_state, a.describe(version=5).error_code, a.describe(version=5).group_state]
+        found += [a.listed(types_filter=("Share",)), a.listed(types_filter=("classic", "consumer")), a.listed()]
+        found.append(a.listed(states_filter=("stable",)))
+        found += [a.delete(), made.told(b.goes())[:3], a.shown().group_epoch - last]
+        found += [made.told(b.goes())[:2], made.told(b.beat())[:2]]
+        found += [made.told(a.goes())[:3], a.listed(), a.shown().group_state, a.shown().members]
+        found += [a.delete(), a.shown().error_code, a.listed(), a.delete()]
+    return found
+
+
+def epochs(client: Kafka, topic: str) -> Answers:
+    """In which epochs a member may speak, and what it is told."""
+    found: Answers = []
+    with cast(client, f"epochs-{topic}") as made:
+        a, b = made.member(), made.member()
+        coordinated(a)
+        a.enters(topic)
+        settled(a, 2)
+        before = a.generation
+        b.enters(topic)
+        a.beat(), a.beat()
+        settled(a, 1)
+        last, previous = a.generation, a.generation - 1
+        found.append((last > before, made.told(a.beat(member_epoch=last - 5))[0]))
+        found.append(made.told(a.beat(member_epoch=0, subscribed_topic_names=(topic,)))[0])
+        found.append(made.told(b.beat(member_epoch=0, subscribed_topic_names=("none",)))[0])
+        found.append(previous)
+    return found[:-1]
+
+
+def kinds(client: Kafka, topic: str) -> Answers:
+    """What becomes of an id that groups of two kinds want."""
+    found: Answers = []
+    port = port_of(client)
+    with cast(client, f"kinds-{topic}") as made:
+        a = made.member()
+        coordinated(a)
+        found.append((a.shown().error_code, a.shown().error_message.replace(made.group, "G"), a.shown("").error_code))
+        a.enters(topic)
+        for live in (True, False):
+            with Member(port, made.group) as classic, Beater(port, made.group) as consumer:
+                found += [classic.join().error_code, consumer.enters(topic).error_code, consumer.shown().error_code]
+                found += [consumer.shown().error_message.replace(made.group, "G"), classic.heartbeat()]
+                found += [
+                    classic.commit(topic, 1, member_id="", generation_id_or_member_epoch=-1),
+                    classic.uncommit(topic, 0),
+                ]
+                found += [classic.commit(topic, 1, member_id="x", generation_id_or_member_epoch=1)]
+                found.append(classic.offsets({topic: [0]}, member_id=None).error_code)
+                found.append(classic.offsets({topic: [0]}, member_id="x", member_epoch=1).error_code)
+                found.append([int(m.error_code) for m in classic.leave().members])
+            if live:
+                a.goes()
+    for kind, group in enumerate((f"classic-{topic}", f"consumer-{topic}", f"simple-{topic}")):
+        with Sharer(port, group) as sharer, Member(port, group) as classic, Beater(port, group) as consumer:
+            coordinated(sharer)
+            if kind == 0:
+                gather(classic)
+            elif kind == 1:
+                consumer.enters(topic)
+            else:
+                found.append(classic.commit(topic, 1, member_id="", generation_id_or_member_epoch=-1))
+            found += [
+                told(sharer.enters(topic), {})[0],
+                sharer.beat(member_epoch=1).error_code,
+                sharer.goes().error_code,
+            ]
+            found += [sharer.shown().error_code, sharer.shown().error_message.replace(group, "G")]
+            if kind == 0:
+                classic.leave()
+            elif kind == 1:
+                consumer.goes()
+            found += [told(sharer.enters(topic), {})[0], sharer.goes().error_code]
+            found += [sharer.delete(), told(sharer.enters(topic), {})[0], sharer.goes().error_code, sharer.delete()]
+    return found
+
+
+SESSION, INTERVAL, LOCK = "share.session.timeout.ms", "share.heartbeat.interval.ms", "share.record.lock.duration.ms"
+RESET, ISOLATION = "share.auto.offset.reset", "share.isolation.level"
+SET, DELETE = 0, 1
+CHANGES: list[tuple[tuple[str, int, str | None], ...]] = [
+    *[((SESSION, SET, value),) for value in ("1", "44999", "60001", "x", "-1", "0", "", "60000")],
+    *[((INTERVAL, SET, value),) for value in ("1", "4999", "15001", "x", "15000")],
+    *[((LOCK, SET, value),) for value in ("1", "999", "14999", "60001", "x", "60000")],
+    *[((RESET, SET, value),) for value in ("earliest", "latest", "none", "EARLIEST", "", "by_duration")],
+    *[
+        ((RESET, SET, f"by_duration:{value}"),)
+        for value in (
+            "",
+            "P1D",
+            "PT1H",
+            "pt1.5s",
+            "P1DT",
+            "P",
+            "-PT1S",
+            "PT-1S",
+            "P1W",
+            "PT1M1H",
+            "PT0S",
+            "P1DT2H3M4.005S",
+        )
+    ],
+    *[((ISOLATION, SET, value),) for value in ("read_committed", "read_uncommitted", "READ_COMMITTED", "")],
+    ((SESSION, SET, "46000"), (INTERVAL, SET, "46000")),
+    (("share.nope", DELETE, None),),
+]
+
+
+def _change(client: Kafka, group: str, *changes: tuple[str, int, str | None], only: bool = False) -> tuple[int, str]:
+    configs = [{"name": name, "config_operation": operation, "value": value} for name, operation, value in changes]
+    resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
+    answer = client.ask(INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=only).responses[0]
+    return int(answer.error_code), answer.error_message
+
+
+def _described(client: Kafka, group: str) -> list[Any]:
+    keys = [SESSION, INTERVAL, LOCK, RESET, ISOLATION]
+    resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": keys}
+    result = client.ask(DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results[0]
+    return sorted((c.name, c.value, c.config_source, c.config_type, c.read_only) for c in result.configs)
+
+
+def configs(client: Kafka, topic: str) -> Answers:
+    """The configs of one group, and what they may be."""
+    group = f"configs-{topic}"
+    found: Answers = [_described(client, group)]
+    found += [_change(client, group, *changes, only=True) for changes in CHANGES]
+    found.append(_change(client, group, (RESET, SET, "by_duration:PT1H"), (LOCK, SET, "20000")))
+    eventually(lambda: any("20000" in each for each in _described(client, group)))
+    found.append(_described(client, group))
+    return found
+
+
+SCENARIOS: list[Callable[[Kafka, str], Answers]] = [forms, lives, epochs, kinds, configs]
