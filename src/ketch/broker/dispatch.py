@@ -65,6 +65,8 @@ from ketch.broker.handlers import (
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -295,5 +297,9 @@ TABLE: dict[int, Api] = {
             list_config_resources.refused,
         ),
         Api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle, touches.DESCRIBE_TOPIC_PARTITIONS),
+        Api(78, "ShareFetch", 1, 1, share_fetch.handle, touches.SHARE_FETCH, share_fetch.refused),
+        Api(
+            79, "ShareAcknowledge", 1, 1, share_acknowledge.handle, touches.SHARE_ACKNOWLEDGE, share_acknowledge.refused
+        ),
     )
 }
