@@ -6,13 +6,15 @@ validateAcknowledgementBatches). Each partition is answered by itself, all or no
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Request
-from ketch.broker.errors import Refused, code_of
+from ketch.broker.errors import Refused
 from ketch.broker.sharing.sessions import PartitionKey
 from ketch.broker.topics import ZERO_ID, find_partition
 from ketch.coordinator.share.config import ShareConfig
@@ -21,11 +23,7 @@ from ketch.log.sharing.share import Acknowledge, Acknowledged, InvalidRecordStat
 from ketch.store.topics.topic import shown
 from ketch.wire.responses import Body
 
-_CODES: dict[type[KetchError], ErrorCode] = {
-    InvalidRecordState: ErrorCode.invalid_record_state,
-    NotInFlight: ErrorCode.invalid_request,
-}
-
+_ID_BYTES = 16  # of a member id, in base64
 
 NO_LEADER: Body = {"leader_id": 0, "leader_epoch": 0}  # no partition has another one that the client should go to
 
@@ -44,6 +42,18 @@ def named(topics: Iterable[Any]) -> Iterator[tuple[PartitionKey, Any]]:
             yield (topic.topic_id or ZERO_ID, partition.partition_index), partition
 
 
+def check_member(body: Any) -> None:
+    """Raises Refused, INVALID_REQUEST, where a request names no group, or no member that a client can have made."""
+    if not body.group_id:
+        raise Refused(ErrorCode.invalid_request, "no group id")
+    try:
+        made = base64.urlsafe_b64decode(f"{body.member_id or ''}==")
+    except (binascii.Error, ValueError):
+        made = b""
+    if len(made) != _ID_BYTES:
+        raise Refused(ErrorCode.invalid_request, f"{body.member_id!r} is no member id")
+
+
 def config_of(request: Request) -> ShareConfig:
     """What the request's group goes by."""
     return request.broker.groups.configs.share(request.body.group_id)
@@ -59,15 +69,20 @@ async def acknowledge(request: Request) -> dict[PartitionKey, Outcome]:
 
 
 async def _acknowledge(request: Request, key: PartitionKey, batches: Sequence[Any]) -> Outcome:
-    body = request.body
+    body, message = request.body, None
     try:
         partition = await find_partition(request, *key)
         share = partition.shares.of(body.group_id)
         await share.acknowledge(body.member_id, _ranges(batches), config_of(request))
+        return Outcome()
+    except InvalidRecordState as error:
+        refused: KetchError = Refused(ErrorCode.invalid_record_state, str(error))
+        message = str(error)
+    except NotInFlight as error:
+        refused = Refused(ErrorCode.invalid_request, str(error))
     except KetchError as error:
-        code = request.refuse(f"{shown(key[0])}-{key[1]}", error, _CODES.get(type(error)) or code_of(error))
-        return Outcome(code, str(error) if isinstance(error, InvalidRecordState) else None)
-    return Outcome()
+        refused = error
+    return Outcome(request.refuse(f"{shown(key[0])}-{key[1]}", refused), message)
 
 
 def _ranges(batches: Sequence[Any]) -> list[Acknowledged]:
@@ -81,6 +96,8 @@ def _ranges(batches: Sequence[Any]) -> list[Acknowledged]:
             raise Refused(ErrorCode.invalid_request, f"offsets {first} to {batch.last_offset}, {len(types)} types")
         if not all(Acknowledge.GAP <= each <= Acknowledge.REJECT for each in types):
             raise Refused(ErrorCode.invalid_request, f"acknowledgements {sorted(set(types))}")
+        if first == last:  # Kafka finds that out when it has taken the first of them
+            raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")
         last = batch.last_offset
         ranges += _runs(first, last, types)
     return ranges

@@ -11,16 +11,15 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker import acknowledging
-from ketch.broker.acknowledging import NO_LEADER, Outcome
+from ketch.broker.acknowledging import NO_LEADER, Outcome, check_member
 from ketch.broker.api import Answer, Request
+from ketch.broker.errors import Refused
 from ketch.broker.sharing.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    InvalidShareSessionEpoch,
     PartitionKey,
     ShareSession,
 )
-from ketch.broker.sharing.wrong import check_member, code_of_session
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -34,7 +33,7 @@ async def handle(request: Request) -> Answer:
     try:
         session = _session(request)
     except KetchError as error:
-        return _answer(request.refuse("", error, code_of_session(error)), {})
+        return _answer(request.refuse("", error), {})
     outcomes = await acknowledging.acknowledge(request)
     if request.body.share_session_epoch == FINAL_EPOCH:
         request.broker.share_sessions.close(session)
@@ -46,7 +45,7 @@ def _session(request: Request) -> ShareSession:
     body, sessions = request.body, request.broker.share_sessions
     check_member(body)
     if body.share_session_epoch == INITIAL_EPOCH:
-        raise InvalidShareSessionEpoch("a share session begins with a ShareFetch")
+        raise Refused(ErrorCode.invalid_share_session_epoch, "a share session begins with a ShareFetch")
     key = (body.group_id, body.member_id)
     if body.share_session_epoch == FINAL_EPOCH:
         return sessions.find(key)

@@ -21,11 +21,10 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker import acknowledging
-from ketch.broker.acknowledging import NO_LEADER, Outcome, config_of, named
+from ketch.broker.acknowledging import NO_LEADER, Outcome, check_member, config_of, named
 from ketch.broker.api import Answer, Request
 from ketch.broker.errors import Refused
 from ketch.broker.sharing.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, ShareSession
-from ketch.broker.sharing.wrong import check_member, code_of_session
 from ketch.broker.topics import ZERO_ID, find_partition
 from ketch.coordinator.share.config import ShareConfig
 from ketch.errors import KetchError
@@ -68,7 +67,7 @@ async def handle(request: Request) -> Answer:
     try:
         session = _session(request)
     except KetchError as error:
-        return _failure(request.refuse("", error, code_of_session(error)))
+        return _failure(request.refuse("", error))
     outcomes = await acknowledging.acknowledge(request)
     config = config_of(request)
     if body.share_session_epoch == FINAL_EPOCH:
@@ -77,12 +76,12 @@ async def handle(request: Request) -> Answer:
         return _answer(config, (), outcomes, _Fetch(request, session, config, 0, 0))
     fetch = _Fetch(request, session, config, _room(request), max(body.max_records, 0))
     await _fill(fetch)
-    shown_: Iterable[PartitionKey] = session.partitions if session.full else (*fetch.given, *fetch.errors)
-    return _answer(config, list(shown_), outcomes, fetch)
+    told = [*fetch.given, *fetch.errors] or (list(session.partitions) if session.full else [])
+    return _answer(config, told, outcomes, fetch)
 
 
 def _session(request: Request) -> ShareSession:
-    """The session that the request belongs to, brought up to date; raises what `code_of_session` knows."""
+    """The session that the request belongs to, brought up to date; raises Refused."""
     body, sessions = request.body, request.broker.share_sessions
     check_member(body)
     key = (body.group_id, body.member_id)

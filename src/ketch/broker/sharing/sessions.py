@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
+
 from ketch.broker.coordination.readers import Reader
-from ketch.errors import KetchError
+from ketch.broker.errors import Refused
 from ketch.log.states import Waiter
 
 FINAL_EPOCH = -1
@@ -22,16 +24,8 @@ ShareKey = tuple[str, str]  # group and member
 PartitionKey = tuple[UUID, int]
 
 
-class ShareSessionNotFound(KetchError):
-    """Kafka's SHARE_SESSION_NOT_FOUND (122)."""
-
-
-class InvalidShareSessionEpoch(KetchError):
-    """Kafka's INVALID_SHARE_SESSION_EPOCH (123)."""
-
-
-class ShareSessionLimitReached(KetchError):
-    """Kafka's SHARE_SESSION_LIMIT_REACHED (133)."""
+def not_found(key: ShareKey) -> Refused:
+    return Refused(ErrorCode.share_session_not_found, f"no share session of member {key[1]} in group {key[0]}")
 
 
 @dataclass(slots=True, eq=False)
@@ -100,11 +94,11 @@ class ShareSessions:
         """A new session, in place of the one that the member has.
 
         Raises:
-            ShareSessionLimitReached: there are too many.
+            Refused: SHARE_SESSION_LIMIT_REACHED, there are too many.
         """
         known = self._sessions.get(key)
         if known is None and len(self._sessions) >= self._most:
-            raise ShareSessionLimitReached(f"there are {self._most} share sessions already")
+            raise Refused(ErrorCode.share_session_limit_reached, f"there are {self._most} share sessions already")
         session = ShareSession(key, self._waiter(), reader)
         session.update(partitions)
         if known is not None:
@@ -118,21 +112,21 @@ class ShareSessions:
         """The session of a request that is neither the first nor the last one; its epoch moves on.
 
         Raises:
-            ShareSessionNotFound: there is none.
-            InvalidShareSessionEpoch: a request was lost or came twice.
+            Refused: SHARE_SESSION_NOT_FOUND; INVALID_SHARE_SESSION_EPOCH, a request was lost or came twice.
         """
         session = self.find(key)
         if epoch != session.epoch:
-            raise InvalidShareSessionEpoch(f"epoch {epoch} of a share session, {session.epoch} is next")
+            wrong = f"epoch {epoch} of a share session, {session.epoch} is next"
+            raise Refused(ErrorCode.invalid_share_session_epoch, wrong)
         session.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
         session.full = False
         return session
 
     def find(self, key: ShareKey) -> ShareSession:
-        """The member's session; raises ShareSessionNotFound."""
+        """The member's session; raises Refused, SHARE_SESSION_NOT_FOUND."""
         session = self._sessions.get(key)
         if session is None:
-            raise ShareSessionNotFound(f"no share session of member {key[1]} in group {key[0]}")
+            raise not_found(key)
         return session
 
     def close(self, session: ShareSession) -> None:
