@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from ketch.configs.key import ConfigKey
 from ketch.configs.settings import Settings
 from ketch.coordinator.consumer.member import ConsumerConfig
-from ketch.coordinator.share.config import ResetStrategy, ResetTo, ShareConfig
 from ketch.errors import InvalidConfig
 from ketch.log.log import Log
 from ketch.store.cluster import resource_configs
@@ -64,10 +63,6 @@ class GroupConfigs:
     def consumer(self, group: str) -> ConsumerConfig:
         """What a consumer group goes by."""
         return self._consumers.get(group, self._default)
-
-    def share(self, group: str) -> ShareConfig:
-        """What a share group goes by."""
-        return ShareConfig(reset=ResetStrategy(ResetTo.EARLIEST))
 
     def default(self, config: str) -> str:
         """The value of a config in a group that has none of its own."""
