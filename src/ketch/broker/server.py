@@ -69,7 +69,8 @@ class Broker:
         self._native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)
         self.groups = Groups(settings, self.log, self.cluster, self._native_groups)
         self.departures = Departures(self.log, self.groups.configs, self.background)
-        self.share_sessions = ShareSessions(2000, self.log.watcher.waiter, self.departures.lost)
+        most = settings.group_share_max_share_sessions
+        self.share_sessions = ShareSessions(most, self.log.watcher.waiter, self.departures.lost)
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.topic_images = TopicImages(self.log.topics)

@@ -150,6 +150,8 @@ CONSUMER_GROUP_HEARTBEAT: Rules = (
     whole(on_topics(Operation.DESCRIBE, "subscribed_topic_names")),
 )
 CONSUMER_GROUP_DESCRIBE: Rules = (on_groups(Operation.DESCRIBE, "group_ids"), LISTS_TOPIC)
+SHARE_GROUP_HEARTBEAT: Rules = CONSUMER_GROUP_HEARTBEAT
+SHARE_GROUP_DESCRIBE: Rules = CONSUMER_GROUP_DESCRIBE
 DESCRIBE_GROUPS: Rules = (on_groups(Operation.DESCRIBE, "groups"),)
 LIST_GROUPS: Rules = (LISTS_GROUP,)
 DELETE_GROUPS: Rules = (on_groups(Operation.DELETE, "groups_names"),)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberState
-from ketch.coordinator.consumer.topics import Partitions, TopicInfo
+from ketch.coordinator.consumer.topics import Partitions, TopicInfo, by_topic, of_topics
 
 _MEMBER = "member:"
 _TEXTS = 4096  # members whose text is remembered
@@ -51,14 +51,7 @@ def _text(said: tuple[Any, ...], where: tuple[Any, ...], *partitions: Partitions
     """A member as JSON. Most members of a large group are as they were when it was stored last."""
     fields = dict(zip(_SAID, said, strict=True)) | dict(zip(_WHERE, where, strict=True))
     fields["topics"] = sorted(fields["topics"])
-    return json.dumps(fields | dict(zip(_PARTITIONS, map(_by_topic, partitions), strict=True)))
-
-
-def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    return topics
+    return json.dumps(fields | dict(zip(_PARTITIONS, map(by_topic, partitions), strict=True)))
 
 
 def from_fields(group_id: str, fields: Mapping[str, str], config: ConsumerConfig, now: float) -> ConsumerGroup:
@@ -95,13 +88,9 @@ def _read_member(member_id: str, stored: Mapping[str, Any], config: ConsumerConf
         stored["epoch"],
         stored["previousEpoch"],
         state,
-        _partitions(stored["assigned"]),
-        _partitions(stored["revoking"]),
-        _partitions(stored["target"]),
+        of_topics(stored["assigned"]),
+        of_topics(stored["revoking"]),
+        of_topics(stored["target"]),
         now + config.session_timeout,
         now + timeout if state is MemberState.UNREVOKED else None,
     )
-
-
-def _partitions(topics: Mapping[str, list[int]]) -> Partitions:
-    return frozenset((topic, index) for topic, indexes in topics.items() for index in indexes)

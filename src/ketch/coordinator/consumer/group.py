@@ -34,7 +34,15 @@ from ketch.coordinator.consumer.events import (
 )
 from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberState, State
 from ketch.coordinator.consumer.reconciling import reconcile
-from ketch.coordinator.consumer.topics import NO_PARTITIONS, Partition, Partitions, TopicInfo, Topics, regex_error
+from ketch.coordinator.consumer.topics import (
+    NO_PARTITIONS,
+    Partition,
+    Partitions,
+    TopicInfo,
+    Topics,
+    named,
+    regex_error,
+)
 from ketch.coordinator.machine import Persist, Reply, Tick
 
 _ABANDON = "The member must abandon all its partitions and rejoin."
@@ -131,12 +139,7 @@ class ConsumerGroup:
 
     def named(self, partitions: Partitions) -> dict[tuple[str, str], list[int]]:
         """Partitions by their topics' ids and names; without those of topics that are gone."""
-        names = {info.id: name for name, info in self.topics.items()}
-        found: dict[tuple[str, str], list[int]] = {}
-        for topic, index in sorted(partitions):
-            if topic in names:
-                found.setdefault((topic, names[topic]), []).append(index)
-        return found
+        return named(partitions, self.topics)
 
     def places(self, partitions: Partitions) -> list[tuple[str, int]]:
         """Partitions by their topics' names, as `named`."""

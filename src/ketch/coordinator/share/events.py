@@ -1,0 +1,43 @@
+"""What happens to a share group. Times are seconds. Its answers are those of consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from ketch.coordinator.consumer.topics import Topics
+from ketch.coordinator.machine import Persist, Reply, Tick
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBeat:
+    """ShareGroupHeartbeat of a member that joins (epoch 0) or stays.
+
+    What is None has not changed since the member's last one.
+
+    Attributes:
+        topics: all that there are.
+        names: of the topics that it subscribes to.
+    """
+
+    token: Hashable
+    member_id: str
+    epoch: int
+    client_id: str
+    host: str
+    topics: Topics
+    rack_id: str | None = None
+    names: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareDepart:
+    """ShareGroupHeartbeat with LEAVE_EPOCH."""
+
+    token: Hashable
+    member_id: str
+
+
+Event = ShareBeat | ShareDepart | Tick
+
+Effect = Reply | Persist  # the result of a Reply: a BeatResult
