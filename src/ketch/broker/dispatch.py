@@ -65,6 +65,8 @@ from ketch.broker.handlers import (
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
     share_group_describe,
     share_group_heartbeat,
     sync_group,
@@ -315,6 +317,10 @@ TABLE: dict[int, Api] = {
             share_group_describe.handle,
             touches.SHARE_GROUP_DESCRIBE,
             codes=coordinator_error,
+        ),
+        Api(78, "ShareFetch", 1, 1, share_fetch.handle, touches.SHARE_FETCH, share_fetch.refused),
+        Api(
+            79, "ShareAcknowledge", 1, 1, share_acknowledge.handle, touches.SHARE_ACKNOWLEDGE, share_acknowledge.refused
         ),
     )
 }

@@ -101,6 +101,12 @@ OFFSET_FOR_LEADER_EPOCH: Rules = (
 DELETE_RECORDS: Rules = (on_topics(Operation.DELETE, "topics.name"),)
 DESCRIBE_PRODUCERS: Rules = (on_topics(Operation.READ, "topics.name"),)
 
+SHARE_FETCH: Rules = (
+    whole(on_groups(Operation.READ, "group_id")),
+    on_topics(Operation.READ, "topics.topic_id", note="those of its session too"),
+)
+SHARE_ACKNOWLEDGE: Rules = (whole(on_groups(Operation.READ, "group_id")), on_topics(Operation.READ, "topics.topic_id"))
+
 # -- topics
 
 METADATA: Rules = (
