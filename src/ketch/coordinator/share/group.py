@@ -198,8 +198,9 @@ def _retarget(group: ShareGroup) -> None:
 
 
 def _answer(group: ShareGroup, member: Member, event: ShareBeat, before: Member | None) -> None:
-    full = event.epoch == JOIN_EPOCH or event.names is not None
-    given = full or before is None or before.assigned != member.assigned
+    # Who says everything, or comes with its last epoch, may have missed the answer that had its assignment.
+    missed = before is None or event.names is not None or event.epoch != before.epoch
+    given = missed or (before is not None and before.assigned != member.assigned)
     interval, assignment = group.config.heartbeat_interval, member.assigned if given else None
     result = BeatResult(member_id=member.id, epoch=member.epoch, interval=interval, assignment=assignment)
     group.reply(event.token, result)
