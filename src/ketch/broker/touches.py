@@ -41,7 +41,10 @@ def _shows_operations(body: Any) -> bool:
 
 
 def _seeks(kind: int, body: Any) -> bool:
-    """Whether a FindCoordinator is about a group (0) or a transactional id (1); version 0 knows groups alone."""
+    """Whether a FindCoordinator is about a group (0), a transactional id (1) or a share partition (2).
+
+    Version 0 knows groups alone.
+    """
     return getattr(body, "key_type", 0) == kind
 
 
@@ -144,6 +147,7 @@ OFFSET_DELETE: Rules = (whole(on_groups(Operation.DELETE, "group_id")), on_topic
 FIND_COORDINATOR: Rules = (
     on_groups(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(0, body)),
     on_transactional_ids(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(1, body)),
+    on_cluster(Operation.CLUSTER_ACTION, when=lambda body: _seeks(2, body), note="share partitions"),
 )
 CONSUMER_GROUP_HEARTBEAT: Rules = (
     whole(on_groups(Operation.READ, "group_id")),
