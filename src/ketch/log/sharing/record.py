@@ -18,15 +18,24 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ketch.coordinator.share.config import Isolation, ResetStrategy, ShareConfig
+from ketch.coordinator.share.config import Isolation, ShareConfig
 from ketch.errors import KetchError, RedisError
 from ketch.log.appending.notes import fetch_codec
 from ketch.log.bounds import PartitionBounds
 from ketch.log.live import LiveStream
-from ketch.log.sharing.share import Acknowledge, Acknowledged, Acquired, InvalidRecordState, NotInFlight, Run, runs_of
+from ketch.log.sharing.share import (
+    Acknowledge,
+    Acknowledged,
+    Acquired,
+    InvalidRecordState,
+    NotInFlight,
+    Run,
+    Start,
+    runs_of,
+)
 from ketch.records import DecodedBatch
 from ketch.records.columns import row_timestamps
 from ketch.redis.driver import Driver
@@ -49,9 +58,6 @@ _WORDS = {
     Acknowledge.RELEASE: "release",
     Acknowledge.REJECT: "done",
 }
-
-Start = Callable[[ResetStrategy], Awaitable[int | None]]
-"""The offset that `share.auto.offset.reset` stands for; None: the end."""
 
 
 class Locks:

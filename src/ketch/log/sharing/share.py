@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from ketch.coordinator.share.config import ShareConfig
+from ketch.coordinator.share.config import ResetStrategy, ShareConfig
 from ketch.errors import KetchError
 from ketch.wire.pieces import Pieces
 
@@ -58,6 +58,10 @@ class Acquired:
     records: bytes | Pieces = b""
     runs: Sequence[Run] = ()
     count: int = 0
+
+
+Start = Callable[[ResetStrategy], Awaitable[int | None]]
+"""The offset that `share.auto.offset.reset` stands for; None: the end."""
 
 
 class Share(Protocol):
