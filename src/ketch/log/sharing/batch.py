@@ -1,6 +1,6 @@
 """A share group on a partition in the batch layout: ranges of offsets (`log.sharing.in_flight`), kept in Redis.
 
-The ranges are what Redis has (`store.sharing.ranges`): each change is written before anybody is answered, and refused
+The ranges are what Redis has (`store.coordination.sharing.ranges`): each change is written before anybody is answered, and refused
 where another broker has changed them since; then they are read again, and the change is made anew. A batch is given
 whole, so that a fetch may give more records than it wants, as in Kafka; what of the batch the member has not is not
 named in the answer. Markers, aborted records of a group that reads committed ones, and what was removed from the log
@@ -24,11 +24,11 @@ from ketch.log.appending.notes import fetch_codec
 from ketch.log.bounds import Bounds, PartitionBounds
 from ketch.log.live import LiveStream
 from ketch.log.sharing.in_flight import InFlight, Range
-from ketch.log.sharing.share import Acknowledged, Acquired, InvalidRecordState, NotInFlight, Run, Start
+from ketch.log.sharing.share import Acknowledged, Acquired, InvalidRecordState, NotInFlight, Run, Start, joined
 from ketch.redis.driver import Driver
+from ketch.store.coordination.sharing import ranges
+from ketch.store.coordination.sharing.ranges import StoredRange
 from ketch.store.layouts.layout import Chunk, Span
-from ketch.store.sharing import ranges
-from ketch.store.sharing.ranges import StoredRange
 from ketch.store.stream.isolation import AbortedIndex
 from ketch.tasks import lasting
 
@@ -98,7 +98,7 @@ class BatchShare:
             if runs:
                 kept = _holding(chunk.spans(), runs)
                 served = chunk.only(kept).served(fetch_codec(self._stream.topic), True)
-                return Acquired(served, runs, sum(run.last - run.first + 1 for run in runs))
+                return Acquired(served, joined(runs), sum(run.last - run.first + 1 for run in runs))
         return Acquired()
 
     def _first(self, flight: InFlight, end: int, config: ShareConfig) -> int | None:
@@ -167,6 +167,27 @@ class BatchShare:
         if freed or self._starved:
             self._starved = False
             self._changed()
+
+    # -- its place in the log
+
+    async def start(self) -> int | None:
+        async with self._lock:
+            self._flight = None
+            stored = await self._driver.ask(ranges.load(self._shares, self._group))
+        if not stored.version:
+            return None
+        return stored.ranges[0].first if stored.ranges else stored.next
+
+    async def move(self, offset: int) -> None:
+        async with self._lock:
+            self._flight = None
+            await self._driver.ask(ranges.move(self._shares, self._group, offset))
+        self._changed()
+
+    async def remove(self) -> None:
+        async with self._lock:
+            self._flight = None
+            await self._driver.ask(ranges.remove([self._shares], self._group))
 
     # -- what is in Redis
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ketch.errors import RedisError
-from ketch.redis.question import Question, Word, ask, call
+from ketch.redis.question import Question, Word, ask, calls, command
 from ketch.store import scripts
 
 
@@ -84,9 +84,20 @@ def save(
     return saved or None
 
 
-def remove(shares: bytes, group: str) -> Question[None]:
-    """Removes what is kept of a group."""
-    _, words = yield from ask(scripts.share_load(shares, group))
-    fields = [at + b":" + group.encode() for at in words[::2]]
-    if fields:
-        yield from call(shares, "HDEL", shares, *fields)
+def move(shares: bytes, group: str, offset: int) -> Question[None]:
+    """Has the group begin at an offset, with nothing in flight."""
+    while True:
+        stored = yield from load(shares, group)
+        gone = [each.first for each in stored.ranges]
+        if (yield from save(shares, group, stored.version, offset, gone, ())) is not None:
+            return
+
+
+def remove(of: Sequence[bytes], group: str) -> Question[None]:
+    """Removes what is kept of a group in each of these hashes."""
+    found = yield from calls([scripts.share_load(shares, group) for shares in of])
+    gone = []
+    for shares, (_, words) in zip(of, found, strict=True):
+        if words:
+            gone.append(command(shares, "HDEL", shares, *(at + b":" + group.encode() for at in words[::2])))
+    yield from calls(gone)
