@@ -58,6 +58,8 @@ _SHARE_CLAIM = load("share_claim")
 _SHARE_SETTLE = load("share_settle", RANGE=SHARE_RANGE)
 _SHARE_EXPIRE = load("share_expire")
 _SHARE_LEAVE = load("share_leave")
+_SHARE_LOAD = load("share_load")
+_SHARE_SAVE = load("share_save")
 
 
 _TRANSACTIONAL = {"producer": "transactional_producer"}
@@ -310,6 +312,16 @@ def share_expire(stream: bytes, group: str, available: str, lock_ms: int, limit:
 def share_leave(stream: bytes, group: str, member: str, available: str) -> Command:
     """See share_leave.lua."""
     return _eval(_SHARE_LEAVE, stream, group, member, available)
+
+
+def share_load(shares: bytes, group: str) -> Command:
+    """See share_load.lua."""
+    return _eval(_SHARE_LOAD, shares, group)
+
+
+def share_save(shares: bytes, group: str, *words: Word) -> Command:
+    """See share_save.lua."""
+    return _eval(_SHARE_SAVE, shares, group, *words)
 
 
 # -- topics

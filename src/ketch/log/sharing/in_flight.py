@@ -170,8 +170,10 @@ class InFlight:
             )
         at = max(acknowledged.first, self.start)
         for each in self._within(acknowledged.first, acknowledged.last):
-            if each.first > at or each.member != member or each.until <= now:
+            if each.first > at or each.until <= now:
                 break
+            if each.member != member:
+                raise InvalidRecordState("Member is not the owner of offset")
             at = each.last + 1
         if at <= acknowledged.last:
             raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")

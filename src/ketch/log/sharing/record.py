@@ -1,4 +1,4 @@
-"""A share group on a partition in the record layout: the native group of its name (`store.sharing.native`).
+"""A share group on a partition in the record layout: the native group of its name (`store.coordination.sharing.native`).
 
 Redis alone knows who holds what. Here is kept only what spares questions: where the group stood last, and when locks
 expire that were given here. So any broker may serve any member at any time, and a native consumer too.
@@ -18,23 +18,33 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ketch.coordinator.share.config import Isolation, ResetStrategy, ShareConfig
+from ketch.coordinator.share.config import Isolation, ShareConfig
 from ketch.errors import KetchError, RedisError
 from ketch.log.appending.notes import fetch_codec
 from ketch.log.bounds import PartitionBounds
 from ketch.log.live import LiveStream
-from ketch.log.sharing.share import Acknowledge, Acknowledged, Acquired, InvalidRecordState, NotInFlight, Run, runs_of
+from ketch.log.sharing.share import (
+    Acknowledge,
+    Acknowledged,
+    Acquired,
+    InvalidRecordState,
+    NotInFlight,
+    Run,
+    Start,
+    joined,
+    runs_of,
+)
 from ketch.records import DecodedBatch
 from ketch.records.columns import row_timestamps
 from ketch.redis.driver import Driver
-from ketch.store.coordination.native import entry_count
+from ketch.store.coordination.native import destroy, entry_count
+from ketch.store.coordination.sharing import native
+from ketch.store.coordination.sharing.native import Held, Standing
 from ketch.store.layouts.layout import Chunk, DecodedChunk
 from ketch.store.offsets import ZERO
-from ketch.store.sharing import native
-from ketch.store.sharing.native import Held, Standing
 from ketch.store.stream.isolation import AbortedIndex, readable
 from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
@@ -49,9 +59,6 @@ _WORDS = {
     Acknowledge.RELEASE: "release",
     Acknowledge.REJECT: "done",
 }
-
-Start = Callable[[ResetStrategy], Awaitable[int | None]]
-"""The offset that `share.auto.offset.reset` stands for; None: the end."""
 
 
 class Locks:
@@ -111,7 +118,10 @@ class RecordShare:
         async with self._lock:
             try:
                 acquired = await self._acquire(member, records, size, config)
-            except BaseException:  # the group may be gone; or the client is, and what it was about to get is not known
+            except RedisError:  # another client has deleted the group, or the stream
+                self._stale = True
+                acquired = await self._acquire(member, records, size, config)
+            except BaseException:  # the client may be gone, and what it was about to get is not known
                 self._stale = True
                 raise
         if acquired.count:
@@ -207,7 +217,7 @@ class RecordShare:
             return Acquired()
         chunk = self._stream.chunk(entries, 1 << 62)
         delivered = sorted((self._numbering.to_offset(*entry), count) for entry, count in counts.items())
-        return Acquired(self._wire(chunk), list(runs_of(delivered)), len(delivered))
+        return Acquired(self._wire(chunk), runs_of(delivered), len(delivered))
 
     async def _read(self, member: str, count: int, size: int) -> tuple[Acquired, bool]:
         """Delivers what was never delivered; and whether it is worth while to try again."""
@@ -215,7 +225,7 @@ class RecordShare:
         standing, entries = native.read_reply(reply, self._key)
         if standing is None or entries is None:
             self._stale = True
-            return Acquired(), False
+            return Acquired(), standing is None
         read = entry_count(entries)
         chunk = self._stream.chunk(entries, size)
         if chunk.entries < read:
@@ -275,6 +285,8 @@ class RecordShare:
         settled = await self._driver.ask(native.settle(self._key, self._group, member, lock, limit, ranges))
         if settled is native.Refusal.BEYOND:
             raise NotInFlight("The last offset in the request is past the records in flight.")
+        if settled is native.Refusal.NOT_OWNED:
+            raise InvalidRecordState("Member is not the owner of offset")
         if settled is native.Refusal.NOT_HELD:
             raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")
         self._freed(settled)
@@ -289,6 +301,26 @@ class RecordShare:
 
     async def leave(self, member: str, config: ShareConfig) -> None:
         self._freed(await self._driver.ask(native.leave(self._key, self._group, member)))
+
+    # -- its place in the log
+
+    async def start(self) -> int | None:
+        first = await self._driver.ask(native.first(self._key, self._group))
+        if first is None:
+            return None
+        return (await self._bounds.get()).local_start if first == ZERO else self._numbering.to_offset(*first)
+
+    async def move(self, offset: int) -> None:
+        position = self._numbering.to_id(offset - 1) if offset > 0 else ZERO
+        async with self._lock:
+            self._stale = True
+            await self._driver.ask(native.recreate(self._key, self._group, position))
+        self._changed()
+
+    async def remove(self) -> None:
+        async with self._lock:
+            self._stale = True
+            await self._driver.ask(destroy([self._key], self._group))
 
     # -- locks that expire
 
@@ -345,15 +377,4 @@ def _found(batches: Sequence[DecodedBatch]) -> _Found:
             runs.append(Run(batch.base_offset, batch.last_offset, 1))
         else:
             runs += runs_of((offset, 1) for offset, _ in row_timestamps(batch))
-    return _Found(_joined(runs), markers, sum(run.last - run.first + 1 for run in runs))
-
-
-def _joined(runs: Sequence[Run]) -> list[Run]:
-    """The runs of which none follows right after another one with as many deliveries."""
-    joined: list[Run] = []
-    for run in runs:
-        if joined and joined[-1].last + 1 == run.first and joined[-1].deliveries == run.deliveries:
-            joined[-1] = Run(joined[-1].first, run.last, run.deliveries)
-        else:
-            joined.append(run)
-    return joined
+    return _Found(joined(runs), markers, sum(run.last - run.first + 1 for run in runs))

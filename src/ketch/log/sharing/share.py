@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from ketch.coordinator.share.config import ShareConfig
+from ketch.coordinator.share.config import ResetStrategy, ShareConfig
 from ketch.errors import KetchError
 from ketch.wire.pieces import Pieces
 
@@ -60,6 +60,10 @@ class Acquired:
     count: int = 0
 
 
+Start = Callable[[ResetStrategy], Awaitable[int | None]]
+"""The offset that `share.auto.offset.reset` stands for; None: the end."""
+
+
 class Share(Protocol):
     """One share group on one partition. Every method raises StorageUnavailable where Redis is gone."""
 
@@ -83,16 +87,27 @@ class Share(Protocol):
     async def leave(self, member: str, config: ShareConfig) -> None:
         """Gives back what a member holds, as if it had not been delivered."""
 
+    async def start(self) -> int | None:
+        """The first offset that is not settled; None where nothing is kept of the group on this partition."""
 
-def runs_of(offsets: Iterable[tuple[int, int]]) -> Iterator[Run]:
+    async def move(self, offset: int) -> None:
+        """Has the group begin at an offset: what lies below is settled, and the rest was never delivered."""
+
+    async def remove(self) -> None:
+        """Nothing is kept of the group on this partition any more; its next fetch begins anew."""
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """The runs, of which none follows right after another one with as many deliveries."""
+    whole: list[Run] = []
+    for run in runs:
+        if whole and whole[-1].last + 1 == run.first and whole[-1].deliveries == run.deliveries:
+            whole[-1] = Run(whole[-1].first, run.last, run.deliveries)
+        else:
+            whole.append(run)
+    return whole
+
+
+def runs_of(offsets: Iterable[tuple[int, int]]) -> list[Run]:
     """The runs of (offset, deliveries) pairs, which are in order."""
-    run: Run | None = None
-    for offset, deliveries in offsets:
-        if run is not None and offset == run.last + 1 and deliveries == run.deliveries:
-            run = Run(run.first, offset, deliveries)
-            continue
-        if run is not None:
-            yield run
-        run = Run(offset, offset, deliveries)
-    if run is not None:
-        yield run
+    return joined(Run(offset, offset, deliveries) for offset, deliveries in offsets)

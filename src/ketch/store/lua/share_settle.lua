@@ -7,7 +7,8 @@
 --         limit       how often a record is delivered at most
 --         for each range: what ("gap", "done", "release", "undo"), the first and the last id, how many offsets lie in it
 -- Returns how many deliveries were given up; -1 where the member does not hold one that it acknowledges; -2 where it was not
---         delivered yet, and others were
+--         delivered yet, and others were; -3 where
+--         another member holds it
 -- include share_common
 -- include share_state
 -- include share_order
@@ -33,6 +34,14 @@ local function other(held, first, last)
     from = '(' .. entries[100][1]
   end
 end
+-- owned(first, last, offsets): why the member does not hold the whole range.
+local function owned(first, last, offsets)
+  local rows = redis.call('XPENDING', stream, group, first, last, offsets)
+  for i = 1, #rows do
+    if rows[i][2] ~= member and rows[i][2] ~= available then return -3 end
+  end
+  return -1
+end
 local ranges = {}
 for at = 6, #ARGV, 4 do
   local what, first, last, offsets = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
@@ -45,7 +54,7 @@ for at = 6, #ARGV, 4 do
       if rows[i][3] >= lock then return -1 end
       held[rows[i][1]] = true
     end
-    if #rows < offsets and what ~= 'gap' and other(held, first, last) then return -1 end
+    if #rows < offsets and what ~= 'gap' and other(held, first, last) then return owned(first, last, offsets) end
     ranges[#ranges + 1] = {what, rows}
   end
 end

@@ -26,11 +26,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ketch.errors import RedisError
-from ketch.redis.question import Command, Question, Word, ask
+from ketch.redis.question import Command, Question, Word, ask, call
 from ketch.redis.resp import checked, pack, parse
 from ketch.store import scripts
 from ketch.store.coordination import native
-from ketch.store.offsets import EntryId, OffsetNumbering
+from ketch.store.offsets import ZERO, EntryId, OffsetNumbering
 
 AVAILABLE = "ketch.available"
 """The consumer of a share group for which is pending what anybody may claim."""
@@ -60,6 +60,7 @@ class Refusal(IntEnum):
 
     NOT_HELD = -1  # the member does not hold one of the entries, or not any more
     BEYOND = -2  # one was not delivered yet
+    NOT_OWNED = -3  # another member holds one of them
 
 
 class Held(NamedTuple):
@@ -93,6 +94,28 @@ def create(stream: bytes, group: str, position: EntryId | None) -> Question[None
 def look(stream: bytes, group: str) -> Question[Standing | None]:
     """Where the group stands; None where it is not there."""
     return _standing((yield from ask(scripts.share_look(stream, group, AVAILABLE))))
+
+
+def first(stream: bytes, group: str) -> Question[EntryId | None]:
+    """The first entry that is not settled, or the place behind the last one; None where the group is not there.
+
+    0-0 stands for the begin of the log.
+    """
+    standing = yield from look(stream, group)
+    if standing is None:
+        return None
+    if standing.pending:
+        _, least, _, _ = yield from call(stream, "XPENDING", stream, group)
+        if least is not None:
+            return OffsetNumbering.parse_id(least)
+    ms, seq = standing.position
+    return (ms, seq + 1) if standing.position != ZERO else ZERO
+
+
+def recreate(stream: bytes, group: str, position: EntryId) -> Question[None]:
+    """Has the group stand behind an entry, with nothing pending; its consumers are forgotten."""
+    yield from native.destroy([stream], group)
+    yield from create(stream, group, position)
 
 
 def _standing(text: bytes) -> Standing | None:
