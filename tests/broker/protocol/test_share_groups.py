@@ -8,12 +8,16 @@ import base64
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from tests.support.batches import batch, records
 from tests.support.consumer_members import Beater
 from tests.support.groups import FIND_COORDINATOR, Member, gather
-from tests.support.kafka import API_VERSIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, NO_ID, Kafka
-from tests.support.ketch import eventually
+from tests.support.kafka import API_VERSIONS, DELETE_TOPICS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, NO_ID, Kafka
+from tests.support.ketch import KetchServer, eventually
 from tests.support.share_members import ShareAdmin, Sharer, settled, told
 
 Answers = list[Any]
@@ -122,7 +126,6 @@ def epochs(client: Kafka, topic: str) -> Answers:
         b.enters(topic)
         eventually(lambda: a.beat().member_epoch > before)
         found.append(made.told(a.beat(member_epoch=0, subscribed_topic_names=(topic,)))[0])
-        found.append(made.told(a.beat(member_epoch=before - 5))[0])
         found.append(made.told(a.beat(member_epoch=a.generation + 1))[0])
     return found
 
@@ -323,3 +326,118 @@ SCENARIOS: list[Callable[[Kafka, str], Answers]] = [
     coordinators,
     offsets,
 ]
+
+
+# -- here
+
+
+def test_lives(kafka: Kafka, made: str) -> None:
+    found = lives(kafka, made)
+    assert found[:2] == [(0, timedelta(seconds=5), True), ((0, None, 0, timedelta(seconds=5), None), 0)]
+    assert found[3] == (0, "Stable", "simple", 0)
+    assert found[16:20] == [[("share", "Stable")], [], [("share", "Stable")], [("share", "Stable")]]
+    assert found[20:23] == [[68], (0, None, -1), 1]
+    assert found[26:] == [[("share", "Empty")], "Empty", (), [0], 69, [], [69]]
+
+
+@pytest.mark.parametrize("scenario", [forms, epochs, kinds, ids_of_others, configs, features, coordinators, offsets])
+def test_scenarios(kafka: Kafka, made: str, scenario: Callable[[Kafka, str], Answers]) -> None:
+    """They are held against Kafka where that can be had; here they pass at all."""
+    assert scenario(kafka, made)
+
+
+def test_what_share_groups_refuse(kafka: Kafka, made: str) -> None:
+    assert [each[0] for each in forms(kafka, made)] == [42] * 6 + [69] * 2
+    assert epochs(kafka, made) == [110, 110]
+
+
+def test_a_group_goes_by_its_configs(kafka: Kafka, made: str) -> None:
+    with Sharer(port_of(kafka), f"g-{made}") as member:
+        assert member.enters(made).heartbeat_interval == timedelta(seconds=5)
+        assert _change(kafka, member.group, (INTERVAL, SET, "7000")) == [0, ""]
+        assert member.beat().heartbeat_interval == timedelta(seconds=7)
+        member.goes()
+        assert _change(kafka, member.group, (INTERVAL, DELETE, None)) == [0, ""]
+
+
+def test_topics_come_grow_and_go(kafka: Kafka, topic: str) -> None:
+    """The next heartbeat tells, without the member having said anything."""
+    with Sharer(port_of(kafka), f"g-{topic}") as member, ShareAdmin(port_of(kafka), f"g-{topic}") as admin:
+        member.enters(topic, f"{topic}-a")
+        assert member.assigned == frozenset()
+        kafka.create(f"{topic}-a", 2)
+        assert len(member.beat().assignment.topic_partitions[0].partitions) == 2
+        assert admin.starts(f"{topic}-a") == {0: -1, 1: -1}
+        kafka.create(topic, 1)
+        member.beat()
+        assert len(member.assigned) == 3
+        kafka.ask(DELETE_TOPICS, 5, topic_names=[f"{topic}-a"], timeout=10_000)
+        member.beat()
+        assert len(member.assigned) == 1
+        assert admin.starts(f"{topic}-a") == {}
+        member.goes()
+
+
+def test_offsets_are_moved(kafka: Kafka, made: str) -> None:
+    """By an administrator, while nobody reads; where there are records does not matter."""
+    with ShareAdmin(port_of(kafka), f"g-{made}") as admin, Sharer(port_of(kafka), f"g-{made}") as member:
+        assert admin.alter({made: {0: 1}}).error_code == 69
+        member.enters(made)
+        assert admin.alter({made: {0: 1}}).error_code == 68
+        member.goes()
+        kafka.stored(made, batch(records([b"a", b"b", b"c"])))
+        end = kafka.list_offsets(made, -1).offset
+        assert admin.starts(made) == {0: -1, 1: -1}
+        answer = admin.alter({made: {0: end - 1, 1: 0, 9: 1}, f"{made}no": {0: 1}})
+        found = {t.topic_name: {p.partition_index: int(p.error_code) for p in t.partitions} for t in answer.responses}
+        assert (answer.error_code, found) == (0, {made: {0: 0, 1: 0, 9: 3}, f"{made}no": {0: 3}})
+        first = kafka.list_offsets(made, -2, partition=1).offset
+        assert admin.starts(made) == {0: end - 1, 1: first}, "not before the first record"
+        assert admin.alter({made: {1: -1}}).error_code == 0
+        assert admin.starts(made) == {0: end - 1, 1: -1}
+        assert [int(topic.error_code) for topic in admin.forget(made).responses] == [0]
+        assert admin.starts(made) == {}
+        assert admin.alter({made: {0: end}}).error_code == 0
+        assert admin.starts(made) == {0: end, 1: -1}
+        assert member.delete() == [0]
+        assert admin.starts(made) == {}
+
+
+def test_a_killed_broker_is_no_rebalance(start_ketch: Callable[..., KetchServer]) -> None:
+    server = start_ketch()
+    members = [Sharer(server.port, "g") for _ in range(10)]
+    members[0].create("t", 4)
+    for member in members:
+        member.enters("t")
+    for member in members:
+        member.beat()
+    before, shares = members[0].shown(), [member.assigned for member in members]
+    assert all(shares)
+    server.kill()
+    server.start()
+    again = []
+    for member in members:
+        other = Sharer(server.port, "g")
+        other.id, other.generation, other.assigned = member.id, member.generation, member.assigned
+        again.append(other)
+    for _ in range(2):
+        assert [other.beat().error_code for other in again] == [0] * 10
+    after = again[0].shown()
+    assert (after.group_epoch, after.group_state) == (before.group_epoch, "Stable")
+    assert [other.assigned for other in again] == shares
+    stored = server.redis().hgetall("korvet:group:g")
+    assert (stored[b"type"], stored[b"state"]) == (b"share", b"Stable")
+    for member in (*members, *again):
+        member.close()
+
+
+def test_a_full_group(start_ketch: Callable[..., KetchServer]) -> None:
+    server = start_ketch(env={"KETCH_GROUP_SHARE_MAX_SIZE": "1"})
+    with Sharer(server.port, "g") as first, Sharer(server.port, "g") as second:
+        first.create("t", 1)
+        assert first.enters("t").error_code == 0
+        answer = second.enters("t")
+        assert answer.error_code == 81
+        assert answer.error_message == "The share group has reached its maximum capacity of 1 members."
+        first.goes()
+        assert second.enters("t").error_code == 0
