@@ -1,10 +1,10 @@
 """A share group on a partition in the batch layout: ranges of offsets (`log.sharing.in_flight`), kept in Redis.
 
-The ranges are what Redis has (`store.coordination.sharing.ranges`): each change is written before anybody is answered, and refused
-where another broker has changed them since; then they are read again, and the change is made anew. A batch is given
-whole, so that a fetch may give more records than it wants, as in Kafka; what of the batch the member has not is not
-named in the answer. Markers, aborted records of a group that reads committed ones, and what was removed from the log
-are settled by themselves.
+The ranges are what Redis has (`store.coordination.sharing.stored_ranges`): each change is written before anybody is
+answered, and refused where another broker has changed them since; then they are read again, and the change is made
+anew. A batch is given whole, so that a fetch may give more records than it wants, as in Kafka; what of the batch the
+member has not is not named in the answer. Markers, aborted records of a group that reads committed ones, and what was
+removed from the log are settled by themselves.
 
 Locks are ms of Redis's clock, which comes with every answer of it.
 """
@@ -26,8 +26,8 @@ from ketch.log.live import LiveStream
 from ketch.log.sharing.in_flight import InFlight, Range
 from ketch.log.sharing.share import Acknowledged, Acquired, InvalidRecordState, NotInFlight, Run, Start, joined
 from ketch.redis.driver import Driver
-from ketch.store.coordination.sharing import ranges
-from ketch.store.coordination.sharing.ranges import StoredRange
+from ketch.store.coordination.sharing import stored_ranges
+from ketch.store.coordination.sharing.stored_ranges import StoredRange
 from ketch.store.layouts.layout import Chunk, Span
 from ketch.store.stream.isolation import AbortedIndex
 from ketch.tasks import lasting
@@ -173,7 +173,7 @@ class BatchShare:
     async def start(self) -> int | None:
         async with self._lock:
             self._flight = None
-            stored = await self._driver.ask(ranges.load(self._shares, self._group))
+            stored = await self._driver.ask(stored_ranges.load(self._shares, self._group))
         if not stored.version:
             return None
         return stored.ranges[0].first if stored.ranges else stored.next
@@ -181,13 +181,13 @@ class BatchShare:
     async def move(self, offset: int) -> None:
         async with self._lock:
             self._flight = None
-            await self._driver.ask(ranges.move(self._shares, self._group, offset))
+            await self._driver.ask(stored_ranges.move(self._shares, self._group, offset))
         self._changed()
 
     async def remove(self) -> None:
         async with self._lock:
             self._flight = None
-            await self._driver.ask(ranges.remove([self._shares], self._group))
+            await self._driver.ask(stored_ranges.remove([self._shares], self._group))
 
     # -- what is in Redis
 
@@ -213,7 +213,7 @@ class BatchShare:
     async def _loaded(self, config: ShareConfig) -> InFlight:
         if self._flight is not None:
             return self._flight
-        stored = await self._driver.ask(ranges.load(self._shares, self._group))
+        stored = await self._driver.ask(stored_ranges.load(self._shares, self._group))
         self._skew, self._version, self._next = stored.now - now_ms(), stored.version, stored.next
         first = stored.next
         if not stored.version:
@@ -234,7 +234,9 @@ class BatchShare:
             for _, now in changes
             if now is not None
         ]
-        now = await self._driver.ask(ranges.save(self._shares, self._group, self._version, flight.next, gone, come))
+        now = await self._driver.ask(
+            stored_ranges.save(self._shares, self._group, self._version, flight.next, gone, come)
+        )
         if now is None:
             return False
         self._version, self._next, self._skew = self._version + 1, flight.next, now - now_ms()

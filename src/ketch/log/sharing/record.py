@@ -1,7 +1,8 @@
-"""A share group on a partition in the record layout: the native group of its name (`store.coordination.sharing.native`).
+"""A share group on a partition in the record layout: the native group of its name.
 
-Redis alone knows who holds what. Here is kept only what spares questions: where the group stood last, and when locks
-expire that were given here. So any broker may serve any member at any time, and a native consumer too.
+Redis alone knows who holds what, see `store.coordination.sharing.pending`. Here is kept only what spares questions:
+where the group stood last, and when locks expire that were given here. So any broker may serve any member at any time,
+and a native consumer too.
 
 - What others have given up comes before what was never delivered.
 - What was never delivered comes through XREADGROUP. A group of committed records (`share.isolation.level`) reads up to
@@ -41,8 +42,8 @@ from ketch.records import DecodedBatch
 from ketch.records.columns import row_timestamps
 from ketch.redis.driver import Driver
 from ketch.store.coordination.native import destroy, entry_count
-from ketch.store.coordination.sharing import native
-from ketch.store.coordination.sharing.native import Held, Standing
+from ketch.store.coordination.sharing import pending
+from ketch.store.coordination.sharing.pending import Held, Standing
 from ketch.store.layouts.layout import Chunk, DecodedChunk
 from ketch.store.offsets import ZERO
 from ketch.store.stream.isolation import AbortedIndex, readable
@@ -174,12 +175,12 @@ class RecordShare:
 
     async def _look(self, config: ShareConfig) -> None:
         self._stale = False  # it may become so again while Redis is asked
-        standing = await self._driver.ask(native.look(self._key, self._group))
+        standing = await self._driver.ask(pending.look(self._key, self._group))
         if standing is None:
             offset = await self._start(config.reset)
             position = None if offset is None else self._numbering.to_id(offset - 1) if offset > 0 else ZERO
-            await self._driver.ask(native.create(self._key, self._group, position))
-            standing = await self._driver.ask(native.look(self._key, self._group))
+            await self._driver.ask(pending.create(self._key, self._group, position))
+            standing = await self._driver.ask(pending.look(self._key, self._group))
         if standing is None:
             raise RedisError(f"share group {self._group} is gone from {self._key.decode()}")
         self._standing = standing
@@ -209,9 +210,9 @@ class RecordShare:
         """Delivers again what others have given up."""
         most = max(1, min(records, _TAKEN_MAX))
         reply = await self._driver.send(
-            native.take_command(self._key, self._group, member, most, config.delivery_limit)
+            pending.take_command(self._key, self._group, member, most, config.delivery_limit)
         )
-        counts, entries = native.take_reply(reply)
+        counts, entries = pending.take_reply(reply)
         await self._look(config)
         if not counts:
             return Acquired()
@@ -221,8 +222,8 @@ class RecordShare:
 
     async def _read(self, member: str, count: int, size: int) -> tuple[Acquired, bool]:
         """Delivers what was never delivered; and whether it is worth while to try again."""
-        reply = await self._driver.send(native.read_command(self._key, self._group, member, count))
-        standing, entries = native.read_reply(reply, self._key)
+        reply = await self._driver.send(pending.read_command(self._key, self._group, member, count))
+        standing, entries = pending.read_reply(reply, self._key)
         if standing is None or entries is None:
             self._stale = True
             return Acquired(), standing is None
@@ -255,7 +256,7 @@ class RecordShare:
         ids = [self._numbering.to_id(offset) for run in found.runs for offset in range(run.first, run.last + 1)]
         to = self._numbering.to_id(chunk.end - 1)
         self._stale = True
-        if not await self._driver.ask(native.claim(self._key, self._group, member, since, to, chunk.entries, ids)):
+        if not await self._driver.ask(pending.claim(self._key, self._group, member, since, to, chunk.entries, ids)):
             return Acquired(), True
         served = DecodedChunk(batches, self._stream.topic.log_append_time)
         return Acquired(self._wire(served) if found.records else b"", found.runs, found.records), True
@@ -265,7 +266,7 @@ class RecordShare:
 
     async def _undo(self, member: str, offset: int) -> None:
         """Takes back what was delivered from `offset` on, and cannot be given."""
-        standing = await self._driver.ask(native.look(self._key, self._group))
+        standing = await self._driver.ask(pending.look(self._key, self._group))
         if standing is not None:
             last = self._numbering.to_offset(*standing.position)
             await self._settle(member, [Run(offset, last, 1)], "undo")
@@ -273,7 +274,7 @@ class RecordShare:
     async def _settle(self, member: str, runs: Sequence[Run], what: str) -> None:
         """Settles what was delivered just now."""
         held = [self._held(what, run.first, run.last) for run in runs]
-        await self._driver.ask(native.settle(self._key, self._group, member, 1 << 31, 1 << 15, held))
+        await self._driver.ask(pending.settle(self._key, self._group, member, 1 << 31, 1 << 15, held))
 
     # -- taking
 
@@ -282,12 +283,12 @@ class RecordShare:
             raise InvalidRecordState("an offset below 0")
         ranges = [self._held(_WORDS[each.what], each.first, each.last) for each in acknowledged]
         lock, limit = _ms(config.lock_duration), config.delivery_limit
-        settled = await self._driver.ask(native.settle(self._key, self._group, member, lock, limit, ranges))
-        if settled is native.Refusal.BEYOND:
+        settled = await self._driver.ask(pending.settle(self._key, self._group, member, lock, limit, ranges))
+        if settled is pending.Refusal.BEYOND:
             raise NotInFlight("The last offset in the request is past the records in flight.")
-        if settled is native.Refusal.NOT_OWNED:
+        if settled is pending.Refusal.NOT_OWNED:
             raise InvalidRecordState("Member is not the owner of offset")
-        if settled is native.Refusal.NOT_HELD:
+        if settled is pending.Refusal.NOT_HELD:
             raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")
         self._freed(settled)
 
@@ -300,12 +301,12 @@ class RecordShare:
             self._changed()
 
     async def leave(self, member: str, config: ShareConfig) -> None:
-        self._freed(await self._driver.ask(native.leave(self._key, self._group, member)))
+        self._freed(await self._driver.ask(pending.leave(self._key, self._group, member)))
 
     # -- its place in the log
 
     async def start(self) -> int | None:
-        first = await self._driver.ask(native.first(self._key, self._group))
+        first = await self._driver.ask(pending.first(self._key, self._group))
         if first is None:
             return None
         return (await self._bounds.get()).local_start if first == ZERO else self._numbering.to_offset(*first)
@@ -314,7 +315,7 @@ class RecordShare:
         position = self._numbering.to_id(offset - 1) if offset > 0 else ZERO
         async with self._lock:
             self._stale = True
-            await self._driver.ask(native.recreate(self._key, self._group, position))
+            await self._driver.ask(pending.recreate(self._key, self._group, position))
         self._changed()
 
     async def remove(self) -> None:
@@ -325,11 +326,10 @@ class RecordShare:
     # -- locks that expire
 
     async def _expire(self, config: ShareConfig) -> None:
-        freed, pending = await self._driver.ask(
-            native.expire(self._key, self._group, _ms(config.lock_duration), config.delivery_limit)
-        )
+        lock, limit = _ms(config.lock_duration), config.delivery_limit
+        freed, left = await self._driver.ask(pending.expire(self._key, self._group, lock, limit))
         self._locks.looked(time.monotonic(), config.lock_duration)
-        if freed or self._standing.pending != pending:
+        if freed or self._standing.pending != left:
             await self._look(config)
 
     def _watch(self, config: ShareConfig) -> None:

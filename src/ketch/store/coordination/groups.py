@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ketch.redis.question import Command, Question, ask, call, calls, keyed
 from ketch.store.coordination import commits, terms
-from ketch.store.coordination.sharing import ranges
+from ketch.store.coordination.sharing import stored_ranges
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.scripts import Holder, delete_state, hold_state, save_state
 
@@ -88,7 +88,7 @@ def delete(keys: Keyspace, group: str, partitions: Iterable[TopicPartition], ter
         raise terms.Overtaken(f"group {group}")
     everywhere = {*partitions, *known}
     yield from commits.forget(keys, group, everywhere, term)
-    yield from ranges.remove([keys.shares(keys.stream(*partition)) for partition in everywhere], group)
+    yield from stored_ranges.remove([keys.shares(keys.stream(*partition)) for partition in everywhere], group)
     yield from calls([keyed("DEL", key) for key in (keys.offsets(group), keys.pending_offsets(group))])
     yield from call(keys.groups, "SREM", keys.groups, group)
 
