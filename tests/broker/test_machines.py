@@ -203,6 +203,7 @@ class FlagKind:
     name = "flag"
     machine: type[Flag] = Flag
     events: UnionType = Raise | Lower | Look
+    gives_way = True
     outlives = True
 
     def __init__(self) -> None:

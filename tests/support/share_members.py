@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.support.groups import Member
+from tests.support.kafka import Kafka
 from tests.support.ketch import eventually
 
 SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE = 76, 77
+DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS = 90, 91, 92
 Places = frozenset[tuple[uuid.UUID, int]]
 
 
@@ -67,3 +69,38 @@ def told(answer: Any, names: Mapping[str, str]) -> tuple[Any, ...]:
     parts = None if answer.assignment is None else answer.assignment.topic_partitions
     count = None if parts is None else sorted(len(part.partitions) for part in parts)
     return int(answer.error_code), message, min(answer.member_epoch, 0), answer.heartbeat_interval, count
+
+
+class ShareAdmin(Kafka):
+    """The requests of an administrator of one share group."""
+
+    def __init__(self, port: int, group: str) -> None:
+        super().__init__(port)
+        self.group = group
+
+    def offsets(self, topics: Mapping[str, Iterable[int]] | None, group: str | None = None) -> Any:
+        """The group's part of a DescribeShareGroupOffsets answer; None asks for every partition."""
+        asked = None if topics is None else [{"topic_name": t, "partitions": tuple(p)} for t, p in topics.items()]
+        groups = [{"group_id": self.group if group is None else group, "topics": asked}]
+        return self.ask(DESCRIBE_SHARE_GROUP_OFFSETS, 0, groups=groups).groups[0]
+
+    def starts(self, topic: str) -> dict[int, int]:
+        """The start offset of each partition of a topic, as far as there is one; -1: nothing was delivered yet."""
+        found = self.offsets(None)
+        assert found.error_code == 0, found
+        return {p.partition_index: p.start_offset for t in found.topics if t.topic_name == topic for p in t.partitions}
+
+    def alter(self, offsets: Mapping[str, Mapping[int, int]], group: str | None = None) -> Any:
+        topics = [
+            {
+                "topic_name": topic,
+                "partitions": [{"partition_index": n, "start_offset": offset} for n, offset in partitions.items()],
+            }
+            for topic, partitions in offsets.items()
+        ]
+        given = self.group if group is None else group
+        return self.ask(ALTER_SHARE_GROUP_OFFSETS, 0, group_id=given, topics=topics)
+
+    def forget(self, *topics: str, group: str | None = None) -> Any:
+        given = self.group if group is None else group
+        return self.ask(DELETE_SHARE_GROUP_OFFSETS, 0, group_id=given, topics=[{"topic_name": t} for t in topics])

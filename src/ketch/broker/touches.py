@@ -156,6 +156,19 @@ CONSUMER_GROUP_HEARTBEAT: Rules = (
 CONSUMER_GROUP_DESCRIBE: Rules = (on_groups(Operation.DESCRIBE, "group_ids"), LISTS_TOPIC)
 SHARE_GROUP_HEARTBEAT: Rules = CONSUMER_GROUP_HEARTBEAT
 SHARE_GROUP_DESCRIBE: Rules = CONSUMER_GROUP_DESCRIBE
+DESCRIBE_SHARE_GROUP_OFFSETS: Rules = (
+    on_groups(Operation.DESCRIBE, "groups.group_id"),
+    on_topics(Operation.DESCRIBE, "groups.topics.topic_name"),
+    LISTS_TOPIC,
+)
+ALTER_SHARE_GROUP_OFFSETS: Rules = (
+    whole(on_groups(Operation.READ, "group_id")),
+    on_topics(Operation.READ, "topics.topic_name"),
+)
+DELETE_SHARE_GROUP_OFFSETS: Rules = (
+    whole(on_groups(Operation.DELETE, "group_id")),
+    on_topics(Operation.READ, "topics.topic_name"),
+)
 DESCRIBE_GROUPS: Rules = (on_groups(Operation.DESCRIBE, "groups"),)
 LIST_GROUPS: Rules = (LISTS_GROUP,)
 DELETE_GROUPS: Rules = (on_groups(Operation.DELETE, "groups_names"),)

@@ -16,10 +16,10 @@ import uuid
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-
 from ketch.broker.resources import DENIED_TEXTS
 from ketch.broker.topics import denied
 from ketch.security.acls import CLUSTER_NAME, ResourceType
+from ketch.store.cluster.brokers import Node
 from ketch.wire.responses import Body
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2

@@ -1,11 +1,11 @@
-"""What happens to a share group. Times are seconds. Its answers are those of consumer groups."""
+"""What happens to a share group. Times are seconds. Its answers are those of consumer groups: a BeatResult for each."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from ketch.coordinator.consumer.topics import Topics
+from ketch.coordinator.consumer.topics import TopicInfo, Topics
 from ketch.coordinator.machine import Persist, Reply, Tick
 
 
@@ -38,6 +38,22 @@ class ShareDepart:
     member_id: str
 
 
-Event = ShareBeat | ShareDepart | Tick
+@dataclass(frozen=True, slots=True)
+class ShareMove:
+    """AlterShareGroupOffsets: the group is about to begin elsewhere on these topics, by name."""
+
+    token: Hashable
+    topics: Mapping[str, TopicInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareForget:
+    """DeleteShareGroupOffsets: what is kept of the group on these topics, by name, is about to go."""
+
+    token: Hashable
+    names: frozenset[str]
+
+
+Event = ShareBeat | ShareDepart | ShareMove | ShareForget | Tick
 
 Effect = Reply | Persist  # the result of a Reply: a BeatResult

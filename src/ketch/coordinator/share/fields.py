@@ -17,15 +17,24 @@ _TEXTS = 4096  # members whose text is remembered
 
 
 def to_fields(group: ShareGroup, now_ms: int) -> dict[str, str]:
-    """state, groupEpoch, assignmentEpoch, topics (JSON), updated (ms), `member:<id>` with JSON objects."""
+    """state, groupEpoch, assignmentEpoch, topics and begun (JSON), updated (ms), `member:<id>` with JSON objects."""
     fields = {
         "state": str(group.state),
         "groupEpoch": str(group.epoch),
         "assignmentEpoch": str(group.assignment_epoch),
-        "topics": json.dumps({name: [info.id, info.partitions] for name, info in group.topics.items()}),
+        "topics": _topics(group.topics),
+        "begun": _topics(group.begun),
         "updated": str(now_ms),
     }
     return fields | {_MEMBER + member.id: _member(member) for member in group.members.values()}
+
+
+def _topics(topics: Mapping[str, TopicInfo]) -> str:
+    return json.dumps({name: [info.id, info.partitions] for name, info in sorted(topics.items())})
+
+
+def _read_topics(text: str) -> dict[str, TopicInfo]:
+    return {name: TopicInfo(str(id), int(partitions)) for name, (id, partitions) in json.loads(text).items()}
 
 
 def _member(member: Member) -> str:
@@ -54,8 +63,7 @@ def from_fields(group_id: str, fields: Mapping[str, str], config: ShareConfig, n
         ValueError, KeyError, TypeError: the fields are not what `to_fields` makes.
     """
     group = ShareGroup(group_id, config, int(fields["groupEpoch"]), int(fields["assignmentEpoch"]))
-    topics = json.loads(fields["topics"])
-    group.topics = {name: TopicInfo(str(id), int(partitions)) for name, (id, partitions) in topics.items()}
+    group.topics, group.begun = _read_topics(fields["topics"]), _read_topics(fields["begun"])
     for name, value in fields.items():
         if name.startswith(_MEMBER):
             member = _read_member(name.removeprefix(_MEMBER), json.loads(value), now + config.session_timeout)

@@ -30,7 +30,7 @@ from ketch.coordinator.consumer.topics import Partitions, TopicInfo, Topics, nam
 from ketch.coordinator.machine import Persist, Reply, Tick
 from ketch.coordinator.share.assignor import NAME, assign_simply
 from ketch.coordinator.share.config import ShareConfig
-from ketch.coordinator.share.events import Effect, Event, ShareBeat, ShareDepart
+from ketch.coordinator.share.events import Effect, Event, ShareBeat, ShareDepart, ShareForget, ShareMove
 from ketch.coordinator.share.member import Member, State
 
 _ABANDON = "The member must abandon all its partitions and rejoin."
@@ -43,6 +43,7 @@ class ShareGroup:
     Attributes:
         epoch: the group epoch; 0 where there is no such group yet.
         topics: those that members subscribe to and that exist.
+        begun: topics on whose partitions the group may stand somewhere, by name: it read them, or was moved there.
         seen: all topics as of the last look.
     """
 
@@ -52,6 +53,7 @@ class ShareGroup:
     assignment_epoch: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     topics: dict[str, TopicInfo] = field(default_factory=dict)
+    begun: dict[str, TopicInfo] = field(default_factory=dict)
     seen: Topics | None = None
     retired: bool = False
     term: str = "0"  # see `Machine`, as the next one
@@ -179,6 +181,7 @@ def _look(group: ShareGroup) -> bool:
     there = group.seen.by_name
     found = {name: there[name] for name in sorted(group.subscribed) if name in there}
     found, group.topics = group.topics, found
+    group.begun |= group.topics
     return found != group.topics
 
 
@@ -238,6 +241,34 @@ def _drop(group: ShareGroup, members: list[Member]) -> None:
         _look(group)
 
 
+# -- where it stands on partitions
+
+
+def move(group: ShareGroup, event: ShareMove, now: float) -> None:
+    """Whether an administrator may have the group begin elsewhere: while it has no members."""
+    if _stands_still(group, event.token):
+        group.begun |= event.topics
+        group.effects.append(Persist())
+        group.reply(event.token, BeatResult())
+
+
+def forget(group: ShareGroup, event: ShareForget, now: float) -> None:
+    """Whether what is kept of the group on some topics may go: while it has no members."""
+    if _stands_still(group, event.token):
+        group.begun = {name: info for name, info in group.begun.items() if name not in event.names}
+        group.effects.append(Persist())
+        group.reply(event.token, BeatResult())
+
+
+def _stands_still(group: ShareGroup, token: Hashable) -> bool:
+    """Whether there is such a group and nobody reads; else the answer has been given."""
+    if group.epoch == 0:
+        group.reply(token, BeatResult(ErrorCode.group_id_not_found, f"Group {group.id} not found."))
+    elif group.members:
+        group.reply(token, BeatResult(ErrorCode.non_empty_group, "The group is not empty."))
+    return group.epoch != 0 and not group.members
+
+
 # -- dead groups, and the table
 
 
@@ -247,4 +278,10 @@ def dead(group: ShareGroup, event: Any, _: float) -> None:
         group.reply(event.token, BeatResult(ErrorCode.coordinator_not_available))
 
 
-TABLE: dict[type, Callable[[ShareGroup, Any, float], None]] = {ShareBeat: beat, ShareDepart: depart, Tick: tick}
+TABLE: dict[type, Callable[[ShareGroup, Any, float], None]] = {
+    ShareBeat: beat,
+    ShareDepart: depart,
+    ShareMove: move,
+    ShareForget: forget,
+    Tick: tick,
+}
