@@ -225,6 +225,7 @@ class Sample:
             (pending.recreate, [pending.recreate(self.stream, group, (1, 1))]),
             (stored_ranges.save, [stored_ranges.save(self.shares, group, 0, 9, [1], [StoredRange(2, 3, 1, 9, "m")])]),
             (stored_ranges.load, [stored_ranges.load(self.shares, group)]),
+            (stored_ranges.version, [stored_ranges.version(self.shares, group)]),
             (stored_ranges.move, [stored_ranges.move(self.shares, group, 5)]),
             (stored_ranges.remove, [stored_ranges.remove([self.shares, KEYS.shares(self.other.key)], group)]),
             (groups.delete, [self._delete()]),

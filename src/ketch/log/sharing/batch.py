@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_TRUSTED_S = 1.0  # for how long nobody else is taken to have changed anything; members of a partition come here
 _ATTEMPTS = 5  # to change what other brokers change, too; and to get past what holds no records
 
 
@@ -62,6 +64,7 @@ class BatchShare:
         self._start, self._changed = start, changed
         self._flight: InFlight | None = None  # as it is in Redis; None: it has to be read
         self._version = self._next = 0  # as they are in Redis
+        self._seen = 0.0  # when they were last known to be, monotonic seconds
         self._skew = 0  # ms by which Redis's clock is ahead
         self._timer: asyncio.TimerHandle | None = None
         self._starved = False  # somebody got nothing because of the limit of locks
@@ -211,8 +214,13 @@ class BatchShare:
         raise StorageUnavailable(f"share group {self._group} on {key}: other brokers change it all the time")
 
     async def _loaded(self, config: ShareConfig) -> InFlight:
+        if self._flight is not None and time.monotonic() >= self._seen + _TRUSTED_S:
+            self._seen = time.monotonic()
+            if await self._driver.ask(stored_ranges.version(self._shares, self._group)) != self._version:
+                self._flight = None
         if self._flight is not None:
             return self._flight
+        self._seen = time.monotonic()
         stored = await self._driver.ask(stored_ranges.load(self._shares, self._group))
         self._skew, self._version, self._next = stored.now - now_ms(), stored.version, stored.next
         first = stored.next
@@ -240,6 +248,7 @@ class BatchShare:
         if now is None:
             return False
         self._version, self._next, self._skew = self._version + 1, flight.next, now - now_ms()
+        self._seen = time.monotonic()
         return True
 
     def _now(self) -> int:

@@ -54,6 +54,7 @@ log = logging.getLogger(__name__)
 
 _TAKEN_MAX = 500  # entries that are delivered again at once: they pass through Lua
 _ATTEMPTS = 3  # to read where other brokers do
+_TRUSTED_S = 1.0  # for how long nobody else is taken to have given anything up; members of a partition come here
 _WORDS = {
     Acknowledge.GAP: "gap",
     Acknowledge.ACCEPT: "done",
@@ -108,6 +109,7 @@ class RecordShare:
         self._key, self._numbering = stream.key, stream.numbering
         self._standing = Standing(ZERO, 0, False)  # as it was last seen
         self._stale = True  # it has to be looked at again
+        self._seen = 0.0  # when it was last looked at, monotonic seconds
         self._locks = Locks()
         self._timer: asyncio.TimerHandle | None = None
         self._starved = False  # somebody got nothing because of the limit of locks
@@ -167,14 +169,14 @@ class RecordShare:
 
     async def _stand(self, config: ShareConfig) -> Standing:
         """Where the group stands, as far as that is known; what was held for too long is given up before."""
-        if self._stale:
+        if self._stale or time.monotonic() >= self._seen + _TRUSTED_S:
             await self._look(config)
         if time.monotonic() >= self._locks.due(config.lock_duration):
             await self._expire(config)
         return self._standing
 
     async def _look(self, config: ShareConfig) -> None:
-        self._stale = False  # it may become so again while Redis is asked
+        self._stale, self._seen = False, time.monotonic()  # it may become stale again while Redis is asked
         standing = await self._driver.ask(pending.look(self._key, self._group))
         if standing is None:
             offset = await self._start(config.reset)
@@ -236,6 +238,7 @@ class RecordShare:
             position = self._numbering.to_id(chunk.end - 1)
             after = None if standing.entries_read is None else standing.entries_read + read
             self._standing = Standing(position, standing.pending + read, standing.available, after)
+            self._seen = time.monotonic()
         found = _found(chunk.decoded())
         if found.markers:
             await self._settle(member, found.markers, "gap")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ketch.errors import RedisError
-from ketch.redis.question import Question, Word, ask, calls, command
+from ketch.redis.question import Question, Word, ask, call, calls, command
 from ketch.store import scripts
 
 
@@ -65,6 +65,12 @@ def load(shares: bytes, group: str) -> Question[Stored]:
     except ValueError as error:
         raise RedisError(f"share group {group} in {shares.decode()} cannot be read: {error}") from None
     return Stored(now, version, following, sorted(ranges))
+
+
+def version(shares: bytes, group: str) -> Question[int]:
+    """The version of what is kept of a group; 0 where nothing is."""
+    head: bytes | None = yield from call(shares, "HGET", shares, f":{group}")
+    return int(head.split()[0]) if head else 0
 
 
 def save(
