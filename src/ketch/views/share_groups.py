@@ -73,7 +73,4 @@ def _start(keys: Keyspace, stream: PartitionStream, group: str) -> Question[int 
         if first is None:
             return None
         return 0 if first == ZERO else stream.numbering.to_offset(*first)
-    stored = yield from stored_ranges.load(keys.shares(stream.key), group)
-    if not stored.version:
-        return None
-    return stored.ranges[0].first if stored.ranges else stored.next
+    return (yield from stored_ranges.start(keys.shares(stream.key), group))
