@@ -55,6 +55,22 @@ def test_an_empty_group_gives_way(kinds: Kinds[Any]) -> None:
     assert kinds.meet(group, Lower(1)) is None
 
 
+def test_who_does_not_give_way_keeps_its_id(kinds: Kinds[Any]) -> None:
+    """Without members, too; only an id of which nothing is stored is free."""
+    stubborn = FlagKind()
+    stubborn.gives_way = False
+    some = Kinds[Any](kinds.of(kinds.new("g")), stubborn)
+    group, flag = some.new("g"), Flag("f")
+    group.term = flag.term = "5"
+    assert flag.is_idle
+    assert some.meet(group, Raise(1)) is None
+    assert some.meet(flag, JOIN) is None
+    assert some.meet(flag, Lower(1)) is flag
+    group.term = flag.term = "0"
+    assert type(some.meet(group, Raise(1))) is Flag
+    assert type(some.meet(flag, JOIN)) is Group
+
+
 REFUSED = [
     (JOIN, JoinResult(ErrorCode.inconsistent_group_protocol)),
     (Sync(1, "m", None, 1, None, None, {}), SyncResult(ErrorCode.unknown_member_id)),

@@ -130,6 +130,7 @@ class TallyKind:
     name = "tally"
     machine: type[Tally] = Tally
     events: UnionType = Add | Look | Wait
+    gives_way = True
     outlives = True
 
     def __init__(self) -> None:
@@ -210,6 +211,7 @@ class FlagKind:
     name = "flag"
     machine: type[Flag] = Flag
     events: UnionType = Raise | Lower | Look
+    gives_way = True
     outlives = True
 
     def __init__(self) -> None:

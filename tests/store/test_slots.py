@@ -36,6 +36,9 @@ from ketch.store.cluster import brokers, configs, identity, legacy, resource_con
 from ketch.store.coordination import commits, groups, native, pending_offsets, transactional_ids
 from ketch.store.coordination.commits import Committed
 from ketch.store.coordination.pending_offsets import Pending
+from ketch.store.coordination.sharing import pending, stored_ranges
+from ketch.store.coordination.sharing.pending import Held
+from ketch.store.coordination.sharing.stored_ranges import StoredRange
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.layout import Thinned
 from ketch.store.layouts.table import LAYOUTS
@@ -105,6 +108,7 @@ class Sample:
         self.topic: Topic = found
         self.of, self.other = (PartitionStream.of(found, index, KEYS) for index in (0, 1))
         stream = self.stream = self.of.key
+        self.shares = KEYS.shares(stream)
         self.keys = AppendKeys(stream, KEYS.producers(stream), KEYS.fence(stream, b"test"))
         self.transactions = markers.keys_of(KEYS, stream)
         self.isolation = isolation.keys_of(KEYS, stream)
@@ -140,6 +144,8 @@ class Sample:
             yield markers.end(self.transactions, self.of.layout, self.of.numbering, 6 << 20, marker, 12).command
         yield native.move_command(self.stream, self.group, ZERO, None)
         yield native.read_command(self.stream, self.group, "c", 5)
+        yield pending.read_command(self.stream, self.group, "m", 5)
+        yield pending.take_command(self.stream, self.group, "m", 5, 5)
         yield self.of.info_command()
         yield self.of.range_command(0, 5, 9 << 20)
         written = compaction.write(self.copy, Thinned([keyed_bytes("XADD", self.copy.key, "1-1", "value", "x")]))
@@ -200,6 +206,7 @@ class Sample:
             (groups.names, [groups.names(KEYS)]),
             (groups.exists, [groups.exists(KEYS, group)]),
             (groups.load, [groups.load(KEYS, group)]),
+            (groups.types, [groups.types(KEYS, [group, f"{group}x"])]),
             (groups.emptied, [groups.emptied(KEYS, group)]),
             (commits.store, [commits.store(KEYS, group, self.commits, "5")]),
             (commits.describe, [commits.describe(KEYS, group, self.commits)]),
@@ -209,6 +216,20 @@ class Sample:
             (commits.forget, [commits.forget(KEYS, group, self.both, "6")]),
             (commits.forget_topic, [commits.forget_topic(KEYS, [group, "other"], self.name, 2)]),
             (commits.adopt, [self._set_by_hand(), commits.adopt(KEYS, {group: self.both}, 5)]),
+            (pending.create, [pending.create(self.stream, group, ZERO), pending.create(self.stream, group, None)]),
+            (pending.look, [pending.look(self.stream, group)]),
+            (pending.claim, [pending.claim(self.stream, group, "m", ZERO, (1, 1), 1, [(1, 1)])]),
+            (pending.settle, [pending.settle(self.stream, group, "m", 5, 5, [Held("done", (1, 1), (1, 2), 2)])]),
+            (pending.expire, [pending.expire(self.stream, group, 5, 5)]),
+            (pending.leave, [pending.leave(self.stream, group, "m")]),
+            (pending.first, [pending.first(self.stream, group)]),
+            (pending.recreate, [pending.recreate(self.stream, group, (1, 1))]),
+            (stored_ranges.save, [stored_ranges.save(self.shares, group, 0, 9, [1], [StoredRange(2, 3, 1, 9, "m")])]),
+            (stored_ranges.load, [stored_ranges.load(self.shares, group)]),
+            (stored_ranges.start, [stored_ranges.start(self.shares, group)]),
+            (stored_ranges.version, [stored_ranges.version(self.shares, group)]),
+            (stored_ranges.move, [stored_ranges.move(self.shares, group, 5)]),
+            (stored_ranges.remove, [stored_ranges.remove([self.shares, KEYS.shares(self.other.key)], group)]),
             (groups.delete, [self._delete()]),
             (groups.journal, [groups.journal(KEYS, group)]),
             (groups.journal_end, [groups.journal_end(KEYS)]),

@@ -86,6 +86,7 @@ class ApacheKafka:
         heap: of the JVM.
         port: 0 is any free one.
         options: of the JVM; default: those of a short run. A measurement needs `LONG_RUN`.
+        features: finalized ones, as options of the format: share.version=1.
     """
 
     def __init__(
@@ -94,11 +95,13 @@ class ApacheKafka:
         heap: str = "512M",
         port: int = 0,
         options: Sequence[str] | None = None,
+        features: Sequence[str] = (),
     ) -> None:
         self.settings = dict(settings or {})
         self.heap = heap
         self.port = port
         self.options = short_run() if options is None else options
+        self.features = features
         self.directory = Path()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -127,6 +130,7 @@ class ApacheKafka:
         properties.write_text("".join(lines))
         cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")  # "-…" were an option
         storage = [*self._java(libs, "256M"), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        storage += [word for feature in self.features for word in ("--feature", feature)]
         subprocess.run(storage, check=True, stdout=subprocess.DEVNULL)
         output = (self.directory / "output").open("wb")
         with output:

@@ -2,7 +2,8 @@
 
 A group with members keeps everything. Without members, a commit goes that long after it was made or the group became
 empty, whichever is later. A commit that brought its own retention time (OffsetCommit before version 5) goes at that
-time, as soon as the group has no members. A group with nothing left goes as a whole.
+time, as soon as the group has no members. A group with nothing left goes as a whole. A share group stays until it is
+deleted (ShareGroup.shouldExpire): what its members have done lies with the partitions.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from ketch.broker.services import Coordinating
 from ketch.clock import now_ms
+from ketch.coordinator.share.group import ShareGroup
 from ketch.errors import KetchError
 from ketch.store.coordination.commits import Committed
 from ketch.store.keys import TopicPartition
@@ -35,7 +37,7 @@ async def sweep(broker: Coordinating) -> None:
 
 async def _sweep(broker: Coordinating, name: str, oldest: int, now: int) -> None:
     group = await broker.groups.get(name)
-    if not group.is_idle:
+    if not group.is_idle or isinstance(group, ShareGroup):
         return
     kept = broker.log.commits
     commits = await kept.of(name, await kept.partitions(name))

@@ -30,6 +30,8 @@ from ketch.broker.ports import Ports
 from ketch.broker.quotas import Quotas
 from ketch.broker.refusals import Refusals
 from ketch.broker.sessions import Sessions
+from ketch.broker.sharing.departures import Departures
+from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
@@ -68,6 +70,9 @@ class Broker:
         self.cluster = Cluster(settings, self.log)
         self._native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)
         self.groups = Groups(settings, self.log, self.cluster, self._native_groups)
+        self.departures = Departures(self.log, self.groups.configs, self.background)
+        most = settings.group_share_max_share_sessions
+        self.share_sessions = ShareSessions(most, self.log.watcher.waiter, self.departures.lost)
         self.transactions = Transactions(settings, self.log, self.cluster, self.groups, self.background)
         self.adoption = Adoption(self.log, self.background)
         self.topic_images = TopicImages(self.log.topics)

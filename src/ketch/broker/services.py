@@ -25,6 +25,8 @@ from ketch.broker.ports import Ports
 from ketch.broker.quotas import Quotas
 from ketch.broker.refusals import Refusals
 from ketch.broker.sessions import Sessions
+from ketch.broker.sharing.departures import Departures
+from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
@@ -63,10 +65,14 @@ class Fetching(Stored, Protocol):
 
     Attributes:
         sessions: the incremental fetch sessions.
+        share_sessions: those of share groups' members.
+        departures: gives back what such a member holds.
         responses: bounds what fetches read and give.
     """
 
     sessions: Sessions
+    share_sessions: ShareSessions
+    departures: Departures
     responses: ResponseRoom
 
 

@@ -41,7 +41,10 @@ def _shows_operations(body: Any) -> bool:
 
 
 def _seeks(kind: int, body: Any) -> bool:
-    """Whether a FindCoordinator is about a group (0) or a transactional id (1); version 0 knows groups alone."""
+    """Whether a FindCoordinator is about a group (0), a transactional id (1) or a share partition (2).
+
+    Version 0 knows groups alone.
+    """
     return getattr(body, "key_type", 0) == kind
 
 
@@ -101,6 +104,12 @@ OFFSET_FOR_LEADER_EPOCH: Rules = (
 DELETE_RECORDS: Rules = (on_topics(Operation.DELETE, "topics.name"),)
 DESCRIBE_PRODUCERS: Rules = (on_topics(Operation.READ, "topics.name"),)
 
+SHARE_FETCH: Rules = (
+    whole(on_groups(Operation.READ, "group_id")),
+    on_topics(Operation.READ, "topics.topic_id", note="those of its session too"),
+)
+SHARE_ACKNOWLEDGE: Rules = (whole(on_groups(Operation.READ, "group_id")), on_topics(Operation.READ, "topics.topic_id"))
+
 # -- topics
 
 METADATA: Rules = (
@@ -138,6 +147,7 @@ OFFSET_DELETE: Rules = (whole(on_groups(Operation.DELETE, "group_id")), on_topic
 FIND_COORDINATOR: Rules = (
     on_groups(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(0, body)),
     on_transactional_ids(Operation.DESCRIBE, "key", "coordinator_keys", when=lambda body: _seeks(1, body)),
+    on_cluster(Operation.CLUSTER_ACTION, when=lambda body: _seeks(2, body), note="share partitions"),
 )
 CONSUMER_GROUP_HEARTBEAT: Rules = (
     whole(on_groups(Operation.READ, "group_id")),
@@ -145,6 +155,21 @@ CONSUMER_GROUP_HEARTBEAT: Rules = (
     LISTS_TOPIC,
 )
 CONSUMER_GROUP_DESCRIBE: Rules = (on_groups(Operation.DESCRIBE, "group_ids"), LISTS_TOPIC)
+SHARE_GROUP_HEARTBEAT: Rules = CONSUMER_GROUP_HEARTBEAT
+SHARE_GROUP_DESCRIBE: Rules = CONSUMER_GROUP_DESCRIBE
+DESCRIBE_SHARE_GROUP_OFFSETS: Rules = (
+    on_groups(Operation.DESCRIBE, "groups.group_id"),
+    on_topics(Operation.DESCRIBE, "groups.topics.topic_name"),
+    LISTS_TOPIC,
+)
+ALTER_SHARE_GROUP_OFFSETS: Rules = (
+    whole(on_groups(Operation.READ, "group_id")),
+    on_topics(Operation.READ, "topics.topic_name"),
+)
+DELETE_SHARE_GROUP_OFFSETS: Rules = (
+    whole(on_groups(Operation.DELETE, "group_id")),
+    on_topics(Operation.READ, "topics.topic_name"),
+)
 DESCRIBE_GROUPS: Rules = (on_groups(Operation.DESCRIBE, "groups"),)
 LIST_GROUPS: Rules = (LISTS_GROUP,)
 DELETE_GROUPS: Rules = (on_groups(Operation.DELETE, "groups_names"),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +33,7 @@ class ConfigKey:
         fixed: set at creation, refused to change.
         synonym: the broker's config that its default comes from.
         field: of the topic hash; "" is the config's own name. The hash has names of its own for three.
+        parse: of a string that is more than one of some words: raises ValueError, with the reason, where it cannot be.
         idle: why it has no effect here; "" where it has one.
         more: what the page adds to the documentation, in Markdown.
     """
@@ -48,6 +50,7 @@ class ConfigKey:
     fixed: bool = False
     synonym: str | None = None
     field: str = ""
+    parse: Callable[[str], object] | None = None
     idle: str = ""
     more: str = ""
 
@@ -72,7 +75,7 @@ class ConfigKey:
         if self.type == "list":
             return self._list(value)
         if self.type == "string":
-            return self._word(value)
+            return self._word(value) if self.parse is None else self._parsed(value, self.parse)
         number = self._double(value) if self.type == "double" else self._whole(value)
         self._check_range(number)
         return str(number)
@@ -82,6 +85,13 @@ class ConfigKey:
             if option.lower() == value.lower():
                 return option
         raise self.invalid(value, f"String must be one of: {', '.join(self.allowed)}")
+
+    def _parsed(self, value: str, parse: Callable[[str], object]) -> str:
+        try:
+            parse(value)
+        except ValueError as error:
+            raise self.invalid(value, str(error)) from None
+        return value
 
     def _list(self, value: str) -> str:
         if not self.allowed:  # the two lists of throttled replicas

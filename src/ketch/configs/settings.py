@@ -25,6 +25,7 @@ from ketch.errors import ConfigError
 Port = Annotated[int, Field(ge=0, le=LAST_PORT)]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
+LockDuration = Annotated[int, Field(ge=1000, le=3_600_000)]  # ms, as Kafka has it for records of share groups
 OrUnlimited = Annotated[int, Field(ge=-1)]
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
@@ -305,6 +306,21 @@ class Settings(BaseSettings):
         "bidirectional",
         description="Which way a group with members may change its protocol.",
     )
+    group_share_session_timeout_ms: Positive = Field(45_000, description="Session timeout in share groups.")
+    group_share_min_session_timeout_ms: Positive = Field(45_000, description="Least that a group may set.")
+    group_share_max_session_timeout_ms: Positive = Field(60_000, description="Greatest that a group may set.")
+    group_share_heartbeat_interval_ms: Positive = Field(5000, description="Heartbeat interval in share groups.")
+    group_share_min_heartbeat_interval_ms: Positive = Field(5000, description="Least that a group may set.")
+    group_share_max_heartbeat_interval_ms: Positive = Field(15_000, description="Greatest that a group may set.")
+    group_share_max_size: int = Field(200, ge=1, le=1000, description="Members that a share group may have.")
+    group_share_record_lock_duration_ms: LockDuration = Field(30_000, description="How long a record is acquired.")
+    group_share_min_record_lock_duration_ms: LockDuration = Field(15_000, description="Least that a group may set.")
+    group_share_max_record_lock_duration_ms: LockDuration = Field(60_000, description="Greatest that a group may set.")
+    group_share_delivery_count_limit: int = Field(5, ge=2, le=10, description="Deliveries of a record, at most.")
+    group_share_partition_max_record_locks: int = Field(
+        2000, ge=100, le=10_000, description="Records in flight, per share group and partition."
+    )
+    group_share_max_share_sessions: Positive = Field(2000, description="Share sessions that a broker keeps.")
     group_pending_max: NotNegative = Field(
         10_000,
         description="Deliveries tracked for a group and partition (XPENDING); 0: none, as on compacted topics.",
@@ -475,6 +491,13 @@ class Settings(BaseSettings):
             ("group_consumer_session_timeout_ms", "group_consumer_max_session_timeout_ms"),
             ("group_consumer_min_heartbeat_interval_ms", "group_consumer_heartbeat_interval_ms"),
             ("group_consumer_heartbeat_interval_ms", "group_consumer_max_heartbeat_interval_ms"),
+            ("group_share_min_session_timeout_ms", "group_share_session_timeout_ms"),
+            ("group_share_session_timeout_ms", "group_share_max_session_timeout_ms"),
+            ("group_share_min_heartbeat_interval_ms", "group_share_heartbeat_interval_ms"),
+            ("group_share_heartbeat_interval_ms", "group_share_max_heartbeat_interval_ms"),
+            ("group_share_min_record_lock_duration_ms", "group_share_record_lock_duration_ms"),
+            ("group_share_record_lock_duration_ms", "group_share_max_record_lock_duration_ms"),
+            ("group_share_max_size", "group_share_max_share_sessions"),
             ("broker_heartbeat_interval_ms", "broker_session_timeout_ms"),
         ):
             if getattr(self, less) > getattr(self, more):

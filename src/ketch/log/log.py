@@ -185,6 +185,7 @@ class Log:
         await self._reads.ask(groups.delete(self.keys, group, partitions, term))
         for partition in self._partitions.values():
             partition.group_positions.forget(group)
+            partition.shares.forget(group)
 
     async def sweep(self) -> None:
         """Deletes what is past its retention, see `log.upkeep.retention`."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from ketch.clock import now_ms
+from ketch.coordinator.share.config import ResetStrategy, ResetTo
 from ketch.errors import OffsetOutOfRange
 from ketch.log.appending.appender import Appender
 from ketch.log.appending.producers import Sequenced
@@ -17,6 +19,7 @@ from ketch.log.bounds import PartitionBounds
 from ketch.log.group_positions import GroupPositions
 from ketch.log.live import LiveStream, Shared
 from ketch.log.reading import PartitionReader
+from ketch.log.sharing.shares import Shares
 from ketch.log.tier import Tier
 from ketch.records.control import Marker
 from ketch.store.append import markers
@@ -38,13 +41,14 @@ class Partition:
         bounds: where its log starts and ends.
         reader: its read side.
         group_positions: the native groups of the consumer groups that read it.
+        shares: the share groups that read it.
         tier: its part of the archive.
         transaction_keys: what Redis keeps of its transactions.
     """
 
     __slots__ = (
-        "_appender", "_shared", "_stream", "bounds", "group_positions", "index", "key", "reader", "state", "tier",
-        "topic", "transaction_keys",
+        "_appender", "_shared", "_stream", "bounds", "group_positions", "index", "key", "reader", "shares",
+        "state", "tier", "topic", "transaction_keys",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
@@ -55,6 +59,7 @@ class Partition:
         self.bounds = PartitionBounds(self._stream, self.tier, shared)
         self.group_positions = GroupPositions(self._stream, shared.reads, shared.pending_max)
         self.reader = PartitionReader(self._stream, self.bounds, self.tier, self.group_positions, shared)
+        self.shares = Shares(self._stream, self.bounds, shared, self._share_start)
         self.state = self._stream.state
         self.transaction_keys = self.state.transaction_keys
         self._shared = shared
@@ -117,6 +122,17 @@ class Partition:
         least = self.topic.numbering.to_id(bounds.local_start)
         await self._shared.reads.ask(markers.trim_aborted(self.transaction_keys.aborted, least))
         return bounds.log_start
+
+    # -- share groups
+
+    async def _share_start(self, reset: ResetStrategy) -> int | None:
+        """The offset at which a new share group begins, by `share.auto.offset.reset`; None: at the end."""
+        if reset.to is ResetTo.LATEST:
+            return None
+        if reset.to is ResetTo.EARLIEST:
+            return (await self.bounds.get()).local_start
+        found = await self.local_first_at_or_after(now_ms() - reset.ago)
+        return None if found is None else found.offset
 
     # -- searching by time (ListOffsets)
 

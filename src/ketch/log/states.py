@@ -188,6 +188,10 @@ class States:
             else:
                 state.transactions_written()
 
+    def written(self, key: bytes) -> None:
+        """Who waits for a key that is no stream's looks again."""
+        self._fire_others(key)
+
     def lost(self) -> None:
         """Pushes may have been lost."""
         for state in set(self._by_key.values()):

@@ -105,6 +105,10 @@ class Keyspace:
         """Stream: the transactions that were aborted on a partition, by their marker's id; in the stream's slot."""
         return self._beside(b"aborted", stream)
 
+    def shares(self, stream: bytes) -> bytes:
+        """Hash: what share groups have in flight on a partition in the batch layout; in the stream's slot."""
+        return self._beside(b"shares", stream)
+
     def transaction(self, transactional_id: str) -> bytes:
         """Hash: what is coordinated of a transactional id."""
         return f"{self.name}:transaction:{transactional_id}".encode()

@@ -192,7 +192,7 @@ COMMANDS = (*whole(NEEDED), "HELLO")
 CLUSTER_COMMANDS = whole(CLUSTER)
 
 _TOPICS = ("stream:*", "topic:*", "archive:*", "legacy07-brokers:*", "commit:*", "commit-term:*")
-_STREAMS = ("producers", "transactions", "aborted", "compaction", "copies", "legacy07")
+_STREAMS = ("producers", "transactions", "aborted", "compaction", "copies", "legacy07", "shares")
 _OTHERS = ("group:*", "offsets:*", "pending-offsets:*", "transaction:*", "compacting:{stream}:*", "fence:{stream}:*")
 
 

@@ -18,6 +18,7 @@ from ketch.store.offsets import LAST_OFFSET, EntryId, OffsetNumbering
 
 # Lua's stack takes so many values in one unpack (LUAI_MAXCSTACK is 8000, some of them used by the call itself).
 WIDEST = 7000
+SHARE_RANGE = 200_000  # offsets in one range that a member of a share group acknowledges
 BEYOND = "the next entry id would be beyond Kafka's offsets"
 
 _GUARD = load("guard")
@@ -51,6 +52,14 @@ _BEGIN_COMPACTION = load("begin_compaction")
 _HOLD_COMPACTION = load("hold_compaction")
 _CARRY_PENDING = load("carry_pending")
 _SWAP_COMPACTED = load("swap_compacted", WIDEST=WIDEST)
+_SHARE_LOOK = load("share_look")
+_SHARE_TAKE = load("share_take")
+_SHARE_CLAIM = load("share_claim")
+_SHARE_SETTLE = load("share_settle", RANGE=SHARE_RANGE)
+_SHARE_EXPIRE = load("share_expire")
+_SHARE_LEAVE = load("share_leave")
+_SHARE_LOAD = load("share_load")
+_SHARE_SAVE = load("share_save")
 
 
 _TRANSACTIONAL = {"producer": "transactional_producer"}
@@ -268,6 +277,51 @@ def acknowledge(stream: bytes, group: str, first: bytes, last: bytes) -> Command
 def position(stream: bytes, group: str) -> Command:
     """See position.lua."""
     return _eval(_POSITION, stream, group)
+
+
+# -- share groups
+
+
+def share_look(stream: bytes, group: str, available: str) -> Command:
+    """See share_look.lua."""
+    return _eval(_SHARE_LOOK, stream, group, available)
+
+
+def share_take(stream: bytes, group: str, member: str, available: str, most: int, limit: int) -> Command:
+    """See share_take.lua."""
+    return _eval(_SHARE_TAKE, stream, group, member, available, most, limit)
+
+
+def share_claim(stream: bytes, group: str, member: str, *words: Word) -> Command:
+    """See share_claim.lua."""
+    return _eval(_SHARE_CLAIM, stream, group, member, *words)
+
+
+def share_settle(
+    stream: bytes, group: str, member: str, available: str, lock_ms: int, limit: int, *words: Word
+) -> Command:
+    """See share_settle.lua."""
+    return _eval(_SHARE_SETTLE, stream, group, member, available, lock_ms, limit, *words)
+
+
+def share_expire(stream: bytes, group: str, available: str, lock_ms: int, limit: int) -> Command:
+    """See share_expire.lua."""
+    return _eval(_SHARE_EXPIRE, stream, group, available, lock_ms, limit)
+
+
+def share_leave(stream: bytes, group: str, member: str, available: str) -> Command:
+    """See share_leave.lua."""
+    return _eval(_SHARE_LEAVE, stream, group, member, available)
+
+
+def share_load(shares: bytes, group: str) -> Command:
+    """See share_load.lua."""
+    return _eval(_SHARE_LOAD, shares, group)
+
+
+def share_save(shares: bytes, group: str, *words: Word) -> Command:
+    """See share_save.lua."""
+    return _eval(_SHARE_SAVE, shares, group, *words)
 
 
 # -- topics

@@ -108,6 +108,10 @@ class Cluster:
         """The node id of the broker that clients are to read and write this partition through."""
         return self._own.id if self.alone else self._owner(b"%b:%d" % (topic_id.bytes, index))
 
+    def leader_node(self, topic_id: UUID, index: int) -> Node:
+        """As `leader`, and where it is."""
+        return self._nodes[self.leader(topic_id, index)]
+
     def leaders(self, topic_id: UUID, partitions: int) -> tuple[int, ...]:
         """The leaders of a topic's partitions, by index."""
         if self.alone:

@@ -22,12 +22,14 @@ from ketch.broker.coordination.group_configs import GroupConfigs
 from ketch.broker.coordination.kinds.classic import ClassicKind
 from ketch.broker.coordination.kinds.consumer import ConsumerKind
 from ketch.broker.coordination.kinds.kind import Kinds
+from ketch.broker.coordination.kinds.share import ShareKind
 from ketch.broker.coordination.machines import Machines, Token
 from ketch.broker.coordination.native_groups import NativeGroups
 from ketch.configs.settings import Settings
 from ketch.coordinator.classic.events import Commit
 from ketch.coordinator.classic.group import Group
 from ketch.coordinator.consumer.group import ConsumerGroup
+from ketch.coordinator.share.group import ShareGroup
 from ketch.errors import NotInTransaction
 from ketch.log.log import Log
 from ketch.redis.question import Question
@@ -38,7 +40,7 @@ from ketch.store.coordination.terms import Overtaken
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.scripts import Holder
 
-AnyGroup = Group | ConsumerGroup
+AnyGroup = Group | ConsumerGroup | ShareGroup
 
 _COMMIT_TRIES = 5  # where other commits of the group take a new term at the same time
 
@@ -57,7 +59,8 @@ class Groups:
         self.configs = GroupConfigs(settings, log_)
         classic = ClassicKind(settings, native_groups)  # what is stored without a type
         policy = settings.group_consumer_migration_policy
-        self._kinds = Kinds[AnyGroup](classic, ConsumerKind(self.configs, native_groups, classic, policy))
+        consumer = ConsumerKind(self.configs, native_groups, classic, policy)
+        self._kinds = Kinds[AnyGroup](classic, consumer, ShareKind(self.configs))
         self._machines = Machines(GroupNamespace(log_.keys), self._kinds, settings.node_id, log_, cluster)
         self._log, self._cluster, self._native_groups = log_, cluster, native_groups
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session

@@ -24,7 +24,7 @@ there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from dataclasses import dataclass
 from functools import reduce
 from weakref import WeakSet
@@ -47,6 +47,7 @@ class Reader:
         fits: the members that it may be of, as long as it is not known.
         spoken: members whose heartbeats and SyncGroups it brought.
         software: name and version of the client's, as its ApiVersions said (KIP-511).
+        on_close: called when the connection closes.
     """
 
     began: float = math.inf
@@ -57,6 +58,13 @@ class Reader:
     spoken: frozenset[Identity] = frozenset()
     closed: bool = False
     software: tuple[str, str] = ("", "")
+    on_close: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """The connection is closed."""
+        self.closed = True
+        if self.on_close is not None:
+            self.on_close()
 
     def ask(self, now: float) -> None:
         """A fetch has been received."""

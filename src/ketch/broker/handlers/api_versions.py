@@ -2,8 +2,8 @@
 
 A version too new is answered with a version 0 body, UNSUPPORTED_VERSION (35) and the ranges, so that the client can ask
 again (KIP-511): `unsupported`, since such a request cannot be parsed. Client telemetry is named while a subscription to
-it is there: librdkafka logs a line for each client that it is offered to. The one feature that is published is
-`transaction.version`, finalized at 2 (KIP-890): clients go by it.
+it is there: librdkafka logs a line for each client that it is offered to. Two features are published, which clients and
+tools go by: `share.version`, finalized at 1 (KIP-932), and `transaction.version`, finalized at 2 (KIP-890).
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from ketch.wire.responses import Body
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 
-_TRANSACTION_VERSION = 2
+_FINALIZED = {"share.version": 1, "transaction.version": 2}
 _FEATURES: Mapping[str, Any] = {
-    "supported_features": ({"name": "transaction.version", "min_version": 0, "max_version": _TRANSACTION_VERSION},),
+    "supported_features": tuple(
+        {"name": name, "min_version": 0, "max_version": level} for name, level in _FINALIZED.items()
+    ),
     "finalized_features_epoch": 0,
-    "finalized_features": (
-        {
-            "name": "transaction.version",
-            "max_version_level": _TRANSACTION_VERSION,
-            "min_version_level": _TRANSACTION_VERSION,
-        },
+    "finalized_features": tuple(
+        {"name": name, "max_version_level": level, "min_version_level": level} for name, level in _FINALIZED.items()
     ),
 }
 

@@ -28,7 +28,7 @@ from ketch.coordinator.consumer.events import (
     BeatResult,
     Depart,
 )
-from ketch.coordinator.consumer.topics import Partitions
+from ketch.coordinator.consumer.topics import Partitions, by_topic
 from ketch.errors import KetchError
 from ketch.wire.responses import Body
 
@@ -137,7 +137,4 @@ def _answer(result: BeatResult) -> Body:
 
 
 def _by_topic(partitions: Partitions) -> list[Body]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    return [{"topic_id": uuid.UUID(topic), "partitions": indexes} for topic, indexes in topics.items()]
+    return [{"topic_id": uuid.UUID(topic), "partitions": indexes} for topic, indexes in by_topic(partitions).items()]

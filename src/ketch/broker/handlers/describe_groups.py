@@ -1,6 +1,6 @@
 """DescribeGroups (15), versions 0 to 6: state, protocol and members; version 6 on has GROUP_ID_NOT_FOUND (KIP-1043).
 
-A consumer group (KIP-848) is none of these: it is answered as one that is not there, and ConsumerGroupDescribe has it.
+A group of another kind is answered as one that is not there: ConsumerGroupDescribe and ShareGroupDescribe have those.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
-from ketch.broker.handlers.metadata import NOT_ASKED, authorized
+from ketch.broker.describing import NOT_ASKED, authorized
 from ketch.broker.topics import denied
 from ketch.coordinator.classic.group import Group
 from ketch.coordinator.classic.member import Member, State

@@ -12,6 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.describing import authorized
 from ketch.broker.handlers import metadata
 from ketch.broker.touches import LISTS_TOPIC
 from ketch.log.followers import NONE
@@ -77,7 +78,7 @@ async def _describe(request: Request, topic: Topic, indices: range) -> Body:
         "partitions": [
             {**metadata.partition(leader(topic.id, index), index, followers[index], hidden), **elr} for index in indices
         ],
-        "topic_authorized_operations": metadata.authorized(request, ResourceType.TOPIC, topic.name),
+        "topic_authorized_operations": authorized(request, ResourceType.TOPIC, topic.name),
     }
 
 

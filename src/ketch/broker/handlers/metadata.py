@@ -23,8 +23,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
+from ketch.broker.describing import NOT_ASKED, authorized
 from ketch.broker.errors import Refused, code_of
-from ketch.broker.resources import OPERATIONS
 from ketch.broker.topics import ZERO_ID, find_topic
 from ketch.broker.touches import CREATES_ON_DEMAND, LISTS_TOPIC, SHOWS_OPERATIONS
 from ketch.errors import InvalidTopic, KetchError, UnknownTopicId, UnknownTopicOrPartition
@@ -34,7 +34,6 @@ from ketch.security.acls import CLUSTER_NAME, ResourceType
 from ketch.store.topics.topic import Topic, TopicKey, shown
 from ketch.wire.responses import Body, Kept
 
-NOT_ASKED = -(2**31)  # authorized operations (KIP-430) that the client has not asked for
 NO_NODE = -1
 _LISTENERS_SINCE = 6  # versions in which a partition can say that its leader lacks the listener
 _NULL_NAMES_SINCE = 12  # topics can be asked for by id alone (KIP-516)
@@ -58,11 +57,6 @@ def cluster_operations(request: Request) -> int:
         return NOT_ASKED
     denied = request.denial_by(SHOWS_OPERATIONS, CLUSTER_NAME)
     return 0 if denied else authorized(request, ResourceType.CLUSTER, CLUSTER_NAME)
-
-
-def authorized(request: Request, resource: ResourceType, name: str) -> int:
-    """The bits of the operations on a resource that the caller may do (KIP-430)."""
-    return sum(1 << each for each in OPERATIONS[resource] if request.allowed(each, resource, name, quiet=True))
 
 
 def _operations(request: Request, topic: str) -> int:

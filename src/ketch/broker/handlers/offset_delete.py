@@ -8,9 +8,11 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request
 from ketch.broker.coordination.assignments import subscribed_topics
-from ketch.broker.coordination.groups import AnyGroup
 from ketch.broker.errors import Refused, code_of
 from ketch.broker.topics import find_partition
+from ketch.coordinator.classic.group import Group
+from ketch.coordinator.consumer.group import ConsumerGroup
+from ketch.coordinator.share.group import ShareGroup
 from ketch.errors import KetchError, UnknownTopicOrPartition
 from ketch.wire.responses import Body
 
@@ -29,6 +31,8 @@ async def handle(request: Request) -> Answer:
         if not await request.broker.groups.exists(body.group_id):
             return _answer(ErrorCode.group_id_not_found)
         group = await request.broker.groups.get(body.group_id)
+        if isinstance(group, ShareGroup):
+            return _answer(ErrorCode.group_id_not_found)
         if group.members and group.protocol_type != "consumer":
             return _answer(ErrorCode.non_empty_group)
         subscribed = subscribed_topics(group)
@@ -38,7 +42,7 @@ async def handle(request: Request) -> Answer:
         return _answer(request.refuse(f"group {body.group_id}", error))
 
 
-async def _topic(request: Request, group: AnyGroup, topic: Any, subscribed: set[str] | None) -> Body:
+async def _topic(request: Request, group: Group | ConsumerGroup, topic: Any, subscribed: set[str] | None) -> Body:
     """
     Args:
         subscribed: None where some member's subscription cannot be read: it may be to anything.

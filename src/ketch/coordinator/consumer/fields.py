@@ -10,7 +10,7 @@ from typing import Any
 
 from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.coordinator.consumer.member import ClassicSide, ConsumerConfig, Member, MemberState
-from ketch.coordinator.consumer.topics import Partitions, TopicInfo, Topics
+from ketch.coordinator.consumer.topics import Partitions, TopicInfo, Topics, by_topic, of_topics
 
 _MEMBER = "member:"
 _TEXTS = 4096  # members whose text is remembered
@@ -56,14 +56,7 @@ def _text(said: tuple[Any, ...], where: tuple[Any, ...], classic: ClassicSide | 
     if classic is not None:
         protocols = {name: b64encode(metadata).decode() for name, metadata in classic.protocols}
         fields[_CLASSIC] = {"sessionTimeoutMs": round(classic.session_timeout * 1000), "protocols": protocols}
-    return json.dumps(fields | dict(zip(_PARTITIONS, map(_by_topic, partitions), strict=True)))
-
-
-def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    return topics
+    return json.dumps(fields | dict(zip(_PARTITIONS, map(by_topic, partitions), strict=True)))
 
 
 def from_fields(group_id: str, fields: Mapping[str, str], config: ConsumerConfig, now: float) -> ConsumerGroup:
@@ -103,9 +96,9 @@ def _read_member(member_id: str, stored: Mapping[str, Any], config: ConsumerConf
         stored["epoch"],
         stored["previousEpoch"],
         state,
-        _partitions(stored["assigned"]),
-        _partitions(stored["revoking"]),
-        _partitions(stored["target"]),
+        of_topics(stored["assigned"]),
+        of_topics(stored["revoking"]),
+        of_topics(stored["target"]),
         classic,
         now + session,
         now + timeout if state is MemberState.UNREVOKED and classic is None else None,
@@ -118,7 +111,3 @@ def _read_classic(stored: Mapping[str, Any]) -> ClassicSide | None:
         return None
     protocols = tuple((name, b64decode(metadata)) for name, metadata in said["protocols"].items())
     return ClassicSide(said["sessionTimeoutMs"] / 1000, protocols)
-
-
-def _partitions(topics: Mapping[str, list[int]]) -> Partitions:
-    return frozenset((topic, index) for topic, indexes in topics.items() for index in indexes)

@@ -21,7 +21,7 @@ from ketch.coordinator.consumer.assignors import ASSIGNORS, Subscriber
 from ketch.coordinator.consumer.events import JOIN_EPOCH, Effect, OnlyClassic
 from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberState, State
 from ketch.coordinator.consumer.reconciling import reconcile
-from ketch.coordinator.consumer.topics import NO_PARTITIONS, Partition, Partitions, TopicInfo, Topics
+from ketch.coordinator.consumer.topics import NO_PARTITIONS, Partition, Partitions, TopicInfo, Topics, named
 from ketch.coordinator.machine import Persist, Reply
 
 _NO_NAMES: frozenset[str] = frozenset()
@@ -119,12 +119,7 @@ class GroupState:
 
     def named(self, partitions: Partitions) -> dict[tuple[str, str], list[int]]:
         """Partitions by their topics' ids and names; without those of topics that are gone."""
-        names = {info.id: name for name, info in self.topics.items()}
-        found: dict[tuple[str, str], list[int]] = {}
-        for topic, index in sorted(partitions):
-            if topic in names:
-                found.setdefault((topic, names[topic]), []).append(index)
-        return found
+        return named(partitions, self.topics)
 
     def places(self, partitions: Partitions) -> list[tuple[str, int]]:
         """Partitions by their topics' names, as `named`."""

@@ -28,6 +28,29 @@ class TopicInfo(NamedTuple):
     partitions: int
 
 
+def by_topic(partitions: Partitions) -> dict[str, list[int]]:
+    """Partitions as lists of indexes by topic id, both in order."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def of_topics(topics: Mapping[str, list[int]]) -> Partitions:
+    """What `by_topic` was made of."""
+    return frozenset((topic, index) for topic, indexes in topics.items() for index in indexes)
+
+
+def named(partitions: Partitions, topics: Mapping[str, TopicInfo]) -> dict[tuple[str, str], list[int]]:
+    """Partitions by their topics' ids and names; without those of topics that are gone.
+
+    Args:
+        topics: by name.
+    """
+    names = {info.id: name for name, info in topics.items()}
+    return {(topic, names[topic]): indexes for topic, indexes in by_topic(partitions).items() if topic in names}
+
+
 class Topics:
     """All topics by name.
 

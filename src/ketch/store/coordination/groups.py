@@ -8,10 +8,11 @@ group was loaded and raises Overtaken where another coordinator has written sinc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ketch.redis.question import Command, Question, ask, call, calls, keyed
 from ketch.store.coordination import commits, terms
+from ketch.store.coordination.sharing import stored_ranges
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.scripts import Holder, delete_state, hold_state, save_state
 
@@ -27,6 +28,12 @@ def names(keys: Keyspace) -> Question[list[str]]:
 def exists(keys: Keyspace, group: str) -> Question[bool]:
     """Whether `names` has it."""
     return bool((yield from call(keys.groups, "SISMEMBER", keys.groups, group)))
+
+
+def types(keys: Keyspace, names: Sequence[str]) -> Question[dict[str, str]]:
+    """Each group's field `type`; "" of classic groups, which have none."""
+    found = yield from calls([keyed("HGET", keys.group(name), "type") for name in names])
+    return {name: (kind or b"").decode() for name, kind in zip(names, found, strict=True)}
 
 
 def load(keys: Keyspace, group: str) -> Question[dict[str, str]]:
@@ -85,7 +92,9 @@ def delete(keys: Keyspace, group: str, partitions: Iterable[TopicPartition], ter
     known = yield from commits.partitions(keys, group)
     if not (yield from ask(delete_state(keys.group(group), term))):
         raise terms.Overtaken(f"group {group}")
-    yield from commits.forget(keys, group, {*partitions, *known}, term)
+    everywhere = {*partitions, *known}
+    yield from commits.forget(keys, group, everywhere, term)
+    yield from stored_ranges.remove([keys.shares(keys.stream(*partition)) for partition in everywhere], group)
     yield from calls([keyed("DEL", key) for key in (keys.offsets(group), keys.pending_offsets(group))])
     yield from call(keys.groups, "SREM", keys.groups, group)
 

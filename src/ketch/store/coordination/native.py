@@ -165,13 +165,21 @@ def read_reply(reply: bytes, stream: bytes) -> tuple[EntryId, memoryview | None]
     if len(head) < 4 or head[0] != b"*2" or not head[1].startswith(b"$") or b"-" not in head[2]:
         raise ValueError(reply[:200].decode(errors="replace"))
     last = OffsetNumbering.parse_id(head[2])
-    at = len(reply[:_HEAD_MAX]) - len(head[3])
+    return last, entries_in(reply, len(reply[:_HEAD_MAX]) - len(head[3]), stream)
+
+
+def entries_in(reply: bytes, at: int, stream: bytes) -> memoryview | None:
+    """The array of entries in the reply of XREADGROUP that stands in a larger one; raises as `read_reply`.
+
+    Args:
+        at: where it begins.
+    """
     if reply[at : at + 3] in (b"*-1", b"$-1") or reply[at : at + 1] == b"_":
-        return last, None
+        return None
     prefix = b"*1\r\n*2\r\n$%d\r\n%s\r\n" % (len(stream), stream)
     if not reply.startswith(prefix, at):
         raise ValueError(reply[at : at + 200].decode(errors="replace"))
-    return last, memoryview(reply)[at + len(prefix) :]
+    return memoryview(reply)[at + len(prefix) :]
 
 
 def entry_count(entries: bytes | memoryview) -> int:

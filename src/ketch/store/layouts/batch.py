@@ -12,6 +12,7 @@ producer's 0 and says nothing; it follows from the id and is put in when the bat
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ketch.errors import CorruptRecord, InvalidRecord, KetchError, RedisError
@@ -38,7 +39,7 @@ from ketch.records.control import Marker, control_batch
 from ketch.redis.question import Word
 from ketch.redis.resp import checked, pack, parse
 from ketch.store import scripts
-from ketch.store.layouts.layout import Chunk, EntryBytes, Layout, Operands, Payload, Retain, Thinned
+from ketch.store.layouts.layout import Chunk, EntryBytes, Layout, Operands, Payload, Retain, Span, Thinned
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.xinfo import StreamInfo
 
@@ -161,6 +162,20 @@ class BatchChunk(Chunk):
 
     def below(self, end: int) -> Chunk:
         return BatchChunk([batch for batch in self._batches if batch.base < end])
+
+    def spans(self) -> list[Span]:
+        return [
+            Span(
+                each.base,
+                each.base + each.header.last_offset_delta,
+                each.header.producer_id if each.header.transactional else -1,
+                each.header.control,
+            )
+            for each in self._batches
+        ]
+
+    def only(self, kept: Collection[int]) -> Chunk:
+        return BatchChunk([batch for batch in self._batches if batch.base in kept])
 
     def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
         batches = []

@@ -7,9 +7,9 @@ own XADDs; what Redis answers to a range becomes a `Chunk`. Pure bytes, no I/O; 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ketch.records import HEADER_SIZE, BatchHeader, Codec, DecodedBatch
 from ketch.records.columns import cut, row_timestamps
@@ -77,6 +77,21 @@ class Payload(Protocol):
         """The batch as it is read back once it has been stored at offset `base`."""
 
 
+class Span(NamedTuple):
+    """The offsets of a batch, and what it is part of.
+
+    Attributes:
+        last: of its last record, or of one that compaction has removed.
+        producer: whose transaction it is part of, -1 for none.
+        control: it is a transaction's marker.
+    """
+
+    base: int
+    last: int
+    producer: int
+    control: bool
+
+
 class Chunk(ABC):
     """Whole batches from one reply of XRANGE or XREADGROUP; false when there is none.
 
@@ -126,6 +141,14 @@ class Chunk(ABC):
     def below(self, end: int) -> Chunk:
         """The batches up to `end`; of one with records on both sides those below, where the layout can part them."""
 
+    @abstractmethod
+    def spans(self) -> list[Span]:
+        """The offsets of each batch."""
+
+    @abstractmethod
+    def only(self, kept: Collection[int]) -> Chunk:
+        """The batches with these base offsets."""
+
     def timestamps(self, at_least: int) -> Iterator[tuple[int, int]]:
         """(offset, timestamp in ms) of each record that is as late as `at_least`, in offset order."""
         for batch in self.decoded(at_least):
@@ -157,6 +180,13 @@ class Chunks(Chunk):
     def below(self, end: int) -> Chunk:
         kept = [chunk if chunk.end <= end else chunk.below(end) for chunk in self._chunks if chunk.base < end]
         return Chunks(kept) if any(kept) else DecodedChunk([], False)
+
+    def spans(self) -> list[Span]:
+        return [span for chunk in self._chunks for span in chunk.spans()]
+
+    def only(self, kept: Collection[int]) -> Chunk:
+        chunks = [chunk for chunk in (each.only(kept) for each in self._chunks) if chunk]
+        return Chunks(chunks) if chunks else DecodedChunk([], False)
 
 
 def fitting(batches: list[DecodedBatch], max_bytes: int) -> list[DecodedBatch]:
@@ -200,6 +230,15 @@ class DecodedChunk(Chunk):
             batch if batch.last_offset < end else cut(batch, end) for batch in self._batches if batch.base_offset < end
         ]
         return DecodedChunk(kept, self._log_append_time)
+
+    def spans(self) -> list[Span]:
+        return [
+            Span(each.base_offset, each.last_offset, each.producer_id if each.transactional else -1, each.control)
+            for each in self._batches
+        ]
+
+    def only(self, kept: Collection[int]) -> Chunk:
+        return DecodedChunk([each for each in self._batches if each.base_offset in kept], self._log_append_time)
 
 
 Retain = Callable[[DecodedBatch], bytearray]

@@ -155,9 +155,13 @@ class AbortedIndex:
 
     def holds(self, batch: DecodedBatch) -> bool:
         """Whether a batch is part of one. A producer's transactions follow each other."""
-        known = self._by_producer.get(batch.producer_id, []) if batch.transactional else []
-        at = bisect_right(known, batch.base_offset, key=lambda each: each.marker)
-        return at < len(known) and known[at].first <= batch.base_offset
+        return batch.transactional and self.has(batch.producer_id, batch.base_offset)
+
+    def has(self, producer: int, offset: int) -> bool:
+        """Whether a record that was produced in a transaction is part of one."""
+        known = self._by_producer.get(producer, [])
+        at = bisect_right(known, offset, key=lambda each: each.marker)
+        return at < len(known) and known[at].first <= offset
 
 
 def readable(batches: list[DecodedBatch], aborted: AbortedIndex | None) -> list[DecodedBatch]:

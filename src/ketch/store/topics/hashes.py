@@ -146,7 +146,7 @@ def purge(keys: Keyspace, name: str, commits: Iterable[bytes]) -> Question[None]
     hash_ = keys.topic(name)
     topic_id, partitions = yield from call(hash_, "HMGET", hash_, "id", "partitions")
     streams = [keys.stream(name, index) for index in range(int(partitions or 0))]
-    kinds = (keys.producers, keys.transactions, keys.aborted, keys.positions, keys.compaction)
+    kinds = (keys.producers, keys.transactions, keys.aborted, keys.positions, keys.compaction, keys.shares)
     beside = [kind(stream) for stream in streams for kind in kinds]
     beside += [key for commit in commits for key in (commit, keys.commit_term(commit))]
     gone = [*streams, *beside, keys.archive(name), keys.legacy_brokers(name)]

@@ -49,6 +49,7 @@ class ClassicKind:
     name = "classic"
     machine: type[Group] = Group
     events: UnionType = Event
+    gives_way = True
     outlives = True
 
     def __init__(self, settings: Settings, native_groups: NativeGroups) -> None:

@@ -51,6 +51,7 @@ class ConsumerKind:
     name = "consumer"
     machine: type[ConsumerGroup] = ConsumerGroup
     events: UnionType = Event
+    gives_way = True
     outlives = False  # a member must not be told what the next coordinator does not know
 
     def __init__(self, configs: GroupConfigs, native_groups: NativeGroups, classic: ClassicKind, policy: str) -> None:

@@ -20,6 +20,7 @@ from ketch.errors import KetchError
 
 M = TypeVar("M", bound=Machine)
 
+_NEVER_STORED = "0"  # the term of a machine of which nothing is stored, not even a commit
 _FIELD = "type"  # of the hash: Kafka's group type, in the words of ListGroups (KIP-848)
 
 
@@ -34,6 +35,7 @@ class Kind(Protocol[M]):
         name: as the stored hash has it, see `Kinds`.
         machine: the class of its machines.
         events: the union of the events that these handle; Tick may be among them.
+        gives_way: without members it may get another kind, and one of another kind may become it.
         outlives: a machine that could not be stored stays in memory as it is. Else it is dropped and what is stored
             counts, as it does where other brokers write machines, too.
     """
@@ -41,6 +43,7 @@ class Kind(Protocol[M]):
     name: str
     machine: type[M]
     events: UnionType
+    gives_way: bool
     outlives: bool
 
     # -- machines
@@ -112,15 +115,18 @@ class Kinds(Generic[M]):
         None where other clients rely on a machine of another kind: see `Kind.convert` and `Kind.refusal`.
 
         An event of another kind gets a new machine in the place of one that no client relies on. This is how an id that
-        is not stored gets its kind. It is also what Kafka's GroupMetadataManager does with an empty group that a client
-        of another protocol joins (`maybeDeleteEmptyConsumerGroup`, `maybeDeleteEmptyClassicGroup`). A kind that serves
-        clients of another one has their events among its own, as Kafka's consumer groups have JoinGroup (KIP-848).
+        is not stored gets its kind. Between kinds that give way it is also what Kafka's GroupMetadataManager does with
+        an empty group that a client of another protocol joins (`maybeDeleteEmptyConsumerGroup`,
+        `maybeDeleteEmptyClassicGroup`). A kind that serves clients of another one has their events among its own, as
+        Kafka's consumer groups have JoinGroup (KIP-848).
         """
         if isinstance(event, self.of(machine).events):
             return machine
-        if not machine.is_idle:
+        asking = self.asking(event)
+        free = machine.term == _NEVER_STORED or (self.of(machine).gives_way and asking.gives_way)
+        if not machine.is_idle or not free:
             return None
-        heir: M = self.asking(event).new(machine.id)
+        heir: M = asking.new(machine.id)
         heir.term, heir.held_at = machine.term, machine.held_at
         return heir
 

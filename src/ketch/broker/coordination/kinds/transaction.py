@@ -30,6 +30,7 @@ class TransactionKind:
     name = "transaction"
     machine: type[Transaction] = Transaction
     events: UnionType = Event
+    gives_way = True
     outlives = False
 
     def __init__(self, finish: Callable[[str, Finish], None]) -> None:

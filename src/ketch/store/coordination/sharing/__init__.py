@@ -1,0 +1,1 @@
+"""What Redis keeps of share groups (KIP-932), for each layout of streams."""

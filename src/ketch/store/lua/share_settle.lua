@@ -1,0 +1,75 @@
+-- Takes the acknowledgements of a member of a share group: all of them, or none.
+--
+-- KEYS    stream
+-- ARGV    group, member
+--         available   the consumer that holds what anybody may claim
+--         lock        for how long a member may hold a delivery, ms
+--         limit       how often a record is delivered at most
+--         for each range: what ("gap", "done", "release", "undo"), the first and the last id, how many offsets lie in it
+-- Returns how many deliveries were given up; -1 where the member does not hold one that it acknowledges; -2 where it was not
+--         delivered yet, and others were; -3 where
+--         another member holds it
+-- include share_common
+-- include share_state
+-- include share_order
+local stream = KEYS[1]
+local group, member, available, lock, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local state = state_of(stream, group)
+if not state then return -1 end
+-- What lies before `start` has been settled for all members.
+local position = state['last-delivered-id']
+local start = state.pending > 0 and redis.call('XPENDING', stream, group)[2]
+-- other(held, first, last): whether the stream has an entry in the range which is not held, and is no marker.
+local function other(held, first, last)
+  local from = first
+  while true do
+    local entries = redis.call('XRANGE', stream, from, last, 'COUNT', 100)
+    for i = 1, #entries do
+      local fields = entries[i][2]
+      local marker = false
+      for k = 1, #fields, 2 do marker = marker or fields[k] == 'control' end
+      if not held[entries[i][1]] and not marker then return true end
+    end
+    if #entries < 100 then return false end
+    from = '(' .. entries[100][1]
+  end
+end
+-- owned(first, last, offsets): why the member does not hold the whole range.
+local function owned(first, last, offsets)
+  local rows = redis.call('XPENDING', stream, group, first, last, offsets)
+  for i = 1, #rows do
+    if rows[i][2] ~= member and rows[i][2] ~= available then return -3 end
+  end
+  return -1
+end
+local ranges = {}
+for at = 6, #ARGV, 4 do
+  local what, first, last, offsets = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+  local past = below(position, last) and -1 or ((not start or below(last, start)) and 1 or 0)
+  if past < 0 then return start and -2 or -1 end
+  if offsets > @RANGE then return -1 end
+  if past == 0 then
+    local rows, held = redis.call('XPENDING', stream, group, first, last, offsets, member), {}
+    for i = 1, #rows do
+      if rows[i][3] >= lock then return -1 end
+      held[rows[i][1]] = true
+    end
+    if #rows < offsets and what ~= 'gap' and other(held, first, last) then return owned(first, last, offsets) end
+    ranges[#ranges + 1] = {what, rows}
+  end
+end
+local freed = 0
+for _, range in ipairs(ranges) do
+  local what, rows = range[1], range[2]
+  if what == 'release' then
+    freed = freed + release(stream, group, available, rows, limit)
+  elseif what == 'undo' then
+    undo(stream, group, available, rows)
+    freed = freed + #rows
+  else
+    local ids = {}
+    for i = 1, #rows do ids[i] = rows[i][1] end
+    settle(stream, group, ids)
+  end
+end
+return freed
