@@ -28,6 +28,11 @@ from ketch.log.appending.notes import fetch_codec
 from ketch.log.bounds import PartitionBounds
 from ketch.log.live import LiveStream
 from ketch.log.sharing.share import (
+    BEYOND_FIRST,
+    BEYOND_LAST,
+    NOT_HELD,
+    NOT_OWNED,
+    NOTHING,
     Acknowledge,
     Acknowledged,
     Acquired,
@@ -61,6 +66,16 @@ _WORDS = {
     Acknowledge.RELEASE: "release",
     Acknowledge.REJECT: "done",
 }
+
+
+_REASONS = {
+    pending.Refusal.NOT_HELD: NOT_HELD,
+    pending.Refusal.NOT_OWNED: NOT_OWNED,
+    pending.Refusal.NOTHING: NOTHING,
+    pending.Refusal.BEYOND_LAST: BEYOND_LAST,
+    pending.Refusal.BEYOND_FIRST: BEYOND_FIRST,
+}
+_REFUSED = {pending.Refusal.BEYOND_LAST: NotInFlight, pending.Refusal.BEYOND_FIRST: NotInFlight}
 
 
 class Locks:
@@ -287,12 +302,8 @@ class RecordShare:
         ranges = [self._held(_WORDS[each.what], each.first, each.last) for each in acknowledged]
         lock, limit = _ms(config.lock_duration), config.delivery_limit
         settled = await self._driver.ask(pending.settle(self._key, self._group, member, lock, limit, ranges))
-        if settled is pending.Refusal.BEYOND:
-            raise NotInFlight("The last offset in the request is past the records in flight.")
-        if settled is pending.Refusal.NOT_OWNED:
-            raise InvalidRecordState("Member is not the owner of offset")
-        if settled is pending.Refusal.NOT_HELD:
-            raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")
+        if isinstance(settled, pending.Refusal):
+            raise _REFUSED.get(settled, InvalidRecordState)(_REASONS[settled])
         self._freed(settled)
 
     def _held(self, what: str, first: int, last: int) -> Held:
