@@ -94,9 +94,9 @@ class Side:
         def complete() -> bool:
             answer = member.ask(max_wait=0 if not wanted else 200)
             assert answer.error_code == 0, answer
-            for part in (part for topic in answer.responses for part in topic.partitions):
-                given.extend((offset, n) for first, last, n in acquired(part) for offset in range(first, last + 1))
-            return len(given) >= len(wanted or ())
+            runs = [run for topic in answer.responses for part in topic.partitions for run in acquired(part)]
+            given.extend((offset, n) for first, last, n in runs for offset in range(first, last + 1))
+            return not runs if wanted is None else len(given) >= len(wanted)
 
         eventually(complete, 60)
         self.told.append(sorted(given))
@@ -238,7 +238,10 @@ def test_scenarios(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_at_random(broker: KetchServer, apache_kafka: ApacheKafka, topic: str, seed: int) -> None:
-    """Two members fetch, acknowledge what they have and have not, and begin anew."""
+    """Two members fetch, and acknowledge what they have and what they have not.
+
+    Which code refuses an acknowledgement beyond all records depends on what Kafka has not cleared away yet.
+    """
 
     def scenario(side: Side) -> None:
         chance = random.Random(seed)
@@ -260,17 +263,30 @@ def test_at_random(broker: KetchServer, apache_kafka: ApacheKafka, topic: str, s
                 types = [chance.choice((ACCEPT, ACCEPT, RELEASE, RELEASE, REJECT, GAP)) for _ in range(first, last + 1)]
                 side.acknowledge(member, (first, last, types if chance.random() < 0.5 else types[:1]))
 
-    compare(broker, apache_kafka, topic, scenario)
+    compare(broker, apache_kafka, topic, scenario, coarse)
 
 
-def compare(broker: KetchServer, apache_kafka: ApacheKafka, topic: str, scenario: Callable[[Side], None]) -> None:
+def compare(
+    broker: KetchServer,
+    apache_kafka: ApacheKafka,
+    topic: str,
+    scenario: Callable[[Side], None],
+    alike: Callable[[Told], Told] = lambda told: told,
+) -> None:
     with ExitStack() as stack:
         ketch = Side(broker.port, topic, stack, None)
         scenario(ketch)
         reference = Side(apache_kafka.port, topic, stack, ketch.told)
         scenario(reference)
         for n, pair in enumerate(zip(ketch.told, reference.told, strict=True)):
-            assert pair[0] == pair[1], n
+            assert alike(pair[0]) == alike(pair[1]), n
+
+
+def coarse(told: Told) -> Told:
+    """INVALID_REQUEST of a partition as INVALID_RECORD_STATE."""
+    if isinstance(told, tuple):
+        return told[0], [(index, *(121 if code == 42 else code for code in codes)) for index, *codes in told[1]]
+    return told
 
 
 def test_ids_that_are_none(broker: KetchServer, topic: str) -> None:
