@@ -126,6 +126,7 @@ class TallyKind:
     name = "tally"
     machine: type[Tally] = Tally
     events: UnionType = Add | Look | Wait
+    gives_way = True
     outlives = True
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from tests.support.cli import Done, Ketch
 from tests.support.groups import Member, assignment, subscription
 from tests.support.ketch import KetchServer
 from tests.support.redis_servers import RedisServer, binaries
+from tests.support.share_members import ShareAdmin, Sharer
 
 Run = Callable[..., Done]
 START = 1_700_000_000_000
@@ -208,3 +209,25 @@ def test_groups_that_exist_are_described(groups: Run, scene: Scene) -> None:
     assert [group["group"] for group in json.loads(done.stdout)] == [scene.group]
     assert b"there is no such group (did you mean g-" in done.stderr
     assert b"(did you mean g-" in groups("delete", scene.group[:-1], "--yes", code=1).stderr
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_share_groups(groups: Run, broker: KetchServer, topic: str, layout: str) -> None:
+    """Where they stand is their start offset; nobody has committed anything."""
+    with Sharer(broker.port, f"g-{topic}") as member, ShareAdmin(broker.port, f"g-{topic}") as admin:
+        member.create(topic, 2, storage_layout=layout)
+        base = member.stored(topic, batch([record(b"x", offset_delta=n) for n in range(5)]))
+        member.enters(topic)
+        member.goes()
+        admin.alter({topic: {0: base + 2}})
+        member.enters(topic)
+        assert f"{member.group}\tStable".encode() in groups("list").stdout.splitlines()
+        assert f"{member.group}\tStable\t1\t3".encode() in groups("list", "--stats").stdout.splitlines()
+        (found,) = json.loads(groups("describe", member.group, "--json").stdout)
+        assert (found["state"], found["type"], found["assignor"]) == ("Stable", "share", "simple")
+        assert [each["member"] for each in found["members"]] == [member.id]
+        places = [(each["topic"], each["partition"], each["committed"], each["lag"]) for each in found["partitions"]]
+        assert places == [(topic, 0, base + 2, 3), (topic, 1, None, None)]
+        member.goes()
+        assert groups("delete", member.group, "--yes").stdout == f"Group {member.group} was deleted.\n".encode()
+        assert member.group.encode() not in groups("list").stdout

@@ -9,6 +9,7 @@ output what it does, a line each:
     read P:N...        it processed these records: partition and value
     committed          whatever it read so far is committed, synchronously
     lost P...          as revoked, but the partitions may be another member's already
+    failed             whatever it read and had not committed may be given to others, or be done
 
 At the end of its standard input it leaves the group and exits with 0. Each member commits behind each poll, so a record
 is processed once, except what a killed member read and did not commit.
@@ -53,6 +54,7 @@ class Member:
         self.revoked: list[int] = []  # every partition it ever gave up
         self.read: list[int] = []
         self.committed = 0  # the first so many of `read` are
+        self.uncertain: list[int] = []  # what was read, and failed to be committed
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -70,6 +72,9 @@ class Member:
                 self.read += [int(word.partition(":")[2]) for word in words]
             elif verb == "committed":
                 self.committed = len(self.read)
+            elif verb == "failed":
+                self.uncertain += self.read[self.committed :]
+                del self.read[self.committed :]
             elif verb == "assigned":
                 self.owned = self.owned | {int(word) for word in words}
             else:

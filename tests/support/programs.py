@@ -15,6 +15,16 @@ def java_member() -> list[str]:
     return _java("ketch.Member")
 
 
+def java_share_member() -> list[str]:
+    """A member of a share group; it has no strategy."""
+    return _java("ketch.ShareMember")
+
+
+def java_share_admin() -> list[str]:
+    """Alters and deletes what is kept of a share group: BOOTSTRAP GROUP TOPIC OFFSET."""
+    return _java("ketch.ShareAdmin")
+
+
 def java_sender() -> list[str]:
     """A producer in the middle of a transaction."""
     return _java("ketch.Sender")

@@ -24,6 +24,7 @@ from ketch.redis.question import Question
 from ketch.redis.server import Server
 from ketch.redis.unusable import why_unusable
 from ketch.store.keys import Keyspace
+from ketch.views.kafka.answers import ClientError
 from ketch.views.kafka.cluster import broker_facts, cluster
 from ketch.views.server import cluster_id
 
@@ -137,6 +138,16 @@ def find_or_say(admin: AdminClient, url: str | None, keyspace: str | None, what:
         if url:
             raise
         print(f"ketch: {what} left out. {error}", file=sys.stderr)
+        return None
+
+
+def find_if_any(admin: AdminClient, url: str | None, keyspace: str | None) -> BrokerRedis | None:
+    """As `find_or_say`, without the sentence, for what few brokers have; None, too, where the broker is not to say."""
+    try:
+        return find(admin, url, keyspace)
+    except (StorageUnavailable, ClientError):
+        if url:
+            raise
         return None
 
 

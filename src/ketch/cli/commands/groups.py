@@ -47,7 +47,8 @@ def list_(stats: Stats = None, watch: Watch = None, *, where: Where, as_json: Js
         if with_stats:
             lag = _lag(admin, where)
             return [_renamed(asdict(group)) for group in groups.summary(admin, lag)]
-        return [_renamed(asdict(group)) for group in groups.listed(admin)]
+        redis = broker_redis.find_if_any(admin, where.redis, where.keyspace)
+        return [_renamed(asdict(group)) for group in groups.listed(admin, redis)]
 
     repeat(watch, fetch, lambda found: _show_list(found, with_stats, as_json))
 

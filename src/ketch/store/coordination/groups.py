@@ -8,7 +8,7 @@ group was loaded and raises Overtaken where another coordinator has written sinc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ketch.redis.question import Command, Question, ask, call, calls, keyed
 from ketch.store.coordination import commits, terms
@@ -28,6 +28,12 @@ def names(keys: Keyspace) -> Question[list[str]]:
 def exists(keys: Keyspace, group: str) -> Question[bool]:
     """Whether `names` has it."""
     return bool((yield from call(keys.groups, "SISMEMBER", keys.groups, group)))
+
+
+def types(keys: Keyspace, names: Sequence[str]) -> Question[dict[str, str]]:
+    """Each group's field `type`; "" of classic groups, which have none."""
+    found = yield from calls([keyed("HGET", keys.group(name), "type") for name in names])
+    return {name: (kind or b"").decode() for name, kind in zip(names, found, strict=True)}
 
 
 def load(keys: Keyspace, group: str) -> Question[dict[str, str]]:

@@ -1,18 +1,19 @@
 """Consumer groups: states, members, committed offsets, and lag in records.
 
 Asks a broker through the Kafka protocol. Lag in records is asked of the broker's Redis (`views.lag`); where that is
-not at hand, lag is known for dense ids alone.
+not at hand, lag is known for dense ids alone. Share groups (`views.share_groups`) are known from there only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ketch.similar import hint
 from ketch.store.keys import TopicPartition
+from ketch.views import share_groups
 from ketch.views.kafka import topics
 from ketch.views.kafka.answers import TIMEOUT, ClientError, result
 from ketch.views.kafka.asker import Redis
@@ -21,12 +22,14 @@ from ketch.views.lag import dense_lag, record_lag
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+_SHARE = "share"
+
 Bounds = Mapping[TopicPartition, tuple[int, int]]  # log start offset and log end offset
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group and its state, as Kafka writes it: "PreparingRebalance"; its type: "classic" or "consumer" (KIP-848)."""
+    """A group and its state, as Kafka writes it: "PreparingRebalance"; its type: "classic", "consumer" or "share"."""
 
     name: str
     state: str
@@ -63,10 +66,10 @@ class GroupPartition:
     """One partition that a group has committed for or reads.
 
     Attributes:
-        committed: an offset, None where nothing is committed.
+        committed: an offset, None where nothing is committed; of a share group its start offset.
         end: the offset after the last record.
         lag: records from the commit on; None where nothing is committed, or where it is not known.
-        member: who reads it, None where nobody does.
+        member: who reads it, None where nobody does, or several share it.
     """
 
     topic: str
@@ -89,17 +92,23 @@ class Group:
     partitions: tuple[GroupPartition, ...]
 
 
-def listed(admin: AdminClient) -> list[ListedGroup]:
+def listed(admin: AdminClient, redis: Redis | None = None) -> list[ListedGroup]:
     """All groups, sorted by name.
+
+    Args:
+        redis: the broker's; without it share groups are left out.
 
     Raises:
         ClientError: no answer.
+        StorageUnavailable: `redis` does not answer.
     """
+    shared = {} if redis is None else redis.ask(share_groups.share_groups(redis.keys))
     future = admin.list_consumer_groups(request_timeout=TIMEOUT)
     found = result(future, "Groups cannot be listed")
     if found.errors:
         raise ClientError(f"Groups cannot be listed: {found.errors[0]}.")
     groups = [ListedGroup(group.group_id, _state(group.state), _type(group)) for group in found.valid]
+    groups += [ListedGroup(name, str(group.state), _SHARE) for name, group in shared.items()]
     return sorted(groups, key=lambda group: group.name)
 
 
@@ -194,10 +203,20 @@ def summary(admin: AdminClient, lag: Lag) -> list[GroupSummary]:
     """Every group with its state, number of members and lag; raises ClientError where there is no answer."""
     groups = listed(admin)
     sizes = _sizes(admin, [group.name for group in groups])
-    return [
+    found = [
         GroupSummary(group.name, group.state, group.type, sizes[group.name], _total(admin, lag, group.name))
         for group in groups
     ]
+    return sorted([*found, *_shared(lag.redis)], key=lambda group: group.name)
+
+
+def _shared(redis: Redis | None) -> Iterator[GroupSummary]:
+    """The share groups."""
+    if redis is not None:
+        for name, group in redis.ask(share_groups.share_groups(redis.keys)).items():
+            at = redis.ask(share_groups.positions(redis.keys, group)).values()
+            lag = sum(position.lag or 0 for position in at)
+            yield GroupSummary(name, str(group.state), _SHARE, len(group.members), lag)
 
 
 def _total(admin: AdminClient, lag: Lag, name: str) -> int | None:
@@ -216,6 +235,9 @@ def description(admin: AdminClient, lag: Lag, name: str) -> Group:
     """
     found = _described(admin, name)
     if _state(found.state) == "Dead":
+        shared = _share_group(admin, lag.redis, name)
+        if shared is not None:
+            return shared
         raise ClientError(f"Group {name} cannot be described: there is no such group{near(admin, name)()}.")
     members = tuple(Member(member.member_id, member.client_id, member.host) for member in found.members)
     owners = {
@@ -234,6 +256,26 @@ def description(admin: AdminClient, lag: Lag, name: str) -> Group:
         members,
         tuple(
             GroupPartition(*partition, offsets.get(partition), end, lags.get(partition), owners.get(partition))
+            for partition, (_, end) in limits.items()
+        ),
+    )
+
+
+def _share_group(admin: AdminClient, redis: Redis | None, name: str) -> Group | None:
+    group = None if redis is None else redis.ask(share_groups.share_group(redis.keys, name))
+    if redis is None or group is None:
+        return None
+    at = redis.ask(share_groups.positions(redis.keys, group))
+    limits = bounds(admin, sorted(at))
+    members = tuple(Member(member.id, member.client_id, member.host) for member in group.members.values())
+    return Group(
+        name,
+        str(group.state),
+        _SHARE,
+        group.assignor,
+        members,
+        tuple(
+            GroupPartition(*partition, at[partition].start, end, at[partition].lag, None)
             for partition, (_, end) in limits.items()
         ),
     )

@@ -101,17 +101,17 @@ def look(stream: bytes, group: str) -> Question[Standing | None]:
 def first(stream: bytes, group: str) -> Question[EntryId | None]:
     """The first entry that is not settled, or the place behind the last one; None where the group is not there.
 
-    0-0 stands for the begin of the log.
+    0-0 stands for the begin of the log. No script: a user who may only read asks this, too.
     """
-    standing = yield from look(stream, group)
-    if standing is None:
+    known = (yield from native.groups(stream)).get(group)
+    if known is None:
         return None
-    if standing.pending:
+    if known.pending:
         _, least, _, _ = yield from call(stream, "XPENDING", stream, group)
         if least is not None:
             return OffsetNumbering.parse_id(least)
-    ms, seq = standing.position
-    return (ms, seq + 1) if standing.position != ZERO else ZERO
+    ms, seq = known.last_delivered
+    return (ms, seq + 1) if known.last_delivered != ZERO else ZERO
 
 
 def recreate(stream: bytes, group: str, position: EntryId) -> Question[None]:

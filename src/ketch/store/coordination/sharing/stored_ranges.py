@@ -67,6 +67,19 @@ def load(shares: bytes, group: str) -> Question[Stored]:
     return Stored(now, version, following, sorted(ranges))
 
 
+def start(shares: bytes, group: str) -> Question[int | None]:
+    """The first offset that is not settled; None where nothing is kept. No script: who may only read asks this."""
+    words = yield from call(shares, "HGETALL", shares)
+    firsts, following = [], None
+    for at, value in zip(words[::2], words[1::2], strict=True):
+        first, _, of = at.partition(b":")
+        if of == group.encode() and first:
+            firsts.append(int(first))
+        elif of == group.encode():
+            following = int(value.split()[1])
+    return min(firsts, default=following)
+
+
 def version(shares: bytes, group: str) -> Question[int]:
     """The version of what is kept of a group; 0 where nothing is."""
     head: bytes | None = yield from call(shares, "HGET", shares, f":{group}")
