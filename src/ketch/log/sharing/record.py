@@ -52,6 +52,7 @@ from ketch.store.coordination.sharing.pending import Held, Standing
 from ketch.store.layouts.layout import Chunk, DecodedChunk
 from ketch.store.offsets import ZERO
 from ketch.store.stream.isolation import AbortedIndex, readable
+from ketch.store.xinfo import StreamInfo
 from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
 
@@ -175,9 +176,8 @@ class RecordShare:
             if await self._room(config) <= 0 or not await self._has_more(config):
                 return 0
             info = await self._stream.info()
-            if info.added is None or standing.entries_read is None:
-                return math.inf
-            return max(info.added - standing.entries_read, 1) * (self._stream.sizes.average or math.inf)
+            behind = _behind(standing, info)
+            return math.inf if behind is None else max(behind, 1) * (self._stream.sizes.average or math.inf)
 
     def _fitting(self, size: int) -> int:
         return self._stream.sizes.count(size, spare=0)
@@ -371,6 +371,15 @@ class RecordShare:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+def _behind(standing: Standing, info: StreamInfo) -> int | None:
+    """How many entries lie behind a group's position; None where that is not known."""
+    if info.first is not None and standing.position < info.first:
+        return info.length
+    if info.added is None or standing.entries_read is None:
+        return None
+    return info.added - standing.entries_read
 
 
 class _Found(NamedTuple):
