@@ -46,7 +46,7 @@ def store(kafka: Kafka, topic: str, start: int, count: int) -> list[str]:
     return values
 
 
-@pytest.mark.storage("record", "batch", "batch-dense")
+@pytest.mark.storage("record", "batch-dense")
 @pytest.mark.parametrize("mode", ["explicit", "implicit"])
 def test_two_members(broker: KetchServer, kafka: Kafka, topic: str, tmp_path: Path, mode: str) -> None:
     arguments = (broker.bootstrap, topic, topic)

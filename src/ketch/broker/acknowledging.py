@@ -19,7 +19,7 @@ from ketch.broker.sharing.sessions import PartitionKey
 from ketch.broker.topics import ZERO_ID, find_partition
 from ketch.coordinator.share.config import ShareConfig
 from ketch.errors import KetchError
-from ketch.log.sharing.share import Acknowledge, Acknowledged, InvalidRecordState, NotInFlight
+from ketch.log.sharing.share import NOT_HELD, Acknowledge, Acknowledged, InvalidRecordState, NotInFlight
 from ketch.store.topics.topic import shown
 from ketch.wire.responses import Body
 
@@ -80,6 +80,7 @@ async def _acknowledge(request: Request, key: PartitionKey, batches: Sequence[An
         message = str(error)
     except NotInFlight as error:
         refused = Refused(ErrorCode.invalid_request, str(error))
+        message = str(error)
     except KetchError as error:
         refused = error
     return Outcome(request.refuse(f"{shown(key[0])}-{key[1]}", refused), message)
@@ -97,7 +98,7 @@ def _ranges(batches: Sequence[Any]) -> list[Acknowledged]:
         if not all(Acknowledge.GAP <= each <= Acknowledge.REJECT for each in types):
             raise Refused(ErrorCode.invalid_request, f"acknowledgements {sorted(set(types))}")
         if first == last:  # Kafka finds that out when it has taken the first of them
-            raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")
+            raise InvalidRecordState(NOT_HELD)
         last = batch.last_offset
         ranges += _runs(first, last, types)
     return ranges

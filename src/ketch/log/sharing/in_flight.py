@@ -19,7 +19,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
-from ketch.log.sharing.share import Acknowledge, Acknowledged, InvalidRecordState, NotInFlight, Run
+from ketch.log.sharing.share import (
+    BEYOND_FIRST,
+    BEYOND_LAST,
+    NOT_HELD,
+    NOT_OWNED,
+    NOTHING,
+    Acknowledge,
+    Acknowledged,
+    InvalidRecordState,
+    NotInFlight,
+    Run,
+)
 
 NOBODY = ""
 
@@ -164,19 +175,17 @@ class InFlight:
     def _check_held(self, member: str, acknowledged: Acknowledged, now: int) -> None:
         if acknowledged.last >= self.next:
             if self._order:
-                raise NotInFlight("The last offset in the request is past the records in flight.")
-            raise InvalidRecordState(
-                "The batch record is not found. The request batch is not in the in-flight records."
-            )
+                raise NotInFlight(BEYOND_FIRST if acknowledged.first >= self.next else BEYOND_LAST)
+            raise InvalidRecordState(NOTHING)
         at = max(acknowledged.first, self.start)
         for each in self._within(acknowledged.first, acknowledged.last):
             if each.first > at or each.until <= now:
                 break
             if each.member != member:
-                raise InvalidRecordState("Member is not the owner of offset")
+                raise InvalidRecordState(NOT_OWNED)
             at = each.last + 1
         if at <= acknowledged.last:
-            raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")
+            raise InvalidRecordState(NOT_HELD)
 
     def leave(self, member: str) -> bool:
         """A member is gone: what it has is available, as if it had not been delivered; whether it had anything."""

@@ -28,6 +28,11 @@ from ketch.log.appending.notes import fetch_codec
 from ketch.log.bounds import PartitionBounds
 from ketch.log.live import LiveStream
 from ketch.log.sharing.share import (
+    BEYOND_FIRST,
+    BEYOND_LAST,
+    NOT_HELD,
+    NOT_OWNED,
+    NOTHING,
     Acknowledge,
     Acknowledged,
     Acquired,
@@ -47,6 +52,7 @@ from ketch.store.coordination.sharing.pending import Held, Standing
 from ketch.store.layouts.layout import Chunk, DecodedChunk
 from ketch.store.offsets import ZERO
 from ketch.store.stream.isolation import AbortedIndex, readable
+from ketch.store.xinfo import StreamInfo
 from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
 
@@ -61,6 +67,16 @@ _WORDS = {
     Acknowledge.RELEASE: "release",
     Acknowledge.REJECT: "done",
 }
+
+
+_REASONS = {
+    pending.Refusal.NOT_HELD: NOT_HELD,
+    pending.Refusal.NOT_OWNED: NOT_OWNED,
+    pending.Refusal.NOTHING: NOTHING,
+    pending.Refusal.BEYOND_LAST: BEYOND_LAST,
+    pending.Refusal.BEYOND_FIRST: BEYOND_FIRST,
+}
+_REFUSED = {pending.Refusal.BEYOND_LAST: NotInFlight, pending.Refusal.BEYOND_FIRST: NotInFlight}
 
 
 class Locks:
@@ -160,9 +176,8 @@ class RecordShare:
             if await self._room(config) <= 0 or not await self._has_more(config):
                 return 0
             info = await self._stream.info()
-            if info.added is None or standing.entries_read is None:
-                return math.inf
-            return max(info.added - standing.entries_read, 1) * (self._stream.sizes.average or math.inf)
+            behind = _behind(standing, info)
+            return math.inf if behind is None else max(behind, 1) * (self._stream.sizes.average or math.inf)
 
     def _fitting(self, size: int) -> int:
         return self._stream.sizes.count(size, spare=0)
@@ -287,12 +302,8 @@ class RecordShare:
         ranges = [self._held(_WORDS[each.what], each.first, each.last) for each in acknowledged]
         lock, limit = _ms(config.lock_duration), config.delivery_limit
         settled = await self._driver.ask(pending.settle(self._key, self._group, member, lock, limit, ranges))
-        if settled is pending.Refusal.BEYOND:
-            raise NotInFlight("The last offset in the request is past the records in flight.")
-        if settled is pending.Refusal.NOT_OWNED:
-            raise InvalidRecordState("Member is not the owner of offset")
-        if settled is pending.Refusal.NOT_HELD:
-            raise InvalidRecordState("The batch cannot be acknowledged. The offset is not acquired.")
+        if isinstance(settled, pending.Refusal):
+            raise _REFUSED.get(settled, InvalidRecordState)(_REASONS[settled])
         self._freed(settled)
 
     def _held(self, what: str, first: int, last: int) -> Held:
@@ -360,6 +371,15 @@ class RecordShare:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+def _behind(standing: Standing, info: StreamInfo) -> int | None:
+    """How many entries lie behind a group's position; None where that is not known."""
+    if info.first is not None and standing.position < info.first:
+        return info.length
+    if info.added is None or standing.entries_read is None:
+        return None
+    return info.added - standing.entries_read
 
 
 class _Found(NamedTuple):

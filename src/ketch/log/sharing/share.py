@@ -11,6 +11,13 @@ from ketch.coordinator.share.config import ResetStrategy, ShareConfig
 from ketch.errors import KetchError
 from ketch.wire.pieces import Pieces
 
+# Kafka's words (SharePartition)
+BEYOND_FIRST = "Batch record not found. The first offset in request is past acquired records."
+BEYOND_LAST = "Batch record not found. The last offset in request is past acquired records."
+NOTHING = "Batch record not found. The request batch offsets are not found in the cache."
+NOT_OWNED = "Member is not the owner of offset"
+NOT_HELD = "The batch cannot be acknowledged. The offset is not acquired."
+
 
 class InvalidRecordState(KetchError):
     """Kafka's INVALID_RECORD_STATE (121): the member does not hold what it acknowledges, or not any more."""

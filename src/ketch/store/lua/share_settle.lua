@@ -6,16 +6,16 @@
 --         lock        for how long a member may hold a delivery, ms
 --         limit       how often a record is delivered at most
 --         for each range: what ("gap", "done", "release", "undo"), the first and the last id, how many offsets lie in it
--- Returns how many deliveries were given up; -1 where the member does not hold one that it acknowledges; -2 where it was not
---         delivered yet, and others were; -3 where
---         another member holds it
+-- Returns how many deliveries were given up; or why it takes none: -1 where the member does not hold one of them, -3 where
+--         another member does; -2 where the last of a range was not delivered yet, -5 where none of it was, -4 where nothing
+--         is in flight besides
 -- include share_common
 -- include share_state
 -- include share_order
 local stream = KEYS[1]
 local group, member, available, lock, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local state = state_of(stream, group)
-if not state then return -1 end
+if not state then return -4 end
 -- What lies before `start` has been settled for all members.
 local position = state['last-delivered-id']
 local start = state.pending > 0 and redis.call('XPENDING', stream, group)[2]
@@ -46,7 +46,7 @@ local ranges = {}
 for at = 6, #ARGV, 4 do
   local what, first, last, offsets = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   local past = below(position, last) and -1 or ((not start or below(last, start)) and 1 or 0)
-  if past < 0 then return start and -2 or -1 end
+  if past < 0 then return not start and -4 or (below(position, first) and -5 or -2) end
   if offsets > @RANGE then return -1 end
   if past == 0 then
     local rows, held = redis.call('XPENDING', stream, group, first, last, offsets, member), {}
@@ -54,7 +54,7 @@ for at = 6, #ARGV, 4 do
       if rows[i][3] >= lock then return -1 end
       held[rows[i][1]] = true
     end
-    if #rows < offsets and what ~= 'gap' and other(held, first, last) then return owned(first, last, offsets) end
+    if #rows < offsets and other(held, below(first, start) and start or first, last) then return owned(first, last, offsets) end
     ranges[#ranges + 1] = {what, rows}
   end
 end

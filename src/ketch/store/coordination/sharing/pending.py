@@ -59,8 +59,10 @@ class Refusal(IntEnum):
     """Why acknowledgements are not taken."""
 
     NOT_HELD = -1  # the member does not hold one of the entries, or not any more
-    BEYOND = -2  # one was not delivered yet
+    BEYOND_LAST = -2  # the last entry of a range was not delivered yet
     NOT_OWNED = -3  # another member holds one of them
+    NOTHING = -4  # one was not delivered yet, and nothing is in flight
+    BEYOND_FIRST = -5  # a whole range was not delivered yet
 
 
 class Held(NamedTuple):
