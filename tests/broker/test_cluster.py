@@ -1,7 +1,9 @@
-"""Which brokers are live, and who leads what: from announcements made here, without Redis and without waiting."""
+"""Which brokers are live, and who leads what: from announcements made here, but for one test without Redis."""
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +14,11 @@ from ketch.broker.coordination.cluster import Cluster
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
 from ketch.redis.links import links
+from ketch.redis.question import call
 from ketch.redis.url import RedisAddress
 from ketch.store.cluster.brokers import Announced, Node
+from tests.support.brokers import SilentBroker
+from tests.support.ketch import KetchServer
 
 SESSION_MS = 9_000
 SESSION = SESSION_MS / 1000
@@ -115,3 +120,18 @@ def test_nobody_is_left_out_for_an_outage_of_redis() -> None:
     for beat in range(2, 9):
         assert view.see(after + beat, (2, 1), (3, beat + 2)) == [1, 2, 3]
     assert view.see(after + SESSION, (2, 1), (3, 20)) == [1, 3], "one did not come back"
+
+
+def test_a_broker_that_has_left_announces_itself_no_more(broker: KetchServer) -> None:
+    """It serves for a while what is in flight. Others would take it for the coordinator until its session is over."""
+
+    async def leave() -> None:
+        one = SilentBroker(broker.redis_url, f"leaves-{uuid.uuid4()}", 1)
+        async with one.running():
+            staying = asyncio.create_task(one.cluster.stay())
+            await one.cluster.leave()
+            await asyncio.wait_for(staying, 30)
+            entries = one.log.keys.brokers
+            assert await one.log.driver.ask(call(entries, "HLEN", entries)) == 0
+
+    asyncio.run(leave())

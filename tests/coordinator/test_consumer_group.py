@@ -192,6 +192,26 @@ def test_a_regular_expression_is_asked_with_the_rights_of_who_comes() -> None:
     assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2"}
 
 
+def test_a_regular_expression_finds_a_topic_that_the_group_reads_already() -> None:
+    consumers = Consumers({"a": 4}, session_timeout=1000.0)
+    by_name = consumers.join("m1", "a")
+    by_regex = consumers.join("m2", regex="a.*", hides=lambda name: True)
+    consumers.settle()
+    assert (len(by_name.owned), len(by_regex.owned)) == (4, 0)
+    by_regex.hides = lambda name: False
+    consumers.wait(601.0)
+    consumers.settle()
+    assert (len(by_name.owned), len(by_regex.owned)) == (2, 2)
+    consumers.set_topics({"a": 4, "ab": 1})
+    consumers.settle()
+    assert consumers.group.subscribed == {"a", "ab"}
+    consumers.depart(by_regex)
+    assert consumers.group.subscribed == {"a"}, "nobody has the expression"
+    again = consumers.join("m3", regex="a.*", hides=lambda name: name == "ab")
+    consumers.settle()
+    assert (consumers.group.subscribed, len(again.owned)) == ({"a"}, 2), "it is asked with this one's rights"
+
+
 def test_commits() -> None:
     consumers = Consumers({"a": 2})
     assert consumers.commit("", -1) is OK

@@ -151,8 +151,8 @@ def test_a_consumer_group_survives_its_coordinator(pair: Pair, how: signal.Signa
     assert (after.group_state, after.group_epoch) == ("Stable", before.group_epoch)
     assert [other.assigned for other in again] == had
     assert again[0].committed("t")[0] == 7
-    # Heartbeats that change nothing are stored nowhere. The first commit takes the dead broker's term, for which a
-    # broker that was slow for a moment has to wait until it has its lease back.
+    # A broker that was slow for a moment waits until it has its lease back: it answers heartbeats that change nothing,
+    # but the first commit takes the dead broker's term.
     eventually(lambda: again[0].commit("t", 8) == 0)
     for member in (*members, *again):
         member.close()

@@ -75,9 +75,10 @@ class Assignments:
         self._compare(group, had.values(), given.values())
         for member_id in gone:
             self._readers.gone((group.id, member_id))
-        has = {member_id: set(_partitions(keys)) for member_id, keys in self._members.get(group.id, {}).items()}
+        members = self._members.get(group.id, {})
+        has = {member_id: set(_partitions(members.get(member_id, []))) for member_id in had}
         return [
-            (member_id, [partition for partition in _partitions(keys) if partition not in has.get(member_id, ())])
+            (member_id, [partition for partition in _partitions(keys) if partition not in has[member_id]])
             for member_id, keys in had.items()
         ]
 

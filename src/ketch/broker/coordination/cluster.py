@@ -52,6 +52,7 @@ class Cluster:
         self._owners: dict[bytes, int] = {}
         self._told_of: dict[str, tuple[list[Node], frozenset[int]]] = {}  # by listener, see `reached_by`
         self._told = False  # that another broker has this node id
+        self._left = False  # nobody is to count it in again
         self._changed: list[Callable[[], None]] = []
         self._beats: list[Callable[[], Awaitable[None]]] = []
 
@@ -172,10 +173,15 @@ class Cluster:
             await asyncio.sleep(_RETRY_S)
 
     async def stay(self) -> None:
-        """Heartbeats, until cancelled. The first ones come fast: brokers that start together find each other so."""
+        """Heartbeats, until cancelled or until the broker leaves.
+
+        The first ones come fast: brokers that start together find each other so.
+        """
         pause = _FIRST_BEAT_S
         while True:
             await asyncio.sleep(min(pause, self._interval))
+            if self._left:
+                return
             pause *= 2
             try:
                 await self._announce()
@@ -193,7 +199,8 @@ class Cluster:
                 log.warning("brokers: %s", error)
 
     async def leave(self) -> None:
-        """Others take over at once."""
+        """Others take over at once. It announces itself no more, though it serves for a while what is in flight."""
+        self._left = True
         with contextlib.suppress(KetchError):  # they will notice
             await self._link.ask(brokers.withdraw(self._keys, self._own.id, self._session))
 

@@ -81,12 +81,13 @@ class _Save(Generic[M]):
     """One save of a machine.
 
     Attributes:
+        fields: None where they are made as late as it begins.
         rests: for each Persist that it is for, the effects that come after it.
         count: how many these were when it began.
     """
 
     machine: M
-    fields: dict[str, str]
+    fields: dict[str, str] | None
     rests: list[list[Any]]
     count: int = 1
 
@@ -386,8 +387,7 @@ class Machines(Generic[M]):
                 case Persist():
                     kind.changed(machine)
                     self._saving[machine.id] += 1  # from now on: who loads it before it is stored has an older one
-                    # As it is now: it may change meanwhile.
-                    self._save_soon(machine, self._kinds.to_fields(machine), effects[n + 1 :])
+                    self._save_soon(machine, effects[n + 1 :])
                     return
                 case Heir(heir):
                     self._hand_over(machine, cast(M, heir))
@@ -409,11 +409,13 @@ class Machines(Generic[M]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _save_soon(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
+    def _save_soon(self, machine: M, rest: list[Any]) -> None:
         """Has the machine stored, and the rest carried out then. A save that waits for its turn takes the newest state.
 
         Where a hundred members of a group change at once, the group is so stored a few times, and not a hundred.
         """
+        # As it is now, where not every state of it may be stored: it may change meanwhile.
+        fields = None if self._stores_any_state(machine) else self._kinds.to_fields(machine)
         waits = self._next.get(machine.id)
         if waits is not None and waits.machine is machine and not self._namespace.shared:
             waits.fields = fields
@@ -421,6 +423,10 @@ class Machines(Generic[M]):
             return
         save = self._next[machine.id] = _Save(machine, fields, [rest])
         self._spawn(self._persist(save))
+
+    def _stores_any_state(self, machine: M) -> bool:
+        """Whether each state between two events may be stored, whatever was stored last: it is made when it is."""
+        return not self._namespace.shared and not self._kinds.of(machine).outlives
 
     async def _persist(self, save: _Save[M]) -> None:
         """Stores the machine, then carries out the rest. If it cannot be stored, clients are told to come again."""
@@ -454,7 +460,8 @@ class Machines(Generic[M]):
             save.count = len(save.rests)
             if self._is_dropped(machine):
                 raise NotCoordinator(f"{self._namespace.name} {machine.id} is loaded again")
-            await self._store(machine, save.fields, self._cluster.lease)
+            fields = self._kinds.to_fields(machine) if save.fields is None else save.fields
+            await self._store(machine, fields, self._cluster.lease)
 
     def _is_dropped(self, machine: M) -> bool:
         """Whether an earlier save of it has failed, so that what is stored counts: it would overwrite that unseen.

@@ -1,7 +1,8 @@
 """ElectLeaders (43), versions 0 to 2: there is never another leader to elect (KIP-183, KIP-460).
 
-A partition's only replica leads it, so each election is not needed (84). Asked for all partitions, Kafka names those
-topics without their partitions, and so does this.
+Which broker leads a partition follows from the brokers that are live (`broker.coordination.cluster`), and the replicas
+that Metadata may show are copies that Redis keeps. So each election is not needed (84). Asked for all partitions, Kafka
+names those topics without their partitions, and so does this.
 """
 
 from __future__ import annotations

@@ -27,8 +27,11 @@ def to_fields(group: Group, now_ms: int) -> dict[str, str]:
 
 
 def _stored_state(group: Group) -> State:
-    """A rebalance that has begun does not outlive its coordinator, but for one that a conversion from a consumer group
-    began: nobody has the partitions of the member that left, so its end must not be awaited in vain."""
+    """The state in which the next coordinator begins: Stable, as a member that joins again starts a new rebalance.
+
+    Only a group that has just been converted from a consumer group is stored in its rebalance. Its members would find
+    the generation that they know, and nobody would read the partitions of the member that left.
+    """
     if not group.members:
         return State.EMPTY
     return State.PREPARING if group.state is State.PREPARING else State.STABLE

@@ -95,5 +95,7 @@ class Member:
     @property
     def due(self) -> float:
         """When its session, or another time that it has, is over."""
+        if self.revoke_by is None and self.join_by is None and self.sync_by is None:  # as of most members
+            return self.deadline
         times = (self.deadline, self.revoke_by, self.join_by, self.sync_by)
         return min(time for time in times if time is not None)

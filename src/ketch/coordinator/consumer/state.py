@@ -205,7 +205,7 @@ def advance(
 
 
 def resolve(group: GroupState, topics: Topics, hides: Callable[[str], bool], now: float) -> bool:
-    """Looks which topics the members' regular expressions find; whether they are others than before.
+    """Looks which topics the members' regular expressions find; whether one of them finds others than before.
 
     As in Kafka (GroupMetadataManager.refreshRegularExpressions) that is asked with the rights of the member whose
     heartbeat brings a new expression or new topics, or comes when it was long ago.
@@ -214,23 +214,21 @@ def resolve(group: GroupState, topics: Topics, hides: Callable[[str], bool], now
         hides: whether that member may not describe the topic of this name.
     """
     regexes, before = {member.regex for member in group.members.values() if member.regex}, group.resolved
-    if not regexes:
-        group.resolved = {}
-    elif regexes - before.keys() or topics.serial > group.resolved_serial or now >= group.resolve_by:
+    if regexes - before.keys() or topics.serial > group.resolved_serial or now >= group.resolve_by:
         group.resolved = {
             regex: frozenset(name for name in topics.matching(regex) if not hides(name)) for regex in regexes
         }
         group.resolved_serial, group.resolve_by = topics.serial, now + group.config.regex_refresh_interval
-    return group.resolved != before
+    return any(group.resolved[regex] != before.get(regex) for regex in regexes)
 
 
 def _count(group: GroupState, member: Member, before: Member | None, topics: Topics, found: bool) -> None:
     """Looks at the topics; the group epoch rises where they, or what the member wants, have changed."""
-    bump = before is None or (before.names, before.regex) != (member.names, member.regex)
+    bump = found or before is None or (before.names, before.regex) != (member.names, member.regex)
     newer = group.seen is None or topics.serial > group.seen.serial
     if newer:
         group.seen = topics
-    if newer or bump or found:
+    if newer or bump:
         bump |= look(group)
     if bump:
         group.epoch += 1
@@ -241,6 +239,8 @@ def look(group: GroupState) -> bool:
     assert group.seen is not None
     members = group.members.values()
     names = {name for member in members for name in member.names}
+    regexes = {member.regex for member in members}  # whoever comes with another one has it looked for
+    group.resolved = {regex: names for regex, names in group.resolved.items() if regex in regexes}
     names.update(*group.resolved.values())
     found = {name: group.seen.by_name[name] for name in sorted(names) if name in group.seen.by_name}
     found, group.topics = group.topics, found
