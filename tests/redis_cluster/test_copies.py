@@ -394,7 +394,7 @@ class Steady(FullSpeed):
     """As fast as a few hundred batches a second, so that a minute is not too much to read."""
 
     def run(self) -> None:
-        while not self.stopping.wait(0.002):
+        while not self.stopping.wait(0.005):
             for partition in range(PARTITIONS):
                 self.producer.produce(
                     self.topic, str(self.sent[partition]), partition=partition, on_delivery=self.delivered

@@ -66,7 +66,7 @@ def short_run() -> list[str]:
         with ApacheKafka(options=(*SHORT_RUN, archive)):
             """Its start and its stop are all that is wanted."""
 
-    return [*SHORT_RUN, loaded_classes("kafka", train, *map(str.encode, _DEPENDENCIES))]
+    return [*SHORT_RUN, *loaded_classes("kafka", train, *map(str.encode, _DEPENDENCIES))]
 
 
 def free_ports(count: int) -> list[int]:

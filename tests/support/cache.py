@@ -81,8 +81,8 @@ def jars(name: str, dependencies: tuple[str, ...], *options: str) -> Path:
     return kept(name, fetch, pom.encode(), *map(str.encode, options)) / "libs"
 
 
-def loaded_classes(name: str, train: Callable[[str], None], *contents: bytes) -> str:
-    """The option of a JVM that takes its classes, parsed and checked, from an archive (JEP 350): half of its start.
+def loaded_classes(name: str, train: Callable[[str], None], *contents: bytes) -> list[str]:
+    """The options of a JVM that takes its classes, parsed and checked, from an archive (JEP 350): half of its start.
 
     A JVM that cannot use the archive, as one of another version or class path, goes without.
 
@@ -91,12 +91,16 @@ def loaded_classes(name: str, train: Callable[[str], None], *contents: bytes) ->
         contents: what the classes are of; a change of that makes another archive.
     """
     kept(f"{name}-classes", lambda home: train(f"-XX:ArchiveClassesAtExit={home / _ARCHIVE}"), _jdk(), *contents)
-    return f"-XX:SharedArchiveFile={archive_of(name, *contents)}"
+    return archive_options(name, *contents)
 
 
-def archive_of(name: str, *contents: bytes) -> Path:
-    """Where `loaded_classes` has the archive, or would have it."""
-    return _home(f"{name}-classes", _jdk(), *contents) / _ARCHIVE
+def archive_options(name: str, *contents: bytes) -> list[str]:
+    """What `loaded_classes` returns; the archive need not be there yet.
+
+    A JVM that passes it over would say so on standard output, which is the program's.
+    """
+    archive = _home(f"{name}-classes", _jdk(), *contents) / _ARCHIVE
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
 
 
 def _jdk() -> bytes:

@@ -52,7 +52,7 @@ def command(main: str, heap: str = "96M") -> list[str]:
     def train(archive: str) -> None:
         _read_once(["java", *options, archive, *classes, "ketch.Member"])
 
-    return ["java", *options, loaded_classes("java", train, home.name.encode()), *classes, main]
+    return ["java", *options, *loaded_classes("java", train, home.name.encode()), *classes, main]
 
 
 def _read_once(member: list[str]) -> None:

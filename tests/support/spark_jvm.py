@@ -14,7 +14,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from tests.support.cache import archive_of, loaded_classes, run
+from tests.support.cache import archive_options, loaded_classes, run
 
 _FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -26,10 +26,9 @@ def _version() -> bytes:
         return b""
 
 
-# For SPARK_LAUNCHER_OPTS, a JVM that only says how Spark is started, and for SPARK_SUBMIT_OPTS. A JVM that passes the
-# archive over would say so on standard output, which is the program's.
+# For SPARK_LAUNCHER_OPTS, a JVM that only says how Spark is started, and for SPARK_SUBMIT_OPTS.
 LAUNCHER_OPTIONS = _FAST
-OPTIONS = f"{_FAST} -XX:SharedArchiveFile={archive_of('spark', _version())} -Xlog:disable"
+OPTIONS = " ".join([_FAST, *archive_options("spark", _version())])
 
 
 def prepare() -> None:
