@@ -198,7 +198,7 @@ class Kafka(Server):
 
     def __init__(self, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         super().__init__()
-        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", port=port)
+        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=apache_kafka.LONG_RUN, port=port)
 
     @property
     def pid(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import charts, details, overview, readme
+from bench import details, overview, readme
 from bench.results import Result, verdicts
 from bench.scenarios import SCENARIOS
 from bench.wording import describe, spread
@@ -28,6 +28,8 @@ def write(result: Result, root: Path) -> None:
     figures = readme.replaced((root / README).read_text(), result)
     home = (root / DETAILS).parent
     home.mkdir(parents=True, exist_ok=True)
+    from bench import charts  # with all of matplotlib
+
     drawn = charts.draw(result, root / CHARTS)
     (root / DETAILS).write_text(details.page(result, drawn, home))
     (root / PAGE).write_text(overview.page(result, DETAILS.as_posix()))

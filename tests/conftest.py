@@ -16,7 +16,7 @@ import pytest
 import redis.utils
 from hypothesis import HealthCheck, settings
 
-from tests.support import redis_users
+from tests.support import redis_users, spark_jvm
 from tests.support.ketch import KetchServer, stop_servers
 from tests.support.modules import NAMES
 
@@ -31,9 +31,8 @@ os.environ["PATH"] = os.pathsep.join(part for part in os.environ["PATH"].split(o
 settings.register_profile("ketch", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ketch")
 
-# A JVM of Spark runs for a minute at most: to compile its code well takes longer than it saves.
-for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", spark_jvm.LAUNCHER_OPTIONS)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_jvm.OPTIONS)
 
 # The thousands of tests that are collected stay until the end: the garbage collector need not look through them.
 gc.set_threshold(50_000)

@@ -9,6 +9,7 @@ from bench.scenarios.groups import Groups
 from bench.scenarios.latency import Latency
 from bench.scenarios.legacy import Legacy
 from bench.scenarios.partitions import Partitions
+from bench.scenarios.rebalance import Rebalance
 from bench.scenarios.requests import Requests
 from bench.scenarios.secured import Secured
 from bench.scenarios.spark import Spark
@@ -20,6 +21,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Throughput(),
     Legacy(),
     Groups(),
+    Rebalance(),
     Latency(),
     Requests(),
     Transactions(),

@@ -16,7 +16,7 @@ import pytest
 
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.broker.coordination.machines import Machines
-from ketch.coordinator.machine import Persist, Reply, Tick
+from ketch.coordinator.machine import Heir, Persist, Reply, Tick
 from ketch.errors import NotCoordinator, StorageUnavailable
 from ketch.redis.question import Question, ask, call
 from ketch.store.cluster.brokers import Announced, Node
@@ -97,7 +97,10 @@ class TallyNamespace:
     shared = False
 
     def __init__(self, keyspace: str) -> None:
-        self._keyspace = keyspace
+        self._keyspace, self.saves = keyspace, 0
+
+    def copied(self, id: str, new: bool) -> list[bytes]:
+        return [self.key(id)]
 
     def key(self, id: str) -> bytes:
         return f"{self._keyspace}:tally:{id}".encode()
@@ -110,6 +113,7 @@ class TallyNamespace:
         return terms.granted(f"tally {id}", (yield from ask(hold_state(self.key(id), holder, above))))
 
     def save(self, id: str, holder: Holder, fields: Mapping[str, str]) -> Question[str]:
+        self.saves += 1
         return terms.granted(f"tally {id}", (yield from ask(save_state(self.key(id), holder, fields))))
 
     def journal(self, id: str) -> Question[None]:
@@ -154,6 +158,9 @@ class TallyKind:
 
     def unstored(self, result: Any) -> Any:
         return COME_AGAIN
+
+    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
+        return []
 
     def refusal(self, event: Any) -> Any:
         return f"{type(event).__name__}: it is no tally"
@@ -232,6 +239,13 @@ class FlagKind:
     def unstored(self, result: Any) -> Any:
         return COME_AGAIN
 
+    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
+        """A flag is raised on a tally of 100: it takes the tally's place."""
+        if isinstance(machine, Tally) and machine.sum == 100 and isinstance(event, Raise):
+            heir = Flag(machine.id)
+            return [Heir(heir), *heir.handle(event, now)]
+        return []
+
     def refusal(self, event: Any) -> Any:
         return f"{type(event).__name__}: it is no flag"
 
@@ -299,6 +313,15 @@ def test_what_is_answered_is_stored(brokers: Callable[[Work], None]) -> None:
             assert (stored["sum"], stored["broker"]) == (str(expected), "1")
         assert await fresh.add(name) == 3, "the next coordinator goes on where it stood"
         assert (await fresh.stored(name))["broker"] == "2"
+
+    brokers(work)
+
+
+def test_saves_that_wait_are_one(brokers: Callable[[Work], None]) -> None:
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        assert await asyncio.gather(*(stale.add(name) for _ in range(50))) == list(range(1, 51))
+        assert (await stale.stored(name))["sum"] == "50"
+        assert stale.namespace.saves <= 2, "the first one, and one for all that came while it was on its way"
 
     brokers(work)
 
@@ -492,5 +515,21 @@ def test_what_is_stored_of_an_unknown_kind_stays(brokers: Callable[[Work], None]
         stale.cluster.update([Announced(Node(2, "h", 1), "s", 1, 0)], 1.0)
         await stale.tallies.observe([name, known])
         assert set(stale.kind.changed_ids) == {known}, "the other one is passed over"
+
+    brokers(work)
+
+
+def test_a_machine_takes_the_place_of_another_with_what_waits_for_it(brokers: Callable[[Work], None]) -> None:
+    """Saves of the old machine that are on their way are stored and answered; then the new one is."""
+
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        await fresh.add(name, 97)
+        answers = await asyncio.gather(
+            stale.add(name, 1), stale.add(name, 2), stale.tallies.submit(name, Raise), stale.tallies.submit(name, Look)
+        )
+        assert answers == [98, 100, True, True], "the first save takes a new term, which the new machine goes on in"
+        stored = await stale.stored(name)
+        assert (stored["type"], stored["up"]) == ("flag", "yes")
+        assert "sum" not in stored
 
     brokers(work)

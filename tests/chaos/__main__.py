@@ -45,6 +45,7 @@ def tables(outcomes: list[Outcome]) -> str:
         ("records sent", "records"),
         ("records acknowledged", "acknowledged"),
         ("records in the log", "stored"),
+        ("transactions committed", "transactions"),
         ("records read", "read"),
         ("read before they had copies, and lost", "read_ahead"),
         ("commits acknowledged", "commits"),

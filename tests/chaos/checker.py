@@ -12,6 +12,7 @@
   at another offset than the acknowledged one.
 - commit went back: after a commit was acknowledged, OffsetFetch answered with a lower offset, a reader began at a
   lower one, or a commit of a lower one was acknowledged.
+- torn: some of a transaction's records are in the log and others are not; or one that was aborted was read.
 - failure: what the clients themselves noted (`History.failures`).
 
 Where Redis replicates (`History.replicated`), a reader is given a record before it has its copies, and a failover may
@@ -36,8 +37,9 @@ SKIPPED = "skipped"
 PHANTOM = "phantom"
 OFFSET_TWICE = "offset given twice"
 COMMIT_BACK = "commit went back"
+TORN = "torn"
 FAILURE = "failure"
-KINDS = (LOST, DOUBLED, REORDERED, SKIPPED, PHANTOM, OFFSET_TWICE, COMMIT_BACK, FAILURE)
+KINDS = (LOST, DOUBLED, REORDERED, SKIPPED, PHANTOM, OFFSET_TWICE, COMMIT_BACK, TORN, FAILURE)
 
 Log = list[tuple[int, str]]  # offset and value of each record
 Row = TypeVar("Row", Write, Session, Commit, Committed)
@@ -57,6 +59,7 @@ class Violation(NamedTuple):
 def check(history: History) -> list[Violation]:
     """Everything that is wrong in a history, grouped by partition."""
     found = [Violation(FAILURE, None, failure) for failure in history.failures]
+    found += [Violation(TORN, None, what) for what in check_transactions(history)]
     writes, sessions = _by_partition(history.writes), _by_partition(history.sessions)
     commits, told = _by_partition(history.commits), _by_partition(history.committed)
     for partition in sorted({*history.log, *writes, *sessions, *commits, *told}):
@@ -77,6 +80,21 @@ def counts(violations: Iterable[Violation]) -> dict[str, int]:
     """How many there are of each kind, also of those there are none of."""
     found = Counter(violation.kind for violation in violations)
     return {kind: found[kind] for kind in KINDS}
+
+
+def check_transactions(history: History) -> Iterator[str]:
+    """Each transaction as a whole or not at all, and as its producer was told."""
+    stored = {(partition, value) for partition, log in history.log.items() for _, value in log}
+    read = {(session.partition, value) for session in history.sessions for _, value in session.reads}
+    for transaction in history.transactions:
+        records = {(write.partition, write.value) for write in transaction.writes}
+        if transaction.committed is False:
+            for _, value in records & (stored | read):
+                yield f"{value!r} was read, and its transaction was aborted"
+        elif missing := records - stored:
+            there = len(records) - len(missing)
+            if there or transaction.committed:
+                yield f"{there} of {len(records)} records of a transaction are there, not {min(missing)[1]!r}"
 
 
 def check_log(log: Log, writes: list[Write]) -> Iterator[tuple[str, str]]:

@@ -405,7 +405,7 @@ def ask_committed(
 
 def read_all(history: History, name: str, bootstrap: str, partitions: list[Partition]) -> None:
     """Reads every partition from its beginning to its high watermark, as one more reader of the history."""
-    consumer = Consumer(consumer_config(bootstrap, name))
+    consumer = Consumer({**consumer_config(bootstrap, name), "enable.partition.eof": True})
     try:
         for partition in partitions:
             _read_one(consumer, history, name, partition)
@@ -418,11 +418,12 @@ def _read_one(consumer: Consumer, history: History, name: str, partition: Partit
     session = Session(name, partition, now(), None, 0, end=end)
     history.sessions.append(session)
     consumer.assign([TopicPartition(*partition, OFFSET_BEGINNING)])
-    wanted = len(history.log[partition])
-    deadline = now() + DRAIN_S
-    while len(session.reads) < wanted and now() < deadline:
-        messages = [message for message in consumer.consume(1000, 1.0) if message.error() is None]
-        session.reads += [content(message)[1:] for message in messages]
+    deadline, reached = now() + DRAIN_S, False
+    while not reached and now() < deadline:
+        messages = consumer.consume(1000, 1.0)
+        errors = [error for message in messages if (error := message.error()) is not None]
+        session.reads += [content(message)[1:] for message in messages if message.error() is None]
+        reached = any(error.code() == KafkaError._PARTITION_EOF for error in errors)
 
 
 def stream_of(partition: Partition) -> str:

@@ -46,6 +46,19 @@ class Write:
 
 
 @dataclass(slots=True)
+class Transaction:
+    """Records that are all committed, or none.
+
+    Attributes:
+        committed: None where its outcome is not known.
+    """
+
+    writer: str
+    writes: list[Write] = field(default_factory=list)
+    committed: bool | None = None
+
+
+@dataclass(slots=True)
 class Session:
     """What one reader read of one partition, from the moment it was given a position until it gave the partition up.
 
@@ -92,7 +105,7 @@ class History:
     """Everything that a run recorded. Only appended to, from several threads.
 
     Attributes:
-        log: offset and value of each record, as Redis has them in the end.
+        log: offset and value of each record, as Redis has them in the end; of transactions what is committed.
         failures: what no client may meet: fatal errors, readers without an end.
         replicated: a failover of Redis may lose what has too few copies.
     """
@@ -104,3 +117,4 @@ class History:
     log: dict[Partition, list[tuple[int, str]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     replicated: bool = False
+    transactions: list[Transaction] = field(default_factory=list)

@@ -17,6 +17,8 @@ FAILOVER = "failover"  # of a replica, in order; the master waits for it
 FORCED_FAILOVER = "forced failover"  # the master is not asked
 MIGRATION = "slots move"
 ROLLING_RESTART = "rolling restart"
+ISOLATION = "cut off from its cluster"  # clients reach it
+HIDING = "cut off from clients"  # the cluster reaches it
 
 # Seconds for which a fault holds: a killed process stays away, a paused one stands still. A short pause ends before a
 # broker's session and its patience with Redis end, a long one after both.
@@ -30,6 +32,8 @@ HOLDS = {
     FORCED_FAILOVER: (0.0, 1.0),
     MIGRATION: (0.0, 3.0),
     ROLLING_RESTART: (0.0, 1.0),
+    ISOLATION: (0.5, 6.0),
+    HIDING: (0.5, 6.0),
 }
 
 

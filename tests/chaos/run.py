@@ -37,6 +37,7 @@ from tests.chaos.history import History, Partition
 from tests.chaos.plan import Fault, plan
 from tests.chaos.sharded import Sharded
 from tests.chaos.systems import Single, System, Three, Workers
+from tests.chaos.transactions import TransactionalWriter, keep_committed
 from tests.support.entries import stored
 from tests.support.ketch import eventually
 
@@ -46,7 +47,13 @@ TOPICS = {
     "batch-time": {"storage.layout": "batch"},
     "batch-dense": {"storage.layout": "batch", "offset.ids": "dense"},
 }
-PARTITIONS = [Partition(topic, number) for topic in TOPICS for number in range(2)]
+TRANSACTED = {
+    "transacted-record": {},
+    "transacted-batch-dense": {"storage.layout": "batch", "offset.ids": "dense"},
+}
+UNTRANSACTED = [Partition(topic, number) for topic in TOPICS for number in range(2)]
+IN_TRANSACTIONS = [Partition(topic, number) for topic in TRANSACTED for number in range(2)]
+PARTITIONS = [*UNTRANSACTED, *IN_TRANSACTIONS]
 GROUP = "members"
 SYSTEMS: dict[str, type[System]] = {"single": Single, "three": Three, "workers": Workers, "cluster": Sharded}
 Say = Callable[[str], None]
@@ -64,6 +71,7 @@ class Outcome:
     records: int
     acknowledged: int
     stored: int
+    transactions: int
     read: int
     read_ahead: int
     commits: int
@@ -101,18 +109,21 @@ def run(
 
 def create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(topic, 2, 1, config=config) for topic, config in TOPICS.items()]
+    wanted = [NewTopic(topic, 2, 1, config=config) for topic, config in {**TOPICS, **TRANSACTED}.items()]
     for answer in admin.create_topics(wanted).values():
         answer.result(10)
 
 
 def make_clients(history: History, seed: int, system: System) -> list[Client]:
-    """Two producers, a group of three, two readers, a committer, an auditor for each group, and Redis clients."""
+    """Two producers, two with transactions, a group of three, two readers, a committer, an auditor for each group, and
+    Redis clients.
+    """
     given = (history, seed, system.bootstrap)
     return [
-        *(KafkaWriter(f"producer-{n}", *given, PARTITIONS) for n in range(2)),
-        *system.native_clients(history, seed, PARTITIONS),
-        *(GroupMember(f"member-{n}", *given, GROUP, list(TOPICS)) for n in range(3)),
+        *(KafkaWriter(f"producer-{n}", *given, UNTRANSACTED) for n in range(2)),
+        *(TransactionalWriter(f"transactions-{n}", *given, IN_TRANSACTIONS) for n in range(2)),
+        *system.native_clients(history, seed, UNTRANSACTED),
+        *(GroupMember(f"member-{n}", *given, GROUP, [*TOPICS, *TRANSACTED]) for n in range(3)),
         *(AssignReader(f"reader-{n}", *given, f"alone-{n}", PARTITIONS) for n in range(2)),
         StubbornCommitter("committer", *given, "stubborn", PARTITIONS[0]),
         *(Auditor(f"auditor of {group}", *given, group, PARTITIONS) for group in (GROUP, "alone-0", "alone-1")),
@@ -154,9 +165,10 @@ def settle(system: System, history: History, clients: list[Client]) -> None:
         for partition in PARTITIONS:
             found = stored(client, stream_of(partition), is_dense(partition))
             history.log[partition] = [(offset, value.decode()) for offset, value in found]
+    read_all(history, "last", system.bootstrap, PARTITIONS)
+    keep_committed(history, IN_TRANSACTIONS, "last")
     wait_for_readers(history, readers)
     end(readers)
-    read_all(history, "last", system.bootstrap, PARTITIONS)
     for group in sorted({reader.group for reader in readers}):
         ask_last(system.bootstrap, history, group)
 
@@ -218,6 +230,7 @@ def report(
         len(history.writes),
         sum(write.acked is not None for write in history.writes),
         sum(map(len, history.log.values())),
+        sum(transaction.committed is True for transaction in history.transactions),
         sum(len(session.reads) for session in history.sessions),
         checker.read_ahead(history) if history.replicated else 0,
         sum(commit.ok for commit in history.commits),
@@ -227,7 +240,7 @@ def report(
     )
     (directory / "outcome.json").write_text(json.dumps(asdict(outcome), indent=1))
     with (directory / "history.jsonl").open("w") as file:
-        for rows in (history.writes, history.sessions, history.commits, history.committed):
+        for rows in (history.writes, history.transactions, history.sessions, history.commits, history.committed):
             for row in rows:
                 fields = row._asdict() if isinstance(row, tuple) else asdict(row)
                 file.write(json.dumps({"event": type(row).__name__, **fields}) + "\n")

@@ -2,7 +2,8 @@
 
 A shard is a master and its replica, whichever of the two is which at the time. One fault at a time concerns a shard,
 and it is over when both run again and the replica has what the master has: two copies of everything are what is
-promised. Faults of several shards overlap. `appendfsync always`, since a master that comes back before its replica
+promised. Faults of several shards overlap. Where the network can be cut (`tests.support.cuts`), a node is also cut off
+from the others or from clients. `appendfsync always`, since a master that comes back before its replica
 takes its place must have what it had.
 """
 
@@ -24,10 +25,13 @@ from tests.chaos import plan
 from tests.chaos.clients import Client, CopiedNativeWriter, NativeReader, stream_of
 from tests.chaos.history import History, Partition
 from tests.chaos.systems import PROCESS, SERVE, START_S, System, Undo, pause
+from tests.support import cuts
 from tests.support.clusters import Node, RedisCluster
+from tests.support.cuts import Cuts
 from tests.support.ketch import KetchServer, eventually
 
 COPIES = ("--min-insync-replicas", "2")
+MOVED = ("record-time", "transacted-record", "record-dense", "batch-time", "transacted-batch-dense", "batch-dense")
 ANSWER_S = 1.0  # a node that runs answers within
 
 
@@ -39,7 +43,11 @@ class Sharded(System):
     def __init__(self, directory: Path, slow: bool) -> None:
         super().__init__(directory, slow)
         options = ("--appendfsync", "always")
-        self._cluster = RedisCluster(directory / "redis", self.SHARDS, replicas=1, module=True, options=options)
+        self._cuts = None if cuts.why_not() else Cuts(cuts.network())
+        network = None if self._cuts is None else cuts.network()
+        self._cluster = RedisCluster(
+            directory / "redis", self.SHARDS, replicas=1, module=True, options=options, network=network
+        )
         nodes = self._cluster.nodes
         self._shards = list(zip(nodes[: self.SHARDS], nodes[self.SHARDS :], strict=True))
         self._moved = 0
@@ -54,7 +62,7 @@ class Sharded(System):
         return cast(redis.Redis, self._client())
 
     def _client(self) -> redis.RedisCluster:
-        seeds = [redis.cluster.ClusterNode("127.0.0.1", node.port) for node in self._cluster.nodes]
+        seeds = [redis.cluster.ClusterNode(*node.place) for node in self._cluster.nodes]
         return redis.RedisCluster(startup_nodes=seeds, socket_timeout=2, retry=Retry(NoBackoff(), 0))
 
     def native_clients(self, history: History, seed: int, partitions: list[Partition]) -> list[Client]:
@@ -64,7 +72,8 @@ class Sharded(System):
         ]
 
     def possible(self) -> dict[str, tuple[str, ...]]:
-        targets = {f"{role} {n}": PROCESS for role, n in product(("master", "replica"), range(self.SHARDS))}
+        kinds = PROCESS if self._cuts is None else (*PROCESS, plan.ISOLATION, plan.HIDING)
+        targets = {f"{role} {n}": kinds for role, n in product(("master", "replica"), range(self.SHARDS))}
         targets |= {f"shard {n}": (plan.FAILOVER, plan.FORCED_FAILOVER) for n in range(self.SHARDS)}
         targets |= {f"broker {n}": PROCESS for n in range(self.BROKERS)}
         return {**targets, "shards all": (plan.MIGRATION, plan.ROLLING_RESTART)}
@@ -91,7 +100,9 @@ class Sharded(System):
         return self._hurt_node(kind, shard, self._nodes(shard)[role == "replica"])
 
     def _hurt_node(self, kind: str, shard: int, node: Node) -> Undo:
-        if kind in (plan.SHORT_PAUSE, plan.LONG_PAUSE):
+        if kind in (plan.ISOLATION, plan.HIDING):
+            resume = self._cut_off(kind, node)
+        elif kind in (plan.SHORT_PAUSE, plan.LONG_PAUSE):
             resume = pause(node.process.pid)
         else:
             end(node, signal.SIGKILL if kind == plan.KILL else signal.SIGTERM)
@@ -102,6 +113,11 @@ class Sharded(System):
             self._wait_whole(shard)
 
         return undo
+
+    def _cut_off(self, kind: str, node: Node) -> Undo:
+        assert self._cuts is not None
+        (self._cuts.isolate if kind == plan.ISOLATION else self._cuts.hide)(node.host)
+        return partial(self._cuts.heal, node.host)
 
     # -- shards
 
@@ -151,7 +167,7 @@ class Sharded(System):
 
     def _move_slots(self) -> Undo:
         """The slots of a topic's partitions go to the next shards, and back again."""
-        topic = ("record-time", "record-dense", "batch-time", "batch-dense")[self._moved % 4]
+        topic = MOVED[self._moved % len(MOVED)]
         self._moved += 1
         slots = [slot(stream_of(Partition(topic, number)).encode()) for number in range(2)]
         homes = [self._shard_of(each) for each in slots]
@@ -177,6 +193,8 @@ class Sharded(System):
     def kill(self) -> None:
         super().kill()
         self._cluster.stop()
+        if self._cuts is not None:
+            self._cuts.close()
 
 
 def ask(node: Node, *words: str | int) -> object:
@@ -185,7 +203,7 @@ def ask(node: Node, *words: str | int) -> object:
     Raises:
         redis.RedisError: there is none.
     """
-    with redis.Redis(port=node.port, socket_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)) as client:
+    with redis.Redis(*node.place, socket_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)) as client:
         return client.execute_command(*words)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests.support.acls import KEY, ON
-from tests.support.cli import Done, Ketch
-from tests.support.ketch import KetchServer
+from ketch.security.acls import CLUSTER_NAME, Operation, ResourceType
+from tests.support.acls import KEY, ON, allow
+from tests.support.cli import Done, Ketch, environment, in_process
+from tests.support.ketch import KetchServer, eventually
 
 Run = Callable[..., Done]
 WHERE = ("by a broker", "in Redis")
@@ -95,3 +97,40 @@ def test_what_cannot_be_meant_is_said_in_a_sentence(
     guarded.redis().delete(KEY)
     assert message in Ketch(guarded)("acls", "add", *arguments, code=2).stderr.decode()
     assert not guarded.redis().exists(KEY)
+
+
+@pytest.mark.parametrize(
+    ("words", "begin"),
+    [
+        (("list",), "ACLs cannot be listed"),
+        (("list", "--topic", "t", "--json"), "ACLs cannot be listed"),
+        (("add", "--allow-principal", "User:a", "--topic", "t"), "An ACL was not added"),
+        (("remove", "--topic", "t", "--yes"), "ACLs were not removed"),
+    ],
+)
+def test_a_broker_without_an_authorizer_is_told_of(broker: KetchServer, words: tuple[str, ...], begin: str) -> None:
+    refused = Ketch(broker)("acls", *words, code=1)
+    assert (refused.stdout, refused.stderr.decode()) == (b"", f"ketch: {begin}: No Authorizer is configured.\n")
+
+
+def test_who_may_not_list_them_is_told_so_and_needs_no_right_to_configs(tmp_path: Path) -> None:
+    """That there are none is no error, neither is that the configs, which name the authorizer, are denied."""
+    server = KetchServer(tmp_path / "ketch", *ON).start()
+    ketch = Ketch(server)
+    assert ketch("acls", "list", code=1).stderr == b"ketch: ACLs cannot be listed: Cluster authorization failed.\n"
+    server.redis().sadd(KEY, allow(ResourceType.CLUSTER, CLUSTER_NAME, Operation.DESCRIBE).text)
+    eventually(lambda: in_process(["acls", "list"], b"", environment(server)).returncode == 0)
+    assert rows(ketch("acls", "list", "--principal", "User:nobody")) == []
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("command", [("acls", "list"), ("users", "list")])
+def test_an_option_beats_the_environment(guarded: KetchServer, command: tuple[str, ...]) -> None:
+    """Without an option KETCH_REDIS counts, and before KETCH_BOOTSTRAP_SERVER."""
+    nowhere = {"KETCH_REDIS": "redis://127.0.0.1:1"}
+    ketch = Ketch(guarded)
+    assert b"Redis at redis://127.0.0.1:1" in ketch(*command, code=1, **nowhere).stderr
+    ketch(*command, "-b", guarded.bootstrap, **nowhere)
+    ketch(*command, "--redis", guarded.redis_url, **nowhere)
+    ketch(*command, KETCH_REDIS=guarded.redis_url, KETCH_BOOTSTRAP_SERVER="127.0.0.1:1")
+    ketch(*command, "--redis", guarded.redis_url, "-b", "127.0.0.1:1")

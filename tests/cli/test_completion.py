@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.cli import in_process
 from tests.support.ketch import KetchServer
 
 
@@ -17,16 +14,9 @@ def proposed(line: str, bootstrap: str = "127.0.0.1:1") -> list[str]:
     """What bash gets for a line whose last word is being typed."""
     words = line.split(" ")
     typed = {"_KETCH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    program = "import sys; sys.argv[0] = 'ketch'; from ketch.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "KETCH_BOOTSTRAP_SERVER": bootstrap, **typed},
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
+    done = in_process([], b"", {"KETCH_BOOTSTRAP_SERVER": bootstrap, **typed})
+    assert done.stderr == b""
+    return done.stdout.decode().split()
 
 
 def test_names_of_the_broker(broker: KetchServer, topic: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.batches import batch, record
 from tests.support.cli import Done, Ketch
+from tests.support.consumer_members import Beater
 from tests.support.groups import Member, assignment, subscription
 from tests.support.ketch import KetchServer
 from tests.support.redis_servers import RedisServer, binaries
@@ -91,6 +92,21 @@ def test_describe_members(groups: Run, scene: Scene) -> None:
     refused = groups("reset-offsets", scene.group, "--to-earliest", "--execute", code=1)
     assert b"has members" in refused.stderr
     assert groups("delete", scene.group, "--yes", code=1)
+
+
+@pytest.mark.parametrize("scene", ["time"], indirect=True)
+def test_describe_epochs(broker: KetchServer, groups: Run, scene: Scene) -> None:
+    """Of a consumer group, one of whose members uses the classic protocol still; librdkafka's answers have none."""
+    with Beater(broker.port, scene.group) as new:
+        assert "epoch" not in describe(groups, scene.group)
+        new.enters(scene.topic)
+        assert scene.member.enter(protocols={"range": subscription(scene.topic)}).error_code == 0
+        group = describe(groups, scene.group)
+        epoch = new.generation
+        assert (group["type"], group["epoch"], group["assignment_epoch"]) == ("consumer", epoch + 1, epoch + 1)
+        found = {member["member"]: (member["epoch"], member["upgraded"]) for member in group["members"]}
+        assert found == {new.id: (epoch, True), scene.member.id: (epoch + 1, False)}
+        new.goes()
 
 
 @pytest.mark.parametrize("scene", ["time"], indirect=True)

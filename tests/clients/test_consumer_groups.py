@@ -1,7 +1,8 @@
-"""Consumers with group.protocol=consumer (KIP-848): confluent-kafka and the Java client join, leave and die."""
+"""Consumers with group.protocol=consumer (KIP-848): confluent-kafka, Java and franz-go clients join, leave and die."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,35 +18,65 @@ from tests.support.ketch import KetchServer, eventually
 CONFLUENT = [sys.executable, str(Path(__file__).parent / "members" / "confluent_member.py")]
 NO_JAVA = cache.missing("java", "javac", "mvn")
 # A killed member is gone after 6 s, and one is told of a new target within 300 ms.
-SETTINGS = {
-    "session_timeout_ms": "6000",
-    "min_session_timeout_ms": "6000",
-    "heartbeat_interval_ms": "300",
-    "min_heartbeat_interval_ms": "300",
-}
+SETTINGS = (
+    *("--group-consumer-session-timeout-ms", "6000", "--group-consumer-min-session-timeout-ms", "6000"),
+    *("--group-consumer-heartbeat-interval-ms", "300", "--group-consumer-min-heartbeat-interval-ms", "300"),
+)
 
 
-JAVA = pytest.param("java", marks=pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA)))
+NEEDS_JAVA = pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA))
+JAVA = pytest.param("java", marks=NEEDS_JAVA)
+# It takes half a minute of CPU time. Of the short tests the next one has the Java client join and leave, and
+# test_group_java.py kills members of it.
+JAVA_LONG = pytest.param("java", marks=[NEEDS_JAVA, pytest.mark.long(minutes=0.5)])
+NO_GO = cache.missing("go")
+NEEDS_GO = pytest.mark.skipif(NO_GO is not None, reason=str(NO_GO))
+GO = pytest.param("go", marks=NEEDS_GO)
+GO_LONG = pytest.param("go", marks=[NEEDS_GO, pytest.mark.long(minutes=0.5)])
 
 
-@pytest.fixture(params=["confluent", JAVA])
+@pytest.fixture
 def program(request: pytest.FixtureRequest) -> list[str]:
+    if request.param == "go":
+        return programs.go("member")
     return CONFLUENT if request.param == "confluent" else programs.java_member()
 
 
 @pytest.fixture
 def quick(start_ketch: Callable[..., KetchServer]) -> KetchServer:
-    return start_ketch(env={f"KETCH_GROUP_CONSUMER_{name.upper()}": value for name, value in SETTINGS.items()})
+    return start_ketch(*SETTINGS)
 
 
+@pytest.mark.parametrize("program", ["confluent", JAVA_LONG, GO], indirect=True)
 def test_members_come_go_and_die(program: list[str], quick: KetchServer, topic: str, tmp_path: Path) -> None:
     members.come_go_and_die(program, quick.bootstrap, topic, tmp_path, "remote-range")
 
 
+@pytest.mark.parametrize("program", ["confluent", JAVA, GO_LONG], indirect=True)
 def test_a_rebalance_takes_no_more_than_it_must(
     program: list[str], quick: KetchServer, topic: str, tmp_path: Path
 ) -> None:
     members.keep_going(program, quick.bootstrap, topic, tmp_path, "remote-uniform")
+
+
+@pytest.mark.parametrize("program", ["confluent", JAVA_LONG, GO_LONG], indirect=True)
+def test_a_rolling_upgrade_and_back(program: list[str], quick: KetchServer, topic: str, tmp_path: Path) -> None:
+    members.change_protocol(program, quick.bootstrap, topic, tmp_path, "range")
+    converted(quick)
+
+
+@NEEDS_JAVA
+@pytest.mark.long(minutes=0.5)
+def test_a_rolling_upgrade_of_cooperative_members(quick: KetchServer, topic: str, tmp_path: Path) -> None:
+    """Java's alone: librdkafka's put data of their own into the assignments, which Kafka and Ketch refuse to lose."""
+    members.change_protocol(programs.java_member(), quick.bootstrap, topic, tmp_path, "cooperative-sticky")
+    converted(quick)
+
+
+def converted(quick: KetchServer) -> None:
+    types = re.findall(r"converted to a (\w+) group", quick.log)
+    assert types[:2] == ["consumer", "classic"]
+    assert types[-1] == "classic", "the last member of the new protocol was killed"
 
 
 class Reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ class Client:
     epoch: int = 0
     owned: Partitions = field(default_factory=frozenset)
     obeys: bool = True  # gives up at once what it has to
+    hides: Callable[[str], bool] = lambda name: False  # topics that it may not describe
 
 
 class Consumers:
@@ -108,7 +110,7 @@ class Consumers:
             changes: fields of the event in place of the client's own.
         """
         all_ = full or client.epoch == 0
-        said: dict[str, Any] = {"owned": client.owned, "instance_id": client.instance}
+        said: dict[str, Any] = {"owned": client.owned, "instance_id": client.instance, "hides": client.hides}
         if all_:
             said |= {"rebalance_timeout": 60.0, "names": client.names, "regex": client.regex}
             said |= {"assignor": client.assignor, "rack_id": "r"}
@@ -131,7 +133,8 @@ class Consumers:
             return
         lost = client.owned - result.assignment
         if lost:
-            assert lost.isdisjoint(self.group.members[client.id].target), "it gives up what it could have kept"
+            member = self.group.members[client.id]  # what it has still to give up, it may be meant to have again
+            assert lost.isdisjoint(member.target - member.revoking), "it gives up what it could have kept"
         client.owned = client.owned if lost and not client.obeys else result.assignment
 
     def depart(self, client: Client, epoch: int = -1) -> BeatResult:

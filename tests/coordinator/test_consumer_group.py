@@ -154,33 +154,6 @@ def test_topics_that_come_grow_and_go() -> None:
     assert {topic for topic, _ in client.owned} == {"id-a"}
 
 
-def test_topics_that_a_member_may_not_describe_are_not_found_for_it() -> None:
-    consumers = Consumers({"ab": 1, "ac": 1})
-    denied = {"ac"}
-    rights = {"describable": lambda names: names - denied}
-    client = Client("m", frozenset(), regex="a.")
-    consumers.beat(client, **rights)
-    assert {topic for topic, _ in client.owned} == {"id-ab"}
-    assert set(consumers.group.topics) == {"ab"}
-    consumers.clients["m"] = client
-    consumers.reload()
-    assert consumers.beat(client, **rights).assignment is None, "what is hidden is stored"
-    consumers.set_topics({"ab": 1, "ac": 1, "ad": 1})
-    denied.add("ad")
-    other = consumers.join("other", regex="a.")  # may describe them all
-    consumers.beat(client, **rights)
-    consumers.beat(other)
-    assert {topic for topic, _ in client.owned} == {"id-ab"}
-    assert {topic for topic, _ in other.owned} == {"id-ac", "id-ad"}
-    denied.clear()
-    denied.add("ab")
-    for _ in range(3):
-        consumers.beat(client, **rights)
-        consumers.beat(other)
-    assert "id-ab" not in {topic for topic, _ in client.owned}
-    assert len(client.owned | other.owned) == 3
-
-
 def test_regular_expressions() -> None:
     consumers = Consumers({"abc": 2, "abcd": 1, "x": 5})
     client = consumers.join("m", regex="ab.")
@@ -195,6 +168,28 @@ def test_regular_expressions() -> None:
         refused = consumers.beat(client, regex=wrong, lost=True)
         assert refused.error is ErrorCode.invalid_regular_expression
         assert f"`{wrong}` is not a valid regular expression" in (refused.message or "")
+
+
+def test_a_regular_expression_is_asked_with_the_rights_of_who_comes() -> None:
+    """Another member's rights count from when a topic comes, or ten minutes later."""
+    consumers = Consumers({"a1": 1, "a2": 1, "a3": 1}, session_timeout=1000.0)
+    client = consumers.join("m", regex="a.*", hides=lambda name: name != "a1")
+    assert {topic for topic, _ in client.owned} == {"id-a1"}
+    consumers.reload()
+    second = consumers.join("m2", regex="a.*", hides=lambda name: name == "a3")
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2"}, "the first after it was loaded"
+    client.hides = lambda name: False
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2"}
+    consumers.wait(601.0)
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2", "id-a3"}
+    consumers.set_topics({"a1": 1, "a2": 1, "a3": 1, "a4": 1})
+    second.hides = lambda name: name in ("a3", "a4")
+    consumers.beat(second)
+    consumers.settle()
+    assert {topic for topic, _ in client.owned | second.owned} == {"id-a1", "id-a2"}
 
 
 def test_commits() -> None:

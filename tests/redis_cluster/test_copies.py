@@ -26,7 +26,8 @@ from tests.chaos.test_crash import PARTITIONS, FullSpeed, check
 from tests.support.batches import batch, records
 from tests.support.cli import Ketch
 from tests.support.clusters import LIMIT, Node, RedisCluster, free_port
-from tests.support.kafka import ALTER_REASSIGNMENTS, DESCRIBE_TOPIC_PARTITIONS, PRODUCE, Kafka, produce
+from tests.support.coordinator import Driver, described
+from tests.support.kafka import ALTER_REASSIGNMENTS, DESCRIBE_TOPIC_PARTITIONS, PRODUCE, Kafka, Record, produce, split
 from tests.support.ketch import KetchServer, eventually
 from tests.support.modules import binary
 
@@ -42,6 +43,7 @@ class Place:
     url: str
     master: Callable[..., Node]  # of a topic, and of a partition, else its first
     replica: Callable[..., Node]
+    replica_of: Callable[[str], Node]  # of a key
 
 
 def stream(topic: str, partition: int = 0) -> str:
@@ -62,14 +64,17 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         replica = Node(path, directory / "replica", *options, port=free_port())
         stack.callback(replica.kill)
         follows(master, replica)
-        yield Place(master.url, lambda *_: master, lambda *_: replica)
+        yield Place(master.url, lambda *_: master, lambda *_: replica, lambda _: replica)
 
 
 def sharded(cluster: RedisCluster) -> Place:
     def master(topic: str, partition: int = 0) -> Node:
         return cluster.owner(slot(stream(topic, partition).encode()))
 
-    return Place(cluster.url, master, lambda *where: cluster.replica_of(master(*where)))
+    def replica_of(key: str) -> Node:
+        return cluster.replica_of(cluster.owner(slot(key.encode())))
+
+    return Place(cluster.url, master, lambda *where: cluster.replica_of(master(*where)), replica_of)
 
 
 def follows(master: Node, replica: Node) -> None:
@@ -99,6 +104,10 @@ def kafka(on_place: KetchServer) -> Iterator[Kafka]:
 
 def code(kafka: Kafka, topic: str, timeout: int = int(LIMIT * 1000), acks: int = -1) -> int:
     return int(kafka.produce(topic, ONE, timeout=timeout, acks=acks).error_code)
+
+
+def records_of(answer: Any) -> list[Record]:
+    return [record for each in split(answer.records or b"") for record in each.records]
 
 
 def test_two_copies(place: Place, kafka: Kafka, topic: str) -> None:
@@ -138,6 +147,41 @@ def test_more_copies_than_nodes(place: Place, kafka: Kafka, topic: str) -> None:
     assert code(kafka, topic) == NOT_ENOUGH
     assert code(kafka, topic, acks=1) == OK
     assert len(kafka.read_all(topic)) == 1
+
+
+def test_what_lacks_copies_is_not_read(place: Place, kafka: Kafka, topic: str) -> None:
+    """A failover could lose it: the high watermark waits for the replicas in sync."""
+    kafka.create(topic, min_insync_replicas=2)
+    assert code(kafka, topic) == OK
+    (first,) = kafka.read_all(topic)
+    end = kafka.list_offsets(topic, -1).offset
+    replica = place.replica(topic)
+    replica.pause()
+    try:
+        assert code(kafka, topic, acks=1) == OK
+        answer = kafka.fetch(topic, first.offset)
+        assert [record.offset for record in records_of(answer)] == [first.offset]
+        assert (answer.error_code, answer.high_watermark, answer.last_stable_offset) == (OK, end, end)
+        assert kafka.list_offsets(topic, -1).offset == end
+        assert kafka.fetch(topic, end).error_code == OK, "its end can be read from"
+    finally:
+        replica.resume()
+    eventually(lambda: len(kafka.read_all(topic)) == 2, LIMIT, "the record that has its copies")
+    assert kafka.list_offsets(topic, -1).offset > end
+
+
+def test_a_waiting_fetch_gets_what_has_its_copies_later(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    assert code(kafka, topic) == OK
+    end = kafka.list_offsets(topic, -1).offset
+    replica = place.replica(topic)
+    replica.pause()
+    try:
+        assert code(kafka, topic, acks=1) == OK
+        assert not records_of(kafka.fetch(topic, end, max_wait=700))
+    finally:
+        replica.resume()
+    eventually(lambda: records_of(kafka.fetch(topic, end, max_wait=700)), LIMIT, "a record without another write")
 
 
 def test_the_config_of_all_brokers(kafka: Kafka, topic: str) -> None:
@@ -201,6 +245,53 @@ def test_a_write_that_is_refused_vouches_for_nothing(place: Place, kafka: Kafka,
     assert code(kafka, topic) == OK
 
 
+@pytest.mark.long(minutes=0.5)
+def test_a_transaction_goes_on_once_each_step_has_its_copies(place: Place, kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, min_insync_replicas=2)
+    client = Driver(kafka, topic, topic, ())
+    assert change(kafka, "", ("min.insync.replicas", SET, "2"), kind=BROKER)[0] == OK
+    try:
+        eventually(lambda: client.init(-1, -1)[0] == "none", LIMIT, "a producer id")
+        who = client.pid, client.epoch
+        state, pending = f"korvet:transaction:{topic}", f"korvet:pending-offsets:{topic}"
+        waits_for(place.replica_of(state), lambda: client.add(*who, 0, 3)[0])
+        assert client.produce(*who, 0, 0, 9) == "none"
+        assert client.add_offsets(*who, 3) == "none"
+        waits_for(place.replica_of(pending), lambda: client.commit_offset(*who, 2))
+        waits_for(place.replica_of(state), lambda: client.end(*who, True, 3)[0])
+        eventually(lambda: client.settled()[1] == "CompleteCommit", LIMIT, "the markers")
+        assert client.end(*who, True, 3) == ("none",), "a repeated request"
+    finally:
+        assert change(kafka, "", ("min.insync.replicas", DELETE, None), kind=BROKER)[0] == OK
+
+
+def waits_for(replica: Node, ask: Callable[[], str]) -> None:
+    """A step that is refused, also when it is repeated, while a replica hangs, and is made once it goes on."""
+    replica.pause()
+    try:
+        assert {ask(), ask()} <= {"coordinator_not_available", "concurrent_transactions"}
+    finally:
+        replica.resume()
+    eventually(lambda: ask() == "none", LIMIT, "the step to have its copies")
+
+
+def test_a_marker_waits_for_its_copies(place: Place, kafka: Kafka, topic: str) -> None:
+    """The transaction is decided, and is over when each partition's marker has them."""
+    kafka.create(topic, min_insync_replicas=2)
+    client = Driver(kafka, topic, topic, ())
+    eventually(lambda: client.init(-1, -1)[0] == "none", LIMIT, "a producer id")
+    who = client.pid, client.epoch
+    assert (client.add(*who, 0, 3), client.produce(*who, 0, 0, 9)) == (("none",), "none")
+    replica = place.replica(topic)
+    replica.pause()
+    try:
+        assert client.end(*who, True, 3) == ("none",)
+        assert described(kafka, topic)[1] == "PrepareCommit"
+    finally:
+        replica.resume()
+    assert client.settled()[1] == "CompleteCommit"
+
+
 # -- what clients are shown
 
 
@@ -256,9 +347,15 @@ def test_metadata_does_not_wait_for_a_redis_that_hangs(
             master.resume()
 
 
+def both(kafka: Kafka, topic: str) -> tuple[int, ...]:
+    """The ids of a partition's two replicas, once a replica that an earlier test disturbed is known again."""
+    eventually(lambda: len(replicas(kafka, topic)[1]) == 2, LIMIT, "both replicas to be shown")
+    return replicas(kafka, topic)[0]
+
+
 def test_only_the_assignment_that_is_there_is_taken(kafka: Kafka, topic: str) -> None:
     kafka.create(topic)
-    shown, _ = replicas(kafka, topic)
+    shown = both(kafka, topic)
 
     def assign(*nodes: int) -> int:
         topics = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": nodes}]}]
@@ -274,7 +371,7 @@ def test_clients_take_replicas_that_are_no_brokers(on_place: KetchServer, kafka:
     eventually(lambda: len(kafka.metadata().brokers) == 1, what="brokers of other tests to be forgotten")
     kafka.create(topic, 2)
     assert code(kafka, topic) == OK
-    shown, _ = replicas(kafka, topic)
+    shown = both(kafka, topic)
     admin = AdminClient({"bootstrap.servers": on_place.bootstrap})
     found = admin.describe_topics(TopicCollection([topic]))[topic].result(LIMIT).partitions[0]
     assert [(node.id, node.host) for node in found.replicas] == [(shown[0], "127.0.0.1"), (shown[1], None)]

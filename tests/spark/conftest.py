@@ -12,6 +12,7 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support import spark_jvm
 from tests.support.ketch import KetchServer
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
+    spark_jvm.prepare()
     builder = SparkSession.builder.master("local[2]").appName("ketch")
     options = {
         "spark.ui.enabled": "false",

@@ -1,4 +1,5 @@
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -10,7 +11,8 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's command-line tools in one JVM, for starting one for each would take most of a test's time. A line of stdin is
- * a main class and its arguments, separated by tabs; the answer is a line: exit code and what was printed, in Base64.
+ * a main class, what it finds on its stdin in Base64, and its arguments, separated by tabs; the answer is a line: exit
+ * code and what was printed, in Base64.
  */
 public class Tools {
     static final class Ended extends RuntimeException {
@@ -41,7 +43,8 @@ public class Tools {
             PrintStream capture = new PrintStream(printed, true, StandardCharsets.UTF_8);
             System.setOut(capture);
             System.setErr(capture);
-            int code = run(words[0], Arrays.copyOfRange(words, 1, words.length));
+            System.setIn(new ByteArrayInputStream(Base64.getDecoder().decode(words[1])));
+            int code = run(words[0], Arrays.copyOfRange(words, 2, words.length));
             byte[] said = exitCode == null ? printed.toByteArray() : untilExit;
             answers.println((exitCode == null ? code : exitCode) + " " + Base64.getEncoder().encodeToString(said));
             answers.flush();

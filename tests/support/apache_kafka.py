@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.cache import jars, missing
+from tests.support.cache import jars, loaded_classes, missing
 
 VERSION = "4.1.0"
 START_SECONDS = 60
@@ -59,6 +59,16 @@ def libraries() -> Path:
     return jars(f"kafka-{VERSION}", _DEPENDENCIES)
 
 
+def short_run() -> list[str]:
+    """The options of a JVM that lives for seconds, and has nothing before the jars in its class path."""
+
+    def train(archive: str) -> None:
+        with ApacheKafka(options=(*SHORT_RUN, archive)):
+            """Its start and its stop are all that is wanted."""
+
+    return [*SHORT_RUN, loaded_classes("kafka", train, *map(str.encode, _DEPENDENCIES))]
+
+
 def free_ports(count: int) -> list[int]:
     """Distinct TCP ports that nobody listened on a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -75,7 +85,7 @@ class ApacheKafka:
         settings: further lines of server.properties; they win over the ones here.
         heap: of the JVM.
         port: 0 is any free one.
-        options: of the JVM.
+        options: of the JVM; default: those of a short run. A measurement needs `LONG_RUN`.
     """
 
     def __init__(
@@ -83,12 +93,12 @@ class ApacheKafka:
         settings: Mapping[str, str] | None = None,
         heap: str = "512M",
         port: int = 0,
-        options: Sequence[str] = LONG_RUN,
+        options: Sequence[str] | None = None,
     ) -> None:
         self.settings = dict(settings or {})
         self.heap = heap
         self.port = port
-        self.options = options
+        self.options = short_run() if options is None else options
         self.directory = Path()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -197,7 +207,7 @@ def main() -> None:
         sys.exit(reason)
     settings = dict(item.split("=", 1) for item in options.set)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    with ApacheKafka(settings, options.heap, options.port) as kafka:
+    with ApacheKafka(settings, options.heap, options.port, LONG_RUN) as kafka:
         print(f"{kafka.bootstrap} {kafka.directory}", flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
 

@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+_ARCHIVE = "classes.jsa"
+
 
 def missing(*tools: str, why: str = "") -> str | None:
     """Which programs can't be had here, for a test's skip reason; None where all can."""
@@ -26,8 +28,7 @@ def kept(name: str, make: Callable[[Path], None], *contents: bytes) -> Path:
     Args:
         contents: what it is made of; a change of that makes another directory.
     """
-    digest = hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
-    home = Path(os.environ.get("KETCH_TEST_CACHE", "~/.cache/ketch-tests")).expanduser() / f"{name}-{digest}"
+    home = _home(name, *contents)
     home.mkdir(parents=True, exist_ok=True)
     with (home / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -37,7 +38,12 @@ def kept(name: str, make: Callable[[Path], None], *contents: bytes) -> Path:
     return home
 
 
-def run(directory: Path, *command: str) -> None:
+def _home(name: str, *contents: bytes) -> Path:
+    digest = hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
+    return Path(os.environ.get("KETCH_TEST_CACHE", "~/.cache/ketch-tests")).expanduser() / f"{name}-{digest}"
+
+
+def run(directory: Path, *command: str, **environment: str) -> None:
     """Runs a program in a directory; its output is shown only where it fails.
 
     The project's own constraints, which make gives pip, are not for the environments that are made here.
@@ -46,6 +52,7 @@ def run(directory: Path, *command: str) -> None:
         RuntimeError: with the end of what it said.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_") or "CONSTRAINT" not in name}
+    own |= environment
     done = subprocess.run(command, cwd=directory, env=own, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-4000:]}")
@@ -72,6 +79,31 @@ def jars(name: str, dependencies: tuple[str, ...], *options: str) -> Path:
         maven(home, "dependency:copy-dependencies", f"-DoutputDirectory={home / 'libs'}", *options)
 
     return kept(name, fetch, pom.encode(), *map(str.encode, options)) / "libs"
+
+
+def loaded_classes(name: str, train: Callable[[str], None], *contents: bytes) -> str:
+    """The option of a JVM that takes its classes, parsed and checked, from an archive (JEP 350): half of its start.
+
+    A JVM that cannot use the archive, as one of another version or class path, goes without.
+
+    Args:
+        train: has a JVM load the classes, with the option it is given, and end in good order.
+        contents: what the classes are of; a change of that makes another archive.
+    """
+    kept(f"{name}-classes", lambda home: train(f"-XX:ArchiveClassesAtExit={home / _ARCHIVE}"), _jdk(), *contents)
+    return f"-XX:SharedArchiveFile={archive_of(name, *contents)}"
+
+
+def archive_of(name: str, *contents: bytes) -> Path:
+    """Where `loaded_classes` has the archive, or would have it."""
+    return _home(f"{name}-classes", _jdk(), *contents) / _ARCHIVE
+
+
+def _jdk() -> bytes:
+    """What tells one version of Java from another."""
+    java = shutil.which("java")
+    release = java and Path(java).resolve().parents[1] / "release"
+    return release.read_bytes() if release and release.exists() else b""
 
 
 def _pom(dependencies: tuple[str, ...]) -> str:

@@ -27,15 +27,17 @@ class Certificates:
         path.chmod(0o600)
         return path
 
-    def broker(self, name: str = "broker", *hosts: str) -> Path:
-        """Key and certificate of a server on this machine."""
-        signed = self.authority.sign(name, hosts or ("localhost", "127.0.0.1"))
-        return self.write(f"{name}.pem", signed.key + signed.certificate)
+    def broker(self, name: str = "broker", *hosts: str, expired: bool = False) -> Path:
+        """Key and certificate of a server on this machine, good or expired."""
+        return self._signed(name, hosts or ("localhost", "127.0.0.1"), expired)
 
     def client(self, name: str = "client", expired: bool = False) -> Path:
         """Key and certificate of a client, good or expired."""
+        return self._signed(name, (), expired)
+
+    def _signed(self, name: str, hosts: tuple[str, ...], expired: bool) -> Path:
         now = datetime.now(UTC) - timedelta(days=9) if expired else None
-        signed = self.authority.sign(name, (), 3, now)
+        signed = self.authority.sign(name, hosts, 3, now)
         return self.write(f"{name}.pem", signed.key + signed.certificate)
 
     def encrypted(self, pem: Path, name: str) -> Path:

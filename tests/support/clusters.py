@@ -36,18 +36,24 @@ class Node(RedisServer):
     paused = False
 
     def __init__(
-        self, binary: str, directory: Path, *options: str, port: int = 0, secured: Secured | None = None
+        self,
+        binary: str,
+        directory: Path,
+        *options: str,
+        port: int = 0,
+        secured: Secured | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.secured = secured
-        super().__init__(binary, directory, *options, *(secured.options(port) if secured else ()), port=port)
+        super().__init__(binary, directory, *options, *(secured.options(port) if secured else ()), port=port, host=host)
 
     def client(self, **options: Any) -> redis.Redis:
         """Of the default user."""
-        return redis.Redis("127.0.0.1", self.port, **(self.secured.client_options() if self.secured else {}), **options)
+        return redis.Redis(self.host, self.port, **(self.secured.client_options() if self.secured else {}), **options)
 
     @property
     def place(self) -> tuple[str, int]:
-        return "127.0.0.1", self.port
+        return self.host, self.port
 
     @cached_property
     def _asking(self) -> redis.Redis:
@@ -108,6 +114,7 @@ class RedisCluster:
         node_timeout: ms after which a silent node counts as failed.
         options: further options of each server.
         secured: TLS and users, if any.
+        network: three numbers of an address, as `127.77.5`: each node has one of its own there, see `cuts`.
     """
 
     def __init__(
@@ -120,8 +127,9 @@ class RedisCluster:
         node_timeout: int = 1000,
         options: Iterable[str] = (),
         secured: Secured | None = None,
+        network: str | None = None,
     ) -> None:
-        self._secured = secured
+        self._secured, self._network = secured, network
         self._directory, self._binary = directory, path_of(binary)
         self._options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout), *_NO_DELAYS, *options]
         if module:
@@ -142,7 +150,7 @@ class RedisCluster:
             first, end = (SLOTS * n // len(masters) for n in (number, number + 1))
             node.ask("CLUSTER", "ADDSLOTS", *range(first, end))
         for node in masters[1:]:
-            masters[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+            masters[0].ask("CLUSTER", "MEET", *node.place)
         self.wait_whole()
         for master in masters:
             for _ in range(replicas):
@@ -151,14 +159,15 @@ class RedisCluster:
     @property
     def url(self) -> str:
         """Names the first nodes, at most three."""
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:3])
+        hosts = ",".join(f"{node.host}:{node.port}" for node in self.nodes[:3])
         return f"{_scheme('cluster', self._secured)}{hosts}"
 
     def start_node(self) -> Node:
         """A server that knows no other yet."""
         directory = self._directory / f"node{len(self.nodes)}"
         options = [*self._options, *(("--tls-cluster", "yes") if self._secured else ())]
-        node = Node(self._binary, directory, *options, port=free_port(), secured=self._secured)
+        host = "127.0.0.1" if self._network is None else f"{self._network}.{len(self.nodes) + 1}"
+        node = Node(self._binary, directory, *options, port=free_port(), secured=self._secured, host=host)
         node.id = node.ask("CLUSTER", "MYID").decode()
         self.nodes.append(node)
         return node
@@ -173,7 +182,7 @@ class RedisCluster:
         return node
 
     def _meet(self, node: Node) -> None:
-        self.running[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+        self.running[0].ask("CLUSTER", "MEET", *node.place)
         self.wait_whole()
 
     @property
@@ -214,7 +223,8 @@ class RedisCluster:
 
     def replica_of(self, master: Node) -> Node:
         """One of its replicas that run."""
-        return next(node for node in self.running if node.ask("ROLE")[:3] == [b"slave", b"127.0.0.1", master.port])
+        role = [b"slave", master.host.encode(), master.port]
+        return next(node for node in self.running if node.ask("ROLE")[:3] == role)
 
     def migrate(self, slot: int, to: Node) -> None:
         """Moves a slot with its keys, as `redis-cli --cluster reshard` does."""
@@ -240,7 +250,7 @@ class RedisCluster:
 
     def move_these(self, slot: int, to: Node, *keys: str | bytes) -> None:
         """Moves these keys of the slot."""
-        moved = self.owner(slot).ask("MIGRATE", "127.0.0.1", to.port, "", 0, int(LIMIT * 1000), "KEYS", *keys)
+        moved = self.owner(slot).ask("MIGRATE", *to.place, "", 0, int(LIMIT * 1000), "KEYS", *keys)
         assert moved == b"OK", moved
 
     def end_migration(self, slot: int, to: Node) -> None:

@@ -1,4 +1,4 @@
-"""Raw members of consumer groups (KIP-848): a connection each, which says what it is told to."""
+"""Raw members of consumer groups (KIP-848), of either protocol: a connection each, which says what it is told to."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.support.groups import Member
+from ketch.coordinator.classic.payload import read_assignment
+from tests.support.groups import Member, subscription
 
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
+REBALANCE = 27
 Places = frozenset[tuple[uuid.UUID, int]]
 
 
@@ -31,6 +33,11 @@ class Beater(Member):
 
     def beat(self, version: int = 1, **given: Any) -> Any:
         """One heartbeat; it says what the member owns, and nothing else that is not given."""
+        self.send_beat(version, **given)
+        return self.heard(version)
+
+    def send_beat(self, version: int = 1, **given: Any) -> None:
+        """A heartbeat whose answer `heard` waits for."""
         said = {
             "group_id": self.group,
             "member_id": self.id,
@@ -41,7 +48,11 @@ class Beater(Member):
             "subscribed_topic_regex": None,
             "topic_partitions": self.owned(),
         }
-        answer = self.ask(CONSUMER_GROUP_HEARTBEAT, version, **{**said, **given})
+        self.send(CONSUMER_GROUP_HEARTBEAT, version, **{**said, **given})
+
+    def heard(self, version: int = 1) -> Any:
+        """The answer to `send_beat`."""
+        _, answer = self.answer(CONSUMER_GROUP_HEARTBEAT, version)
         if answer.error_code == 0:
             self.id, self.generation = answer.member_id, answer.member_epoch
             if answer.assignment is not None:
@@ -62,6 +73,38 @@ class Beater(Member):
         """The group as ConsumerGroupDescribe has it."""
         groups = [self.group if group is None else group]
         return self.ask(CONSUMER_GROUP_DESCRIBE, version, group_ids=groups).groups[0]
+
+
+class Classic(Member):
+    """A member of the classic protocol that knows what it owns, and says so when it joins."""
+
+    def __init__(self, port: int, group: str, topic: str, instance: str | None = None) -> None:
+        super().__init__(port, group, instance)
+        self.topic, self.owned = topic, list[int]()
+
+    def _join(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._join({"protocols": {"range": owning(self.topic, self.owned)}, **given})
+
+    def gets(self, **given: Any) -> tuple[int, int]:
+        """The code and the number of partitions that SyncGroup answers."""
+        answer = self.sync(**given)
+        if answer.error_code == 0:
+            found = read_assignment(answer.assignment)
+            self.owned = [] if found is None else sorted(index for _, index in found.places)
+        return int(answer.error_code), len(self.owned)
+
+    def steps(self, **given: Any) -> list[int]:
+        """What a consumer does in one round: a heartbeat, and where it is told so, joins and syncs; the codes."""
+        codes = [self.heartbeat()]
+        if codes[0] == REBALANCE:
+            codes += [int(self.join(**given).error_code), self.gets()[0]]
+        return codes
+
+
+def owning(topic: str, owned: list[int]) -> bytes:
+    """A subscription of version 1, with what the member owns."""
+    parts = len(topic).to_bytes(2) + topic.encode() + len(owned).to_bytes(4) + b"".join(n.to_bytes(4) for n in owned)
+    return b"\0\1" + subscription(topic)[2:] + (1).to_bytes(4) + parts
 
 
 def settle(members: Iterable[Beater], rounds: int = 4) -> None:

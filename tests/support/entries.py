@@ -17,6 +17,8 @@ def stored(client: redis.Redis, stream: str, dense: bool = False) -> list[tuple[
     """Offset and value of every record, in the order of the entries."""
     found: list[tuple[int, bytes]] = []
     for entry_id, fields in client.xrange(stream):
+        if b"control" in fields:
+            continue  # a transaction's marker
         whole = split(fields[b"batch"])[0].records if b"batch" in fields else None
         values = [fields[b"value"]] if whole is None else [record.value for record in whole]
         first = offset_of(entry_id, dense) - len(values) + 1

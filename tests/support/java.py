@@ -6,10 +6,14 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.cache import kept, maven, missing
+import confluent_kafka
+
+from tests.support.cache import kept, loaded_classes, maven, missing, run
+from tests.support.ketch import KetchServer
 
 SOURCE = Path(__file__).parents[1] / "clients" / "java"
 
@@ -28,34 +32,54 @@ def missing_tools() -> str | None:
 
 
 def compiled() -> Path:
-    """The project's directory in the cache, with `target/classes` and `target/libs`."""
+    """The project's directory in the cache, with `target/clients.jar` and `target/libs`."""
     files = sorted(path for path in SOURCE.rglob("*") if path.is_file() and "target" not in path.parts)
 
     def build(home: Path) -> None:
         shutil.copytree(SOURCE, home, dirs_exist_ok=True)
         maven(home, "compile", "dependency:copy-dependencies", f"-DoutputDirectory={home / 'target' / 'libs'}")
+        run(home / "target", "jar", "--create", "--file", "clients.jar", "-C", "classes", ".")
 
-    return kept("java", build, *(path.read_bytes() for path in files))
+    return kept("java", build, b"clients.jar", *(path.read_bytes() for path in files))
+
+
+def command(main: str, heap: str = "96M") -> list[str]:
+    """What runs a class of the project."""
+    home = compiled()
+    options = [f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    classes = ["-cp", f"{home / 'target' / 'clients.jar'}:{home / 'target' / 'libs'}/*"]
+
+    def train(archive: str) -> None:
+        _read_once(["java", *options, archive, *classes, "ketch.Member"])
+
+    return ["java", *options, loaded_classes("java", train, home.name.encode()), *classes, main]
+
+
+def _read_once(member: list[str]) -> None:
+    """Runs a member of a group until it has read a record and committed."""
+    with TemporaryDirectory() as directory:
+        server = KetchServer(Path(directory)).start()
+        try:
+            producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
+            producer.produce("topic", b"0:0")
+            assert producer.flush(20) == 0
+            arguments = [server.bootstrap, "group", "topic", "range"]
+            with subprocess.Popen(
+                [*member, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as running:
+                assert running.stdout is not None
+                assert any(line == "committed\n" for line in running.stdout)
+                running.communicate(timeout=60)
+        finally:
+            server.stop()
 
 
 class JavaDriver:
     """A running tests/clients/java; a context manager. Takes one command at a time."""
 
     def __init__(self) -> None:
-        target = compiled() / "target"
         self._process = subprocess.Popen(
-            [
-                "java",
-                "-Xmx256M",
-                "-XX:TieredStopAtLevel=1",
-                "-XX:+UseSerialGC",
-                "-cp",
-                f"{target / 'classes'}:{target / 'libs'}/*",
-                "ketch.Driver",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            command("ketch.Driver", "256M"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def run(self, command: str, bootstrap: str, **arguments: object) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import redis
 
 from ketch.redis.slots import slot
-from tests.support import redis_users
+from tests.support import forks, redis_users
 
 if TYPE_CHECKING:
     from tests.support.redis_servers import RedisServer  # which uses `eventually`
@@ -24,6 +24,7 @@ _READY = re.compile(
     r"ketch ready: kafka (?:(?P<listeners>\w+://\S+)|(?P<host>[\d.]+):(?P<port>\d+)),"
     r" redis (?P<redis>.*?)(?:, data .*)?, kernel \w+"
 )
+KETCH = ("ketch",)
 _TCP = re.compile(r"127\.0\.0\.1:(\d+)")
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ def stop_servers() -> None:
     """At the end of all tests."""
     while _servers:
         _servers.pop().stop()
+    forks.parent.stop()
 
 
 def _as_broker(arguments: Sequence[str]) -> list[str]:
@@ -76,7 +78,7 @@ class KetchServer:
         directory: Path,
         *arguments: str,
         env: dict[str, str] | None = None,
-        program: Sequence[str] = ("ketch",),
+        program: Sequence[str] = KETCH,
         clustered: bool = False,
     ) -> None:
         self.directory = directory
@@ -90,8 +92,9 @@ class KetchServer:
             _servers.append(self.server)
         self.arguments = _as_broker(arguments)
         self._program = program
+        self._forked = forks.POSSIBLE and env is None and tuple(program) == KETCH
         self.env = {**os.environ, **(env or {})}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | forks.Forked | None = None
         self.port = 0
         self.ports: dict[str, int] = {}  # by listener, where it was given listeners
         self.redis_port = 0
@@ -126,14 +129,18 @@ class KetchServer:
         """The ready line of a new process; None where a port that was chosen before is taken for now."""
         self.directory.mkdir(parents=True, exist_ok=True)
         simple = () if "--listeners" in self.arguments else ("--port", str(self.port))
-        command = [sys.executable, "-m", *self._program, "serve", *simple, *self.arguments]
+        command = ["serve", *simple, *self.arguments]
         if own := self.cluster or self.server:
             command += _as_broker(["--redis", own.url])
         elif "--redis" not in self.arguments:
             command += ["--data-dir", str(self.directory / "data"), "--redis-port", str(self.redis_port)]
         with self.log_path.open("ab") as output:
             begin = output.tell()
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=self.env)
+            if self._forked:
+                self.process = forks.parent.fork(command, self.env, self.log_path)
+            else:
+                command = [sys.executable, "-m", *self._program, *command]
+                self.process = subprocess.Popen(command, stdout=output, stderr=output, env=self.env)
         try:
             return eventually(lambda: self._ready(begin), 30.0, f"the ready line in {self.log_path}")
         except AssertionError as error:

@@ -251,3 +251,19 @@ def keep_going(program: Sequence[str], bootstrap: str, topic: str, directory: Pa
         before = [list(member.revoked) for member in (first, second)]
         the.leave(third)
         assert [member.revoked for member in (first, second)] == before
+
+
+def change_protocol(program: Sequence[str], bootstrap: str, topic: str, directory: Path, strategy: str) -> None:
+    """A rolling upgrade to the new protocol, and back: members are restarted one by one while records keep coming."""
+    with scenario(program, bootstrap, topic, directory, strategy) as the:
+        the.join(2)
+        for the.strategy in ("remote-uniform", strategy):
+            for old in list(the.present):
+                the.leave(old)
+                the.join()
+        the.strategy = "remote-uniform"
+        the.join()
+        the.strategy = strategy
+        the.join()
+        the.kill(the.present[2])  # the only one of the new protocol: what it read and did not commit is read again
+        the.leave(the.present[0])

@@ -12,18 +12,12 @@ CLIENTS = Path(__file__).parents[1] / "clients"
 
 
 def java_member() -> list[str]:
-    return _java("ketch.Member")
+    return java.command("ketch.Member")
 
 
 def java_sender() -> list[str]:
     """A producer in the middle of a transaction."""
-    return _java("ketch.Sender")
-
-
-def _java(main: str) -> list[str]:
-    target = java.compiled() / "target"
-    options = ["-Xmx96M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    return ["java", *options, "-cp", f"{target / 'classes'}:{target / 'libs'}/*", main]
+    return java.command("ketch.Sender")
 
 
 def go(verb: str) -> list[str]:

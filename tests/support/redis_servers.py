@@ -31,18 +31,30 @@ def binaries() -> dict[str, str]:
 
 
 class RedisServer:
-    """One server on a loopback port, a free one if it is 0, its append-only file in `directory`."""
+    """One server on a loopback port, a free one if it is 0, its append-only file in `directory`.
+
+    Args:
+        host: another loopback address than usual, from which it connects to other servers, too (Valkey, Redis 7).
+    """
 
     def __init__(
-        self, binary: str, directory: Path, *options: str, env: dict[str, str] | None = None, port: int = 0
+        self,
+        binary: str,
+        directory: Path,
+        *options: str,
+        env: dict[str, str] | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.directory = directory
-        with socket.create_server(("127.0.0.1", port)) as probe:
+        self.directory, self.host = directory, host
+        with socket.create_server((host, port)) as probe:
             self.port: int = probe.getsockname()[1]
         self._command = [
             binary, "--port", str(self.port), "--save", "", "--appendonly", "yes", "--dir", str(directory), *options,
         ]  # fmt: skip
+        if host != "127.0.0.1":
+            self._command += ["--bind", host, "--bind-source-addr", host]
         if redis_users.chosen:
             name = next((name for name, path in binaries().items() if path == binary), "valkey")
             self._command += redis_users.options("--loadmodule" in options, name)
@@ -52,7 +64,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis://{self.host}:{self.port}"
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -69,7 +81,7 @@ class RedisServer:
             return False
 
     def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port)
+        return redis.Redis(self.host, self.port)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

@@ -151,6 +151,8 @@ class Connection(MeteredConnection):
         self._transport = None
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._authentication is not None and (failure := self._authentication.left()):
+            log.warning("%s: %s", self.client, printable(failure))
         self._reader.closed = True
         # What was produced is stored all the same, as in Kafka: with acks=0 a producer closes when it has sent it.
         self._requests = deque((at, frame) for at, frame in self._requests if self._carries_records(frame))

@@ -28,6 +28,7 @@ from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.following import follow
 from ketch.broker.ports import Ports
 from ketch.broker.quotas import Quotas
+from ketch.broker.refusals import Refusals
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
@@ -62,6 +63,7 @@ class Broker:
         self.log = Log(settings, links(redis, settings.redis_timeout_ms / 1000))
         self.sessions = Sessions(settings.max_incremental_fetch_session_cache_slots, self.log.watcher.waiter)
         self.topic_notes = TopicNotes(self.log.topics)
+        self.refusals = Refusals()
         self.assignments = Assignments()
         self.cluster = Cluster(settings, self.log)
         self._native_groups = NativeGroups(self.log, self.cluster, self.assignments, self.background)

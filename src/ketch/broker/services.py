@@ -23,6 +23,7 @@ from ketch.broker.coordination.transactions import Transactions
 from ketch.broker.dynamic import DynamicConfigs
 from ketch.broker.ports import Ports
 from ketch.broker.quotas import Quotas
+from ketch.broker.refusals import Refusals
 from ketch.broker.sessions import Sessions
 from ketch.broker.telemetry import Telemetry
 from ketch.configs.settings import Settings
@@ -46,11 +47,13 @@ class Appending(Stored, Protocol):
 
     Attributes:
         topic_notes: keeps what the log learns of a topic from its batches.
+        refusals: what idempotent producers are told of a batch that comes again.
         inflated: bounds the records that lie decompressed.
         writes_alert: says that Redis takes no writes.
     """
 
     topic_notes: TopicNotes
+    refusals: Refusals
     inflated: Gate
     writes_alert: WritesAlert
 

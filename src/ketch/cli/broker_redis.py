@@ -53,15 +53,32 @@ class Where:
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 
 
+def _unless_a_broker_is_named(ctx: typer.Context, url: str | None) -> str | None:
+    """The callback of --redis: KETCH_REDIS does not count where an option names a broker.
+
+    An option that was typed is read before those that come from the environment, so the source of -b is known here.
+    """
+    broker, redis = (ctx.get_parameter_source(name) for name in ("bootstrap", "redis"))
+    from_option = broker is not None and broker.name == "COMMANDLINE"
+    return None if from_option and redis is not None and redis.name == "ENVIRONMENT" else url
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerOrRedis:
     """The options of a command that asks a broker or, with --redis, its Redis without the broker.
 
-    In an empty Redis there is no user and no ACL yet by which a broker would let anybody write the first one.
+    In an empty Redis there is no user and no ACL yet by which a broker would let anybody write the first one. An option
+    beats the environment: KETCH_REDIS counts unless -b is given, and before KETCH_BOOTSTRAP_SERVER.
     """
 
     redis: Annotated[
-        str | None, typer.Option("--redis", help="Straight in this Redis, without a broker: for the first ones.")
+        str | None,
+        typer.Option(
+            "--redis",
+            envvar="KETCH_REDIS",
+            callback=_unless_a_broker_is_named,
+            help="Straight in this Redis, without a broker: for the first ones.",
+        ),
     ] = None
     keyspace: Annotated[
         str, typer.Option("--keyspace", envvar="KETCH_KEYSPACE", help="With --redis: first part of every key.")

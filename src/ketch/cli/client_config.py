@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ketch.configs.properties import parse
-from ketch.configs.settings import read_file
+from ketch.configs.toml import read_file
 from ketch.errors import ConfigError, reason
 from ketch.security.tls import openssl_name
 

@@ -91,6 +91,7 @@ _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "group.consumer.max.heartbeat.interval.ms": ("group_consumer_max_heartbeat_interval_ms", "int"),
     "group.consumer.max.size": ("group_consumer_max_size", "int"),
     "group.consumer.assignors": ("group_consumer_assignors", "list"),
+    "group.consumer.migration.policy": ("group_consumer_migration_policy", "string"),
     "transaction.max.timeout.ms": ("transaction_max_timeout_ms", "int"),
     "transactional.id.expiration.ms": ("transactional_id_expiration_ms", "int"),
     "offset.metadata.max.bytes": ("offset_metadata_max_bytes", "int"),

@@ -7,7 +7,6 @@ with unit and default.
 from __future__ import annotations
 
 import socket
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from ketch.configs import listeners as listening
 from ketch.configs.listeners import LAST_PORT, Listener
 from ketch.configs.lists import items
 from ketch.configs.refusal import extra, is_secret, not_allowed, sentence
+from ketch.configs.toml import read_file
 from ketch.errors import ConfigError
 
 Port = Annotated[int, Field(ge=0, le=LAST_PORT)]
@@ -301,6 +301,10 @@ class Settings(BaseSettings):
     group_consumer_max_heartbeat_interval_ms: Positive = Field(15_000, description="Greatest that a group may set.")
     group_consumer_max_size: Positive = Field(2_147_483_647, description="Members that a consumer group may have.")
     group_consumer_assignors: str = Field("uniform,range", description="Their assignors; the first is the default.")
+    group_consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = Field(
+        "bidirectional",
+        description="Which way a group with members may change its protocol.",
+    )
     group_pending_max: NotNegative = Field(
         10_000,
         description="Deliveries tracked for a group and partition (XPENDING); 0: none, as on compacted topics.",
@@ -534,14 +538,3 @@ def _checked(name: str, key: str, value: Any) -> Any:
     except ValidationError as error:
         details = error.errors(include_url=False)[0]
         raise ValueError(not_allowed(key, field, {**details, "input": value}, f" in [listener.{name}]")) from None
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """The TOML file's table; ConfigError where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from None

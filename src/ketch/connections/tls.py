@@ -15,11 +15,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ketch import metrics
 from ketch.complaints import Complaints
 from ketch.errors import reason
-from ketch.security.tls import Credentials
+from ketch.security.tls import Credentials, alert_of
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ _SHUTDOWN_S = 2.0  # for the peer to say that it has seen the end
 _HANDSHAKES_MAX = 512  # at a time; a further one waits until one of them has ended or made room
 _ROOM_AFTER_S = 1.0  # a few round trips around the world; an older handshake makes room for a client that waits
 _ACCEPT_AGAIN_S = 0.5  # after an error, for instance where there are no descriptors left
+_LAST_BYTES = 1 << 16  # of what a refused client sends and nobody reads, at a time
 _CHECK_S = 1.0  # between two looks at the files of certificates
 
 # OpenSSL's reasons for what is no TLS at all
@@ -104,7 +106,7 @@ class TlsPort:
             await asyncio.wait([oldest], timeout=max(left, 0) or None)
 
     async def _greet(self, client: socket.socket) -> None:
-        peer = _peer(client)
+        peer, spare = _peer(client), client.dup()  # the loop closes `client` where the handshake fails
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -119,9 +121,13 @@ class TlsPort:
         except OSError as error:
             metrics.authenticated(self._name, "(TLS)", again=False, failed=True)
             self._complain(f"{peer}: TLS handshake failed: {_why(error)}")
+            if isinstance(error, ssl.SSLError) and error.reason not in _NO_TLS:
+                await _alert(spare, alert_of(error))
         except asyncio.CancelledError:
             client.close()
             raise
+        finally:
+            spare.close()
 
     async def _follow_files(self) -> None:
         while True:
@@ -135,6 +141,21 @@ class TlsPort:
         line = complaints.line(text, time.monotonic())
         if line:
             log.warning("listener %s: %s", self._name, line)
+
+
+async def _alert(client: socket.socket, alert: bytes) -> None:
+    """Tells a client why its handshake has failed, and waits a while until it hangs up.
+
+    To close a socket with unread bytes is a reset, which would take the alert from the client again: with TLS 1.3 its
+    first request is there already. Not for what is no TLS: Kafka's clients take an alert for a frame of 352 MB.
+    """
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):  # TimeoutError among them
+        async with asyncio.timeout(_SHUTDOWN_S):
+            await loop.sock_sendall(client, alert)
+            client.shutdown(socket.SHUT_WR)
+            while await loop.sock_recv(client, _LAST_BYTES):
+                pass
 
 
 def _why(error: OSError) -> str:

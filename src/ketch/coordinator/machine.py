@@ -30,6 +30,16 @@ class Persist:
     """The effect that the machine has to be stored before the effects after this one are carried out."""
 
 
+@dataclass(frozen=True, slots=True)
+class Heir:
+    """The effect that another machine takes this one's place, under the same id.
+
+    The effects after it are the other machine's.
+    """
+
+    machine: Machine
+
+
 class Machine(Protocol):
     """One machine. Times are seconds on the caller's clock.
 

@@ -11,10 +11,13 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ketch.configs.settings import Settings
 from ketch.errors import KetchError, reason
+
+if TYPE_CHECKING:
+    from ketch.configs.settings import Settings
 
 FILE = "redis-password"
 _CONFIG = "valkey-password.conf"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
-from ketch.configs.settings import Settings
 from ketch.embedded import directory, password
 from ketch.embedded.locks import running_cluster, running_socket
 from ketch.embedded.valkey import STOP_SECONDS, EmbeddedValkey
+
+if TYPE_CHECKING:
+    from ketch.configs.settings import Settings
 
 
 class Storage(Protocol):

@@ -15,11 +15,10 @@ import tempfile
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from ketch.append_module.library import loadable
-from ketch.configs.settings import Settings
 from ketch.embedded import allocator
 from ketch.embedded import password as passwords
 from ketch.embedded.directory import AOF_DIR
@@ -28,6 +27,9 @@ from ketch.embedded.locks import lock_valkey, take_data_dir, write_owner
 from ketch.embedded.syncer import Syncer
 from ketch.errors import KetchError, reason
 from ketch.redis.resp import pack
+
+if TYPE_CHECKING:
+    from ketch.configs.settings import Settings
 
 log = logging.getLogger(__name__)
 

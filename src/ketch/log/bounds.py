@@ -18,11 +18,11 @@ Redis before 7 does not count removals. There the start follows the first entry,
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ketch.errors import OffsetOutOfRange
-from ketch.log.live import LiveStream
+from ketch.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, StorageUnavailable
+from ketch.log.live import LiveStream, Shared
 from ketch.log.tier import Tier
 from ketch.store.offsets import EntryId
 from ketch.store.stream.isolation import Transactions
@@ -31,6 +31,8 @@ from ketch.store.topics.topic import Topic
 from ketch.store.xinfo import StreamInfo
 from ketch.tasks import lasting
 
+_PATIENCE_S = 0.5  # of a reader, for the copies of what has come last
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -38,15 +40,17 @@ class Bounds:
 
     Attributes:
         log_start: of the first record that may exist.
-        high_watermark: that of the last record, plus one.
+        high_watermark: that of the last record, plus one; for readers, of the last one that has its copies.
         local_start: of the first record that Redis may hold; those below it are archived.
         last_stable: below it every transaction is decided (KIP-98); the high watermark where none is open.
+        withheld: how far the log reaches beyond the high watermark.
     """
 
     log_start: int
     high_watermark: int
     local_start: int
     last_stable: int
+    withheld: int = 0
 
     def end(self, committed: bool) -> int:
         """The offset that nothing is read from on.
@@ -57,9 +61,14 @@ class Bounds:
         return self.last_stable if committed else self.high_watermark
 
     def check(self, offset: int) -> None:
-        """Raises OffsetOutOfRange unless `offset` can be read from."""
-        if not self.log_start <= offset <= self.high_watermark:
+        """Raises OffsetOutOfRange unless `offset` can be read from, now or once records have their copies."""
+        if not self.log_start <= offset <= self.high_watermark + self.withheld:
             raise OffsetOutOfRange(f"offset {offset} is not in {self.log_start} to {self.high_watermark}")
+
+    def below(self, end: int) -> Bounds:
+        """The same, where nothing is read from `end` on."""
+        stable, withheld = min(self.last_stable, end), self.high_watermark - end
+        return replace(self, high_watermark=end, last_stable=stable, withheld=withheld)
 
 
 class Extent(NamedTuple):
@@ -156,8 +165,9 @@ class PartitionBounds:
         log_start: the log start offset as last seen.
     """
 
-    def __init__(self, stream: LiveStream, tier: Tier) -> None:
-        self._stream, self._tier = stream, tier
+    def __init__(self, stream: LiveStream, tier: Tier, shared: Shared) -> None:
+        self._stream, self._tier, self._shared = stream, tier, shared
+        self._copied: int | None = None  # below it every record has its copies
         self._state = BoundsState()
         # What is known, and what it follows from.
         self._extent: Extent | None = None
@@ -182,6 +192,34 @@ class PartitionBounds:
         if offset <= bounds.high_watermark:
             return bounds
         return await self._of(await self._stream.fresh_info())
+
+    async def readable(self, offset: int = 0) -> Bounds:
+        """As `get`, for a reader: where the topic wants copies, the high watermark is below what lacks them.
+
+        So no failover loses what was read: no consumer finds its position beyond the end, or other records there.
+        As in Kafka replicas count that are in sync: where these are too few, so that acks=all is refused, all is read.
+
+        Raises:
+            StorageUnavailable: Redis is gone, or what has copies is not known.
+        """
+        wanted = self._stream.topic.intake.copies
+        bounds = await self.get(offset)
+        if wanted == 1:
+            return bounds
+        if self._copied is not None and bounds.high_watermark < self._copied:
+            self._copied = None  # it is another stream
+        if bounds.high_watermark != self._copied:
+            try:
+                bounds = await self._shared.copies.written(
+                    self._shared.watcher.driver, [self._stream.key], wanted, lambda: self.get(offset), _PATIENCE_S
+                )
+                self._copied = bounds.high_watermark
+            except NotEnoughReplicas:
+                return bounds
+            except NotEnoughReplicasAfterAppend as error:
+                if self._copied is None:
+                    raise StorageUnavailable(f"which records have copies is not known: {error}") from None
+        return bounds if bounds.high_watermark == self._copied else bounds.below(self._copied)
 
     def refresh_start(self) -> asyncio.Task[None] | None:
         """Looks for `log_start` where it may have moved without this broker; None where it has not.

@@ -1,5 +1,5 @@
 """Waits until what was written has copies: acks=all under a `min.insync.replicas` of more than 1, and commits and
-producer ids where that of the brokers is more than 1.
+producer ids where that of the brokers is more than 1; and so with what readers are given.
 
 It owns a connection of its own, made when the first copies are wanted, since WAIT holds up what comes behind it. All
 writes to one node that wait at the same time are vouched for by one WAIT: a write that has its answer is older than the
@@ -134,20 +134,31 @@ class Copies:
             lasting(self._wait(driver, place))
         await each.done
 
-    async def written(self, writer: Driver, keys: Sequence[bytes], wanted: int, write: Callable[[], Awaitable[T]]) -> T:
-        """The answer of a write, once all nodes that it concerns have the copies. It waits no longer than `_LONGEST_S`.
+    async def written(
+        self,
+        writer: Driver,
+        keys: Sequence[bytes],
+        wanted: int,
+        write: Callable[[], Awaitable[T]],
+        longest_s: float = _LONGEST_S,
+    ) -> T:
+        """The answer of a write, once all nodes that it concerns have the copies; or of a read, once what it found has.
 
         Args:
             writer: the driver of the write.
             keys: that are written.
+            longest_s: how long it waits for copies.
 
         Raises:
             NotEnoughReplicas: nothing was written.
             NotEnoughReplicasAfterAppend, StorageUnavailable: as `made`, and whatever the write raises.
         """
         masters = [(key, await self.require(key, wanted)) for key in keys]
+        nodes = [writer.node(key) for key in keys]
         answer = await write()
-        until = time.monotonic() + _LONGEST_S
+        if nodes != [writer.node(key) for key in keys]:
+            raise NotEnoughReplicasAfterAppend(_MOVED)
+        until = time.monotonic() + longest_s
         await asyncio.gather(*(self.made(writer, key, wanted, master, until) for key, master in masters))
         return answer
 

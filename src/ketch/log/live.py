@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ketch.errors import RedisError
 from ketch.log.appending.state import AppendState
+from ketch.log.copies import Copies
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
 from ketch.log.watcher import Watcher
@@ -37,6 +38,7 @@ class Shared:
         session: this broker process's own id, part of its fence keys.
         reads: the driver for ranges and of everything that is neither an append nor a look at a stream's end.
         watcher: knows the ends of streams; appends go over its connection.
+        copies: whether replicas have what was written.
         ahead, tails, newest: what was read or appended last, for the next reader.
         pending_max: deliveries tracked for a consumer group on a partition (`group.pending.max`).
         exists: whether a topic is still there, as Redis has it now.
@@ -46,6 +48,7 @@ class Shared:
     session: bytes
     reads: Driver
     watcher: Watcher
+    copies: Copies
     ahead: ReadAhead
     tails: Tails
     newest: Newest

@@ -28,6 +28,7 @@ from ketch.log.topic_cache import TopicCache
 from ketch.log.upkeep import retention
 from ketch.log.upkeep.compaction import Cleaner
 from ketch.log.watcher import Watcher
+from ketch.records.control import Marker
 from ketch.redis.driver import Connect, Driver
 from ketch.redis.question import call
 from ketch.store.cluster import identity
@@ -67,12 +68,15 @@ class Log:
         self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
         self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
         self.commits = Commits(self.keys, self._reads)
+        self.followers = Followers(self._reads, self.keys)
+        self.copies = Copies(connect, self.keys, self.followers, settings.redis_timeout_ms, settings.copies_are_on_disk)
         self._archives = Archives(self.keys, self._reads, settings.archive_catalog, settings.archive_stall_ms / 1000)
         self._shared = Shared(
             keys=self.keys,
             session=self.session.encode(),
             reads=self._reads,
             watcher=self.watcher,
+            copies=self.copies,
             ahead=ReadAhead(),
             tails=Tails(),
             newest=Newest(),
@@ -80,8 +84,6 @@ class Log:
             pending_max=settings.group_pending_max,
             exists=self._exists,
         )
-        self.followers = Followers(self._reads, self.keys)
-        self.copies = Copies(connect, self.keys, self.followers, settings.redis_timeout_ms, settings.copies_are_on_disk)
         self._cleaner = Cleaner(settings, self.keys, self._reads, self.session)
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._partitions: dict[tuple[int, int], Partition] = {}  # by the topic's id and the index
@@ -219,16 +221,35 @@ class Log:
         def ask() -> Awaitable[int]:
             return self.watcher.ask(identity.new_producer_id(self.keys))
 
-        return await self._copied(self.watcher.driver, [self.keys.next_producer_id], ask)
+        return await self.copied(self.watcher.driver, [self.keys.next_producer_id], ask)
 
     async def commit(self, group: str, made: Mapping[TopicPartition, Committed], term: str) -> None:
         """Stores committed offsets, see `log.commits`; they have the copies that the brokers' configs want."""
         keys = [self.keys.commit(self.keys.stream(*partition), group) for partition in made]
-        await self._copied(self._reads, keys, partial(self.commits.store, group, made, term))
+        await self.copied(self._reads, keys, partial(self.commits.store, group, made, term))
 
-    async def _copied(self, driver: Driver, keys: Sequence[bytes], write: Callable[[], Awaitable[T]]) -> T:
-        """Does a write of no topic: the default of `min.insync.replicas` is for it, too."""
-        wanted = int(self.defaults["min.insync.replicas"])
+    async def end_transaction(self, partition: Partition, marker: Marker) -> None:
+        """Appends a marker, see `Partition.end_transaction`; it has the copies that the topic's config wants."""
+
+        def write() -> Awaitable[bool]:
+            return partition.end_transaction(marker)
+
+        await self._copied(partition.topic.intake.copies, self.watcher.driver, [partition.key], write)
+
+    async def copied(self, driver: Driver, keys: Sequence[bytes], write: Callable[[], Awaitable[T]]) -> T:
+        """Does a write of no topic: the default of `min.insync.replicas` is for it, too.
+
+        It may be a read: what is read then has its copies.
+
+        Args:
+            keys: on whose nodes it is.
+
+        Raises:
+            NotEnoughReplicas, NotEnoughReplicasAfterAppend: see `Copies.written`.
+        """
+        return await self._copied(int(self.defaults["min.insync.replicas"]), driver, keys, write)
+
+    async def _copied(self, wanted: int, driver: Driver, keys: Sequence[bytes], write: Callable[[], Awaitable[T]]) -> T:
         return await (write() if wanted == 1 else self.copies.written(driver, keys, wanted, write))
 
     async def cluster_id(self) -> str:

@@ -52,7 +52,7 @@ class Partition:
         self._stream = LiveStream(topic, index, shared)
         self.key = self._stream.key
         self.tier = Tier(shared.archives, lambda: self._stream.topic, index)
-        self.bounds = PartitionBounds(self._stream, self.tier)
+        self.bounds = PartitionBounds(self._stream, self.tier, shared)
         self.group_positions = GroupPositions(self._stream, shared.reads, shared.pending_max)
         self.reader = PartitionReader(self._stream, self.bounds, self.tier, self.group_positions, shared)
         self.state = self._stream.state

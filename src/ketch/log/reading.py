@@ -132,7 +132,7 @@ class PartitionReader:
         else:
             asked = asked or self._ask(offset, max_bytes, end, await self._stream.info())
             found = asked.result() if asked.done() else await asyncio.shield(asked)
-            chunk = _stable(found, bounds) if committed else found
+            chunk = self._allowed(found, bounds, committed)
         if (not chunk or chunk.base > offset) and await self._trimmed(offset):
             archived = await self._archived(offset, max_bytes, zstd)
             if archived:
@@ -146,7 +146,7 @@ class PartitionReader:
         aborted: Sequence[Aborted] = ()
         if committed and chunk.transactional(offset) is not None:
             aborted = await self._stream.aborted(offset, chunk.end)
-            now = await self._bounds.get()
+            now = await self._bounds.readable()
             if now.local_start > offset:  # removed since it was read, and what is known of its transactions, too
                 return await self.read(offset, max_bytes, now, zstd, None, None, at_least_one, committed)
         bounds = _beyond(bounds, chunk)
@@ -231,7 +231,7 @@ class PartitionReader:
             found = await asyncio.shield(self._range(offset, max_bytes, bounds.end(committed)))
         else:
             found = self._stream.chunk(entries, max_bytes)
-        chunk = _stable(found, bounds) if committed else found
+        chunk = self._allowed(found, bounds, committed)
         if found and not (chunk and given(chunk)):
             if entries is not None:
                 await position.delivered(offset, 0, 0, whole=False)
@@ -245,7 +245,7 @@ class PartitionReader:
     async def _read_gap(self, offset: int, max_bytes: int, zstd: bool, at_least_one: bool, committed: bool) -> Read:
         """The tail from `offset` on was deleted: an empty batch takes the consumer to its end."""
         self._stream.changed()  # what was cached may be older than the range
-        bounds = await self._bounds.get()
+        bounds = await self._bounds.readable()
         bounds.check(offset)
         reply = await self._stream.range(offset, self._stream.sizes.count(max_bytes))
         if self._stream.chunk(reply, max_bytes):  # something has come meanwhile
@@ -254,6 +254,13 @@ class PartitionReader:
             return Read(b"", bounds)
         last_delta = min(bounds.end(committed) - offset, 2**31) - 1
         return _limited(empty_batch(offset, last_delta, -1), bounds, False, None if at_least_one else max_bytes)
+
+    def _allowed(self, found: Chunk, bounds: Bounds, committed: bool) -> Chunk:
+        """What a reader may get of a chunk, which may have been read after the bounds."""
+        chunk = _stable(found, bounds) if committed else found
+        if chunk.end > bounds.high_watermark and self._stream.topic.intake.copies > 1:
+            return chunk.below(bounds.high_watermark)
+        return chunk
 
     # -- from the archive
 
@@ -286,7 +293,7 @@ class PartitionReader:
 
 
 def _stable(chunk: Chunk, bounds: Bounds) -> Chunk:
-    """What a reader of committed records may get of a chunk, which may have been read after the bounds."""
+    """What a reader of committed records may get of a chunk."""
     if chunk.end <= bounds.last_stable:
         return chunk
     end: int | None = bounds.last_stable

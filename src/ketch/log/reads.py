@@ -57,6 +57,11 @@ class PartitionRead:
         return not self.partition.reader.exhausted(self.offset, self.bounds.end(self.committed))
 
     @property
+    def at_end(self) -> bool:
+        """Whether nothing is there for this reader until the partition changes."""
+        return not (self.has_data or (self.bounds is not None and self.bounds.withheld))
+
+    @property
     def is_cold(self) -> bool:
         """Whether they lie in the archive."""
         return self.bounds is not None and self.offset < self.bounds.local_start
@@ -69,12 +74,20 @@ async def look(reads: Sequence[PartitionRead]) -> None:
     """Finds out where each partition's log starts and ends: one round trip for all that is not known."""
     for read in reads:
         read.partition.bounds.prefetch()
+    copied = [read for read in reads if read.partition.topic.intake.copies > 1]
+    if len(copied) > 1:  # they share a WAIT
+        await asyncio.gather(*map(_look, copied))
     for read in reads:
-        try:
-            read.bounds = await read.partition.bounds.get(read.offset)
-            read.bounds.check(read.offset)
-        except KetchError as error:
-            read.fail(error)
+        if read.bounds is None and read.error is None:
+            await _look(read)
+
+
+async def _look(read: PartitionRead) -> None:
+    try:
+        read.bounds = await read.partition.bounds.readable(read.offset)
+        read.bounds.check(read.offset)
+    except KetchError as error:
+        read.fail(error)
 
 
 async def fill(reads: Sequence[PartitionRead], room: int, zstd: bool) -> None:

@@ -13,10 +13,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ketch.configs.lists import items
-from ketch.configs.settings import Settings
 from ketch.errors import ConfigError, reason
+
+if TYPE_CHECKING:  # client commands need `openssl_name`, and none of the settings
+    from ketch.configs.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,40 @@ _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ss
 _SUITES_1_3 = {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
 _ENCRYPTED = "ENCRYPTED"  # stands in every PEM block of a key under a password
 _STORES = {b"\xfe\xed\xfe\xed": "a Java key store (JKS)", b"0\x82": "a PKCS#12 store"}  # by their first bytes
+
+
+class _Handshake(ssl.SSLObject):
+    """Keeps the alert of a handshake that fails, by which a client learns why: as `alert` of the exception.
+
+    OpenSSL leaves it in the buffer of what is to be sent; asyncio and uvloop close the connection without it.
+    """
+
+    to_send: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            error.alert = self.to_send.read()  # type: ignore[attr-defined]
+            raise
+
+
+class _ServerContext(ssl.SSLContext):
+    sslobject_class = _Handshake
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **named: Any) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, outgoing, *given, **named)
+        assert isinstance(made, _Handshake)
+        made.to_send = outgoing
+        return made
+
+
+def alert_of(error: OSError) -> bytes:
+    """What a client is to be sent, as it goes over the wire, of a handshake that failed so; b"" for nothing."""
+    alert: bytes = getattr(error, "alert", b"")
+    return alert
 
 
 class Credentials:
@@ -77,7 +114,7 @@ def server_context(settings: Settings) -> ssl.SSLContext:
     Raises:
         ConfigError: they, or their files, cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_key(context, settings)
     _load_authorities(context, settings)
@@ -126,7 +163,7 @@ def server_pair(path: Path, name: str) -> ssl.SSLContext:
     text = _text(path, name)
     if _ENCRYPTED in text:
         raise ConfigError(f"{name} {path} has an encrypted key, and should have one that is not.")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
     _load_pair(context, path, text, None, f"{name} {path}")
     return context
 
@@ -253,7 +290,7 @@ def _set_ciphers(context: ssl.SSLContext, names: Iterable[str], suites: list[str
 
 
 def _every_cipher() -> list[ssl._Cipher]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL:@SECLEVEL=0")
     return context.get_ciphers()
 

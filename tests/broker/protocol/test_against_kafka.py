@@ -12,8 +12,9 @@ from tests.broker.protocol.test_alter import CONFIG_VALUES, REFUSED_CHANGES, cha
 from tests.broker.protocol.test_broker_configs import REFUSED_BROKER_CHANGES
 from tests.broker.protocol.test_cluster_admin import SCENARIOS
 from tests.broker.protocol.test_consumer_groups import SCENARIOS as CONSUMER_GROUPS
+from tests.broker.protocol.test_group_migration import MIGRATIONS
 from tests.broker.protocol.test_produce import REFUSED
-from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
+from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.batches import batch, records
 from tests.support.kafka import (
     CREATE_TOPICS,
@@ -60,7 +61,7 @@ STRICTER = {
 
 @pytest.fixture(scope="module")
 def apache_kafka() -> Iterator[ApacheKafka]:
-    with ApacheKafka(options=SHORT_RUN) as server:
+    with ApacheKafka() as server:
         with Kafka(server.port) as client:  # its first block of producer ids takes a moment (14 until then)
             eventually(lambda: client.ask(INIT_PRODUCER_ID, 4, transactional_id=None).error_code == 0)
         yield server
@@ -321,6 +322,11 @@ def test_cluster_admin(compare: Callable[..., None], scenario: Callable[[Kafka, 
 
 @pytest.mark.parametrize("scenario", CONSUMER_GROUPS, ids=lambda scenario: scenario.__name__)
 def test_consumer_groups(compare: Callable[..., None], scenario: Callable[[Kafka, str], Any]) -> None:
+    compare(scenario)
+
+
+@pytest.mark.parametrize("scenario", MIGRATIONS, ids=lambda scenario: scenario.__name__)
+def test_group_migrations(compare: Callable[..., None], scenario: Callable[[Kafka, str], Any]) -> None:
     compare(scenario)
 
 

@@ -31,9 +31,7 @@ def kafka(server: KetchServer) -> Iterator[Kafka]:
     with Kafka(server.port) as client:
         yield client
         for node in ("", "1"):
-            undo = [
-                (name, DELETE, None) for name in described(client, node) if described(client, node)[name][1] < STATIC
-            ]
+            undo = [(name, DELETE, None) for name, (_, source) in described(client, node).items() if source < STATIC]
             assert alter(client, node, *undo) == (0, None)
 
 

@@ -290,18 +290,6 @@ def test_a_group_goes_by_its_configs(kafka: Kafka, made: str) -> None:
         assert _change(kafka, member.group, (INTERVAL, DELETE, None)) == (0, None)
 
 
-def test_other_protocols_are_refused_while_there_are_members(kafka: Kafka, made: str) -> None:
-    with Member(port_of(kafka), f"classic-{made}") as classic, Beater(port_of(kafka), f"classic-{made}") as newcomer:
-        gather(classic)
-        assert newcomer.enters(made).error_code == 69
-        assert classic.heartbeat() == 0
-    with Beater(port_of(kafka), f"new-{made}") as first, Member(port_of(kafka), f"new-{made}") as classic:
-        first.enters(made)
-        assert classic.join().error_code == 23
-        assert first.beat().error_code == 0
-        first.goes()
-
-
 def test_topics_come_grow_and_go(kafka: Kafka, topic: str) -> None:
     """The next heartbeat tells, without the member having said anything."""
     with Beater(port_of(kafka), f"g-{topic}") as member:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.protocol.test_alter import DELETE, SET, change
 from tests.support.batches import batch, records
 from tests.support.kafka import INIT_PRODUCER_ID, PRODUCE, Kafka, produce
 from tests.support.ketch import KetchServer
 
 pytestmark = pytest.mark.storage("record", "batch")
 
-OK, GAP, OLD_EPOCH, STORAGE_ERROR = 0, 45, 47, 56
+OK, NOT_ENOUGH, GAP, OLD_EPOCH, STORAGE_ERROR = 0, 19, 45, 47, 56
 LAST = 2**31 - 1
 
 
@@ -46,6 +47,18 @@ def producer(kafka: Kafka, made: str) -> Producer:
 def test_a_gap(producer: Producer) -> None:
     assert [producer.code(sequence) for sequence in (0, 5, 3, 5, 6)] == [OK, GAP, OK, GAP, OK]
     assert producer.count() == 9
+
+
+def test_what_follows_a_refused_batch_comes_again_after_it(kafka: Kafka, producer: Producer) -> None:
+    """librdkafka would take a new epoch for a gap, and send again what is stored."""
+    assert producer.code(0) == OK
+    assert change(kafka, producer.topic, ("min.insync.replicas", SET, "2"))[0] == OK
+    assert producer.code(3) == NOT_ENOUGH
+    assert change(kafka, producer.topic, ("min.insync.replicas", DELETE, None))[0] == OK
+    assert [producer.code(sequence) for sequence in (6, 9, 3, 6, 9)] == [NOT_ENOUGH, NOT_ENOUGH, OK, OK, OK]
+    other = Producer(kafka, producer.topic)
+    assert [other.code(sequence) for sequence in (0, 5)] == [OK, GAP]
+    assert producer.count() == 15
 
 
 def test_duplicates_of_the_last_five_get_their_offsets(producer: Producer) -> None:

@@ -88,6 +88,20 @@ def test_an_invalid_token(server: KetchServer, client: SaslClient, bad: str) -> 
     assert bad not in server.log
 
 
+@pytest.mark.parametrize("after", ["request", "end"])
+def test_a_client_that_does_not_confirm_the_refusal_is_named_in_the_log(server: KetchServer, after: str) -> None:
+    """franz-go hangs up then, aiokafka and KafkaJS go on as if they had logged in."""
+    with SaslClient(server.port) as client:
+        name = "{}:{}".format(*client.socket.getsockname())
+        client.bearer(token(seconds=-100))
+        if after == "request":
+            client.send(METADATA, 12)
+            assert client.closed()
+    eventually(lambda: name in server.log)
+    (line,) = (line for line in server.log.splitlines() if name in line)
+    assert "authentication failed (OAUTHBEARER): invalid token: ExpiredSignatureError" in line
+
+
 def test_a_client_may_act_for_itself_alone(server: KetchServer) -> None:
     with SaslClient(server.port) as client:
         assert client.bearer(token(), "alice").error_code == 0

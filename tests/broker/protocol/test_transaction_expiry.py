@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
+from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.coordinator import Driver, described, wait_for_coordinators
 from tests.support.kafka import LIST_TRANSACTIONS, Kafka
 from tests.support.ketch import KetchServer, eventually
@@ -89,7 +89,7 @@ def test_the_same_answers_as_kafkas(start_ketch: Callable[..., KetchServer], top
         "transactional.id.expiration.ms": "6000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     }
-    with ApacheKafka(ages, options=SHORT_RUN) as reference, Kafka(reference.port) as client:
+    with ApacheKafka(ages) as reference, Kafka(reference.port) as client:
         wait_for_coordinators(client)
         expected = seen(client, topic, prepare(client, topic))
     server = start_ketch("--retention-check-interval-ms", "200", "--transactional-id-expiration-ms", "6000")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
+from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.coordinator import Driver, wait_for_coordinators
 from tests.support.kafka import API_VERSIONS, LIST_TRANSACTIONS, Kafka
 from tests.support.ketch import KetchServer, eventually
@@ -26,7 +26,7 @@ APIS = (0, 22, 24, 25, 26, 27, 28, 61, 65, 66)
 
 @pytest.fixture(scope="module")
 def apache_kafka() -> Iterator[ApacheKafka]:
-    with ApacheKafka(options=SHORT_RUN) as server:
+    with ApacheKafka() as server:
         with Kafka(server.port) as client:
             wait_for_coordinators(client)
         yield server

@@ -16,6 +16,9 @@ import (
 var balancers = map[string]kgo.GroupBalancer{
 	"range":              kgo.RangeBalancer(),
 	"cooperative-sticky": kgo.CooperativeStickyBalancer(),
+	// The broker's assignors (KIP-848); franz-go goes by its own type of the name.
+	"remote-range":   kgo.RangeBalancer(),
+	"remote-uniform": kgo.StickyBalancer(),
 }
 
 var (
@@ -46,7 +49,8 @@ func commit(ctx context.Context, client *kgo.Client) {
 		return
 	}
 	err := client.CommitUncommittedOffsets(ctx)
-	if errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration) {
+	if errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration) ||
+		errors.Is(err, kerr.StaleMemberEpoch) {
 		return
 	}
 	if err != nil {
@@ -59,7 +63,11 @@ func commit(ctx context.Context, client *kgo.Client) {
 
 func member(arguments []string) {
 	topic = arguments[2]
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{}
+	if strings.HasPrefix(arguments[3], "remote-") {
+		options = append(options, kgo.ServerSideBalancer())
+	}
+	client, err := kgo.NewClient(append(options,
 		kgo.SeedBrokers(arguments[0]),
 		kgo.ConsumerGroup(arguments[1]),
 		kgo.ConsumeTopics(topic),
@@ -72,7 +80,7 @@ func member(arguments []string) {
 		kgo.OnPartitionsAssigned(report("assigned")),
 		kgo.OnPartitionsRevoked(report("revoked")),
 		kgo.OnPartitionsLost(report("lost")),
-	)
+	)...)
 	if err != nil {
 		panic(err)
 	}

@@ -119,7 +119,7 @@ class Client:
             RuntimeError: it could not be built.
         """
         home = self.built()
-        command = [*self._filled(self.command, home), bootstrap, topic, layout]
+        command = [*self.command_in(home), bootstrap, topic, layout]
         try:
             done = subprocess.run(command, cwd=home, capture_output=True, timeout=SECONDS, check=False)
             out, errors, end = done.stdout, done.stderr, f"ended with {done.returncode}"
@@ -131,6 +131,10 @@ class Client:
         told = {item["feature"]: _outcome(item) for item in said if "feature" in item}
         outcomes = {feature: told.get(feature, silent) for feature in self.features}
         return Run(version, {f: replace(o, why=_alike(o.why, bootstrap, topic)) for f, o in outcomes.items()})
+
+    def command_in(self, home: Path) -> list[str]:
+        """What starts the program that was built there."""
+        return self._filled(self.command, home)
 
     def _filled(self, command: Sequence[str], home: Path) -> list[str]:
         places = {"python": sys.executable, "home": str(home), "source": str(self.home)}

@@ -160,7 +160,18 @@ class Authentication:
             raise refused
         if self._stage is Stage.WRONG_MECHANISM:
             raise self._failed("another mechanism than before")
+        if self._exchange is not None and self._exchange.refused:  # KafkaJS and aiokafka do not look at that token
+            raise self._failed(self._exchange.refused)
         raise NotAuthenticated(f"API key {api_label(key)} before it has authenticated")
+
+    def left(self) -> str:
+        """Why it was, where the client hung up on being told that its login has failed; else "". Counts the failure.
+
+        franz-go does so with OAUTHBEARER.
+        """
+        if self._exchange is None or not self._exchange.refused:
+            return ""
+        return str(self._failed(self._exchange.refused))
 
     def _shake(self, header: RequestHeader, request: Any) -> list[BytesLike]:
         wanted, enabled = request.mechanism, self._settings.mechanisms
@@ -227,6 +238,7 @@ class Authentication:
 
     def _failed(self, why: str, told: str = "") -> AuthenticationFailed:
         metrics.authenticated(self._listener, self._mechanism, self._again, failed=True)
+        self._exchange = None
         error = AuthenticationFailed(f"{self._doing} failed ({self._mechanism}): {why}")
         error.told = told
         return error

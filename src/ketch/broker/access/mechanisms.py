@@ -41,10 +41,12 @@ class Exchange(Protocol):
     Attributes:
         name: who the client is; None while it has not shown it.
         lifetime_ms: for how long that is so by the client's own credential; None where that says nothing.
+        refused: why the exchange has failed, of which the client was sent word in a token; it has yet to confirm it.
     """
 
     name: str | None
     lifetime_ms: int | None
+    refused: str
 
     async def answer(self, token: bytes) -> bytes:
         """The token that answers one of the client's.
@@ -109,6 +111,8 @@ class Mechanisms:
 
 
 class _Scram:
+    refused = ""
+
     def __init__(self, mechanisms: Mechanisms, mechanism: scram.Mechanism) -> None:
         self.name: str | None = None
         self.lifetime_ms: int | None = None
@@ -130,6 +134,7 @@ class _Plain:
     """The password is compared with any SCRAM credential of the user: nothing else is kept of it."""
 
     lifetime_ms: int | None = None
+    refused = ""
 
     def __init__(self, mechanisms: Mechanisms) -> None:
         self.name: str | None = None
@@ -153,17 +158,17 @@ class _OAuth:
         self.name: str | None = None
         self.lifetime_ms: int | None = None
         self._keys, self._rules = mechanisms.keys(settings), _rules(settings)
-        self._refused = ""
+        self.refused = ""
 
     async def answer(self, token: bytes) -> bytes:
-        if self._refused:
-            raise RefusedWithReason(oauth.INVALID_TOKEN, self._refused)
+        if self.refused:
+            raise RefusedWithReason(oauth.INVALID_TOKEN, self.refused)
         bearer = oauth.parse(token)
         try:
             keys = await self._keys.get(oauth.key_id(bearer.token))
             identity = oauth.validate(bearer.token, keys, self._rules)
         except oauth.InvalidToken as error:
-            self._refused = f"invalid token: {error}"
+            self.refused = f"invalid token: {error}"
             return oauth.INVALID_TOKEN.encode()
         if bearer.authzid and bearer.authzid != identity.name:
             raise RefusedWithReason(

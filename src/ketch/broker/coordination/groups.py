@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -55,10 +55,9 @@ class Groups:
 
     def __init__(self, settings: Settings, log_: Log, cluster: Cluster, native_groups: NativeGroups) -> None:
         self.configs = GroupConfigs(settings, log_)
-        self._kinds = Kinds[AnyGroup](
-            ClassicKind(settings, native_groups),  # what is stored without a type
-            ConsumerKind(self.configs, native_groups),
-        )
+        classic = ClassicKind(settings, native_groups)  # what is stored without a type
+        policy = settings.group_consumer_migration_policy
+        self._kinds = Kinds[AnyGroup](classic, ConsumerKind(self.configs, native_groups, classic, policy))
         self._machines = Machines(GroupNamespace(log_.keys), self._kinds, settings.node_id, log_, cluster)
         self._log, self._cluster, self._native_groups = log_, cluster, native_groups
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
@@ -172,11 +171,16 @@ class Groups:
 
         Raises:
             NotInTransaction: the transaction is over.
+            NotEnoughReplicas, NotEnoughReplicasAfterAppend: they lack the copies that commits have.
         """
+
+        def pend() -> Awaitable[int]:
+            asked = pending_offsets.pend(self._keys, group_id, transactional_id, producer, started, offsets)
+            return self._link.ask(asked)
+
         for _ in range(_COMMIT_TRIES):
             self._none_pending.discard(group_id)
-            question = pending_offsets.pend(self._keys, group_id, transactional_id, producer, started, offsets)
-            kept = await self._link.ask(question)
+            kept = await self._log.copied(self._link, [self._keys.pending_offsets(group_id)], pend)
             if kept == 1:
                 return
             if kept < 0:
@@ -259,6 +263,9 @@ class GroupNamespace:
 
     def __init__(self, keys: Keyspace) -> None:
         self._keys = keys
+
+    def copied(self, id: str, new: bool) -> Sequence[bytes]:
+        return ()  # members join again where it is lost; their commits have copies
 
     def load(self, id: str) -> Question[dict[str, str]]:
         return groups.load(self._keys, id)

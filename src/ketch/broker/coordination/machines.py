@@ -21,13 +21,14 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.complaints import Complaints
-from ketch.coordinator.machine import Machine, Persist, Reply, Tick
+from ketch.coordinator.machine import Heir, Machine, Persist, Reply, Tick
 from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
 from ketch.log.log import Log
 from ketch.redis.question import Question
@@ -38,6 +39,7 @@ from ketch.tasks import lasting
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
+T = TypeVar("T")
 Token = asyncio.Future[Any]
 
 
@@ -54,6 +56,13 @@ class Namespace(Protocol):
     name: str
     shared: bool
 
+    def copied(self, id: str, new: bool) -> Sequence[bytes]:
+        """The keys that have copies before a client relies on a machine (`log.copies`); none: it relies on no copy.
+
+        Args:
+            new: nothing was stored of it.
+        """
+
     def load(self, id: str) -> Question[dict[str, str]]:
         """The hash; empty where there is none."""
 
@@ -67,23 +76,40 @@ class Namespace(Protocol):
         """Tells other brokers that the machine has changed: where it is `shared`, the one that coordinates it."""
 
 
+@dataclass(slots=True, eq=False)
+class _Save(Generic[M]):
+    """One save of a machine.
+
+    Attributes:
+        rests: for each Persist that it is for, the effects that come after it.
+        count: how many these were when it began.
+    """
+
+    machine: M
+    fields: dict[str, str]
+    rests: list[list[Any]]
+    count: int = 1
+
+
 class Machines(Generic[M]):
     """The machines of one namespace that this broker coordinates.
 
     Args:
         node: this broker's node id.
-        log_: names the connection and this broker process.
+        log_: names the connection and this broker process, and knows of copies.
     """
 
     def __init__(self, namespace: Namespace, kinds: Kinds[M], node: int, log_: Log, cluster: Cluster) -> None:
         self._namespace, self._kinds, self._node, self._cluster = namespace, kinds, node, cluster
-        self._link, self._session = log_.driver, log_.session
+        self._link, self._session, self._log = log_.driver, log_.session, log_
         self._machines: dict[str, M] = {}
         self._loading: dict[tuple[str, bool], asyncio.Task[M]] = {}
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: Counter[str] = Counter()
+        self._next: dict[str, _Save[M]] = {}  # saves that wait for their turn
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a machine is stored in order
+        self._handed_over: dict[str, M] = {}  # machines that have an heir, while saves of theirs are on their way
         self._retiring: set[str] = set()
         self._waiting: dict[Token, str] = {}
         self._complaints = Complaints()
@@ -115,10 +141,14 @@ class Machines(Generic[M]):
         held = self._machines.get(id, loaded)
         machine = self._kinds.meet(held, event)
         if machine is None:
-            return asking.refusal(event), held
-        if machine is not held and id in self._retiring:
+            effects = asking.convert(held, event, time.monotonic())
+            if not effects:
+                return asking.refusal(event), held
+            machine = self._machines[id] = held
+            self._carry_out_all(machine, effects)
+        elif machine is not held and id in self._retiring:
             raise NotCoordinator(f"{self._namespace.name} {id} is being deleted")
-        if take or machine.is_idle or id in self._machines:
+        elif take or machine.is_idle or id in self._machines:
             self._machines[id] = machine
             self._feed(machine, event)
         else:  # another broker's, and the event comes from none of its clients
@@ -152,6 +182,8 @@ class Machines(Generic[M]):
         if any(isinstance(effect, Persist) for effect in effects):
             await self._store(machine, self._kinds.to_fields(machine), lease)
             await self._link.ask(self._namespace.journal(id))
+        else:
+            await self._copied(machine, _nothing)  # what the reply says was stored by a save that may lack them still
         return next(effect.result for effect in effects if isinstance(effect, Reply))
 
     def require(self, id: str) -> None:
@@ -215,6 +247,7 @@ class Machines(Generic[M]):
         machine, stored, broker = await self._read(id)
         if not stored:
             return machine  # it is kept once something happens to it
+        await self._copied(machine, _nothing)  # the save that stored it may have failed for lack of them
         if broker != str(self._node) and not take and not machine.is_idle:
             return machine
         machine = self._machines.setdefault(id, machine)
@@ -268,6 +301,8 @@ class Machines(Generic[M]):
                 log.log(logging.DEBUG if self._namespace.shared else logging.WARNING, "%s: it is loaded again", newer)
                 self._drop(machine.id)
             raise
+        if self._handed_over.get(machine.id) is machine and machine.id in self._machines:
+            self._machines[machine.id].term = machine.term  # the heir's save comes next
         return machine.term
 
     async def retire(self, id: str, remove: Callable[[str], Awaitable[None]]) -> bool:
@@ -335,8 +370,12 @@ class Machines(Generic[M]):
 
     def _feed(self, machine: M, event: Any) -> None:
         """Has a machine that is in memory handle the event."""
-        self._carry_out(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
-        self._after(machine)
+        self._carry_out_all(machine, self._kinds.of(machine).handle(machine, event, time.monotonic()))
+
+    def _carry_out_all(self, machine: M, effects: list[Any]) -> None:
+        """Carries out what an event has led to, and looks what is due next."""
+        self._carry_out(machine, effects)
+        self._after(self._machines.get(machine.id, machine))
 
     def _carry_out(self, machine: M, effects: list[Any]) -> None:
         kind = self._kinds.of(machine)
@@ -348,20 +387,46 @@ class Machines(Generic[M]):
                     kind.changed(machine)
                     self._saving[machine.id] += 1  # from now on: who loads it before it is stored has an older one
                     # As it is now: it may change meanwhile.
-                    self._spawn(self._persist(machine, self._kinds.to_fields(machine), effects[n + 1 :]))
+                    self._save_soon(machine, self._kinds.to_fields(machine), effects[n + 1 :])
+                    return
+                case Heir(heir):
+                    self._hand_over(machine, cast(M, heir))
+                    self._carry_out(cast(M, heir), effects[n + 1 :])
                     return
                 case _:
                     kind.carry_out(machine, effect)
+
+    def _hand_over(self, machine: M, heir: M) -> None:
+        """Puts another machine in this one's place. Saves that are on their way come before the heir's."""
+        heir.term, heir.held_at = machine.term, machine.held_at
+        if self._machines.get(machine.id) is machine:
+            self._machines[machine.id] = heir
+        if self._saving[machine.id]:
+            self._handed_over[machine.id] = machine
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _persist(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
+    def _save_soon(self, machine: M, fields: dict[str, str], rest: list[Any]) -> None:
+        """Has the machine stored, and the rest carried out then. A save that waits for its turn takes the newest state.
+
+        Where a hundred members of a group change at once, the group is so stored a few times, and not a hundred.
+        """
+        waits = self._next.get(machine.id)
+        if waits is not None and waits.machine is machine and not self._namespace.shared:
+            waits.fields = fields
+            waits.rests.append(rest)
+            return
+        save = self._next[machine.id] = _Save(machine, fields, [rest])
+        self._spawn(self._persist(save))
+
+    async def _persist(self, save: _Save[M]) -> None:
         """Stores the machine, then carries out the rest. If it cannot be stored, clients are told to come again."""
+        machine = save.machine
         try:
-            await self._save(machine, fields)
+            await self._save(save)
             # Where it is shared, this broker is the one that the journal is for.
             if not self._namespace.shared and not self._cluster.alone:
                 await self._link.ask(self._namespace.journal(machine.id))
@@ -372,17 +437,24 @@ class Machines(Generic[M]):
                 log.debug(text)
             elif line := self._complaints.line(text, time.monotonic()):  # members come again at once
                 log.warning(line)
-            rest = self._after_failure(machine, rest)
+            save.rests = [self._after_failure(machine, [effect for rest in save.rests for effect in rest])]
         finally:
-            self._saving[machine.id] -= 1
-        self._carry_out(machine, rest)
+            self._saving[machine.id] -= save.count
+            if not self._saving[machine.id]:
+                self._handed_over.pop(machine.id, None)
+        for rest in save.rests:
+            self._carry_out(machine, rest)
         self._after(machine)
 
-    async def _save(self, machine: M, fields: dict[str, str]) -> None:
+    async def _save(self, save: _Save[M]) -> None:
+        machine = save.machine
         async with self._writing[machine.id]:
+            if self._next.get(machine.id) is save:
+                del self._next[machine.id]
+            save.count = len(save.rests)
             if self._is_dropped(machine):
                 raise NotCoordinator(f"{self._namespace.name} {machine.id} is loaded again")
-            await self._store(machine, fields, self._cluster.lease)
+            await self._store(machine, save.fields, self._cluster.lease)
 
     def _is_dropped(self, machine: M) -> bool:
         """Whether an earlier save of it has failed, so that what is stored counts: it would overwrite that unseen.
@@ -391,10 +463,18 @@ class Machines(Generic[M]):
         """
         if self._namespace.shared or self._kinds.of(machine).outlives:
             return False
-        return self._machines.get(machine.id) is not machine
+        return all(each.get(machine.id) is not machine for each in (self._machines, self._handed_over))
 
     async def _store(self, machine: M, fields: Mapping[str, str], lease: bool) -> None:
-        await self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)
+        def save() -> Awaitable[str]:
+            return self._in_term(machine, lambda holder: self._namespace.save(machine.id, holder, fields), lease)
+
+        await self._copied(machine, save)
+
+    async def _copied(self, machine: M, write: Callable[[], Awaitable[T]]) -> T:
+        """Writes, and waits until what is stored of the machine, by this write or an earlier one, has its copies."""
+        keys = self._namespace.copied(machine.id, new=machine.term == "0")
+        return await (self._log.copied(self._link, keys, write) if keys else write())
 
     def _after_failure(self, machine: M, rest: list[Any]) -> list[Any]:
         """What is carried out in place of `rest`, which was to follow once the machine was stored."""
@@ -439,6 +519,10 @@ class Machines(Generic[M]):
     def _tick(self, id: str) -> None:
         del self._timers[id]
         self.tell(id, Tick())  # perhaps not the machine that the timer was set for
+
+
+async def _nothing() -> None:
+    """Writes nothing."""
 
 
 def _answer(token: Any, result: Any) -> None:

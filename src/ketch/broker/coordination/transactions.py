@@ -14,6 +14,10 @@ What can happen when a broker dies:
 - after that: the next coordinator finds it decided, and writes the markers. Those that are written do nothing.
 - a broker that was paused writes markers of a decision that was stored: they are right, or come too late to do anything
   (end_transaction.lua). What it would decide is refused by the term.
+
+When a node of Redis is lost: where `min.insync.replicas` wants copies, each save, each marker and each group's offsets
+have them before a client or the next step relies on them. Where a save lacks them, the client is told to come again,
+and the machine that is loaded then has to have them first.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -190,13 +194,16 @@ class Transactions:
     async def _mark(self, partition: Partition, marker: Marker) -> None:
         name, index = partition
         try:
-            await self._log.partition(await self._log.topic(name), index).end_transaction(marker)
+            await self._log.end_transaction(self._log.partition(await self._log.topic(name), index), marker)
         except (UnknownTopicOrPartition, InvalidProducerEpoch) as error:
             log.debug("%s-%d: no marker: %s", name, index, error)  # it was deleted, or the marker was written already
 
     async def _decide_offsets(self, group: str, finish: Finish) -> None:
-        question = pending_offsets.decide(self._keys, group, finish.producer, finish.started, finish.commit)
-        await self._link.ask(question)
+        def decide() -> Awaitable[None]:
+            made = pending_offsets.decide(self._keys, group, finish.producer, finish.started, finish.commit)
+            return self._link.ask(made)
+
+        await self._log.copied(self._link, [self._keys.pending_offsets(group)], decide)
         if not finish.commit:
             return
         if self._cluster.coordinates("group", group):
@@ -286,6 +293,9 @@ class TransactionNamespace:
 
     def __init__(self, keys: Keyspace) -> None:
         self._keys = keys
+
+    def copied(self, id: str, new: bool) -> list[bytes]:
+        return [self._keys.transaction(id), *([self._keys.transactional_ids] if new else [])]
 
     def load(self, id: str) -> Question[dict[str, str]]:
         return transactional_ids.load(self._keys, id)

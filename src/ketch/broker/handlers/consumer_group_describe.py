@@ -22,7 +22,7 @@ from ketch.security.acls import ResourceType
 from ketch.wire.responses import Body
 
 _HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
-_OF_CONSUMER_PROTOCOL = 1
+_OF_CLASSIC_PROTOCOL, _OF_CONSUMER_PROTOCOL = 0, 1
 
 
 async def handle(request: Request) -> Answer:
@@ -82,7 +82,7 @@ def _member(group: ConsumerGroup, member: Member) -> Body:
         "subscribed_topic_regex": member.regex or None,
         "assignment": _assignment(group, member.assigned),
         "target_assignment": _assignment(group, member.target),
-        "member_type": _OF_CONSUMER_PROTOCOL,
+        "member_type": _OF_CONSUMER_PROTOCOL if member.classic is None else _OF_CLASSIC_PROTOCOL,
     }
 
 

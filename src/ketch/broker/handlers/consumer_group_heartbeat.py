@@ -3,20 +3,17 @@
 The coordinator assigns; the answer says which partitions the member may read, and which epoch it is in. From version 1
 on the client makes its member id, and may subscribe by a regular expression of RE2.
 
-Of the topics that a regular expression finds a member is given those that it may describe; a change of its rights
-counts from its next heartbeat on.
+Of the topics that match a regular expression the group reads those that the client may describe whose heartbeat made
+the coordinator look: one that brought a new expression, or the first one after a topic had come, or after ten minutes.
 
-Deviations: Kafka finds topics in the background, for all members with the same expression by the rights of one of them.
-Here the heartbeat that brings an expression is answered with what it finds, by each member's own rights. A group of the
-classic protocol that has members gets GROUP_ID_NOT_FOUND (69), as in Kafka with
-`group.consumer.migration.policy=disabled`. An empty one becomes a consumer group.
+An empty group of the classic protocol becomes a consumer group. One with members does, too, where
+`group.consumer.migration.policy` allows it (`coordinator.migration`); else the answer is GROUP_ID_NOT_FOUND (69).
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -110,13 +107,9 @@ async def _beat(request: Request) -> Any:
             getattr(body, "subscribed_topic_regex", None),
             body.server_assignor,
             _owned(body.topic_partitions),
-            None if request.rights is None else partial(_describable, request),
+            lambda name: bool(request.denial_by(LISTS_TOPIC, name)),
         ),
     )
-
-
-def _describable(request: Request, topics: frozenset[str]) -> frozenset[str]:
-    return frozenset(topic for topic in topics if not request.denial_by(LISTS_TOPIC, topic))
 
 
 def _owned(topics: Any) -> Partitions | None:

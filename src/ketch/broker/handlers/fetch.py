@@ -6,6 +6,8 @@ too. The first partition that has a record gives one, however large (KIP-74); wh
 `max_bytes` and `partition_max_bytes`, batch headers included. Zstd goes to versions that know it (10 and on, KIP-110),
 the others get the batch uncompressed.
 
+Where a topic wants copies (min.insync.replicas), what lacks them is beyond the high watermark and not given.
+
 A fetch under read_committed gives nothing from the last stable offset on, and names the aborted transactions among what
 it gives (KIP-98). They are named only where there are batches of transactions; Kafka may name some more.
 
@@ -156,7 +158,7 @@ async def _look(request: Request, session: Session, results: dict[PartitionKey, 
         if result.read is not None and result.read.error is not None:
             _fail(request, result, result.read.error)
         results[result.target.key] = result
-        if not (result.error or (result.read is not None and result.read.has_data)):
+        if not result.error and (result.read is None or result.read.at_end):
             session.reached_end(result.target)
 
 

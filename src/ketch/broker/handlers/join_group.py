@@ -2,9 +2,13 @@
 
 The member id round trip is required from version 4 on (KIP-394), instances are static from 5 (KIP-345), a leader may be
 told to skip the assignment from 9 (KIP-814).
+
+A group that has become a consumer group (KIP-848) takes in classic members: it answers at once, and names no leader.
 """
 
 from __future__ import annotations
+
+import uuid
 
 from kio.schema.errors import ErrorCode
 
@@ -26,6 +30,7 @@ async def handle(request: Request) -> Answer:
     session = body.session_timeout.total_seconds()
     rebalance = body.rebalance_timeout.total_seconds() if request.version >= 1 else session
     try:
+        topics = await request.broker.topic_images.current()
         result = await request.broker.groups.submit(
             body.group_id,
             lambda token: Join(
@@ -40,6 +45,8 @@ async def handle(request: Request) -> Answer:
                 tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
                 id_required=request.version >= 4,
                 skips_assignment=request.version >= 9,
+                topics=topics,
+                new_id=str(uuid.uuid4()),
             ),
         )
     except KetchError as error:

@@ -78,7 +78,7 @@ async def _partition(request: Request, name: str, asked: Any) -> Body:
 async def _find(partition: Partition, timestamp: int, committed: bool) -> Found | None:
     match timestamp:
         case -1:
-            return Found((await partition.bounds.get()).end(committed), -1)
+            return Found((await partition.bounds.readable()).end(committed), -1)
         case -2:
             return Found((await partition.bounds.get()).log_start, -1)
         case -3:
@@ -93,7 +93,8 @@ async def _find(partition: Partition, timestamp: int, committed: bool) -> Found 
 
 async def _stable(partition: Partition, found: Found | None, committed: bool) -> Found | None:
     """What was found, where a reader may see it."""
-    if committed and found is not None and found.offset >= (await partition.bounds.get()).last_stable:
+    hides = committed or partition.topic.intake.copies > 1
+    if hides and found is not None and found.offset >= (await partition.bounds.readable()).end(committed):
         return None
     return found
 

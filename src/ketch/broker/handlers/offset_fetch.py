@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from ketch.broker.api import Answer, Request
 from ketch.broker.topics import denied
 from ketch.broker.touches import LISTS_TOPIC
-from ketch.coordinator.consumer.group import ConsumerGroup
+from ketch.coordinator.consumer.group import ConsumerGroup, epoch_error
 from ketch.errors import KetchError
 from ketch.security.acls import ResourceType
 from ketch.store.coordination.commits import Committed
@@ -59,10 +59,7 @@ async def _member_error(request: Request, asked: Any) -> ErrorCode:
         return request.refuse(f"group {asked.group_id}", error, ErrorCode.not_coordinator)
     if not isinstance(group, ConsumerGroup) or not group.epoch:
         return ErrorCode.none
-    known = group.members.get(member or "")
-    if known is None:
-        return ErrorCode.unknown_member_id
-    return ErrorCode.none if known.epoch == epoch else ErrorCode.stale_member_epoch
+    return epoch_error(group, member or "", epoch)
 
 
 async def _group(request: Request, group: str, topics: Iterable[Any] | None, stable: bool) -> Body:

@@ -14,6 +14,9 @@ Where min.insync.replicas is more than 1, acks -1 waits for replicas of Redis, t
 (19) where too few are connected, NOT_ENOUGH_REPLICAS_AFTER_APPEND (20) where they have the batch not in time. Readers
 see it before.
 
+A batch that follows a refused one of its idempotent producer gets NOT_ENOUGH_REPLICAS (19) for a while, not
+OUT_OF_ORDER_SEQUENCE_NUMBER (45), see `broker.refusals`.
+
 A transactional batch is appended once its partition belongs to the transaction (`broker.entering`): from
 version 12 on it is added here (KIP-890), before it is verified.
 
@@ -72,6 +75,7 @@ class _Outcome:
     """One partition's fate: an error at once, or a base offset to come."""
 
     index: int
+    records: bytes = b""  # as they came
     error: ErrorCode = ErrorCode.none
     message: str | None = None
     bad: tuple[Body, ...] = ()  # records that the topic does not take (KIP-467)
@@ -96,9 +100,9 @@ async def handle(request: Request) -> Answer | Later:
     for topic in body.topic_data:
         key, outcomes = _key(request, topic), list[_Outcome]()
         for part in topic.partition_data:
-            outcome = _Outcome(part.index)
+            outcome = _Outcome(part.index, part.records or b"")
             outcomes.append(outcome)
-            now = await _store(request, key, part.records or b"", outcome, deadline, entered, now)
+            now = await _store(request, key, outcome, deadline, entered, now)
             if outcome.offset is not None:
                 waits.append(outcome.offset)
             if outcome.start is not None:
@@ -148,7 +152,6 @@ def _known(request: Request, key: TopicKey, index: int) -> Partition | None:
 async def _store(
     request: Request,
     key: TopicKey,
-    records: bytes,
     outcome: _Outcome,
     deadline: float,
     entered: _Entered,
@@ -178,7 +181,7 @@ async def _store(
         if copies > 1:
             master = await broker.log.copies.require(partition.key, copies)
             now = now_ms()
-        header, batch, producer, weight = _admit(request, topic, records, now)
+        header, batch, producer, weight = _admit(request, topic, outcome.records, now)
         news = broker.topic_notes.news(topic, header.attributes & _CODEC, header.max_timestamp, batch, now)
         gate.used += weight
         try:
@@ -250,7 +253,8 @@ async def _append_or_enter(
 
 
 def _refused(request: Request, outcome: _Outcome, topic: TopicKey, error: KetchError) -> None:
-    code = request.refuse(f"{shown(topic)}-{outcome.index}", error)
+    code = request.broker.refusals.code(topic, outcome.index, outcome.records, request.api.codes(error))
+    request.refuse(f"{shown(topic)}-{outcome.index}", error, code)
     outcome.error, outcome.message, outcome.offset = code, printable(str(error)), None
     if isinstance(error, BadRecords):
         outcome.bad = tuple({"batch_index": n, "batch_index_error_message": text} for n, text in error.records)
@@ -293,7 +297,7 @@ def refused(request: Request, code: ErrorCode) -> Answer:
     """The answer to a client that may not produce at all."""
     topics: _Outcomes = []
     for topic in request.body.topic_data:
-        parts = [_Outcome(part.index, code, DENIED_TEXTS[code]) for part in topic.partition_data]
+        parts = [_Outcome(part.index, error=code, message=DENIED_TEXTS[code]) for part in topic.partition_data]
         topics.append((_key(request, topic), parts))
     return _answer(request, topics)
 

@@ -62,7 +62,7 @@ async def _marker(request: Request, asked: Any) -> Body:
 
 async def _write(request: Request, topic: str, index: int, marker: Marker) -> ErrorCode:
     try:
-        await (await find_partition(request, topic, index)).end_transaction(marker)
+        await request.broker.log.end_transaction(await find_partition(request, topic, index), marker)
     except KetchError as error:
         return request.refuse(f"{topic}-{index}", error)
     return ErrorCode.none

@@ -76,7 +76,7 @@ def describe(names: Names, watch: Watch = None, *, where: Where, as_json: Json =
     """Show members, positions and lag in records.
 
     Lag is counted in the Redis that the broker names. Where that cannot be asked it is left out, save for topics with
-    offset.ids=dense.
+    offset.ids=dense. So it is with the epochs of a consumer group and its members, which --json shows.
     """
     admin = client.admin(where.bootstrap)
     unique = list(dict.fromkeys(names))
@@ -112,7 +112,10 @@ def _as_json(group: Group) -> dict[str, Any]:
         "state": group.state,
         "type": group.type,
         "assignor": group.assignor,
-        "members": [_member(member) for member in group.members],
+        **_known(epoch=group.epoch, assignment_epoch=group.assignment_epoch),
+        "members": [
+            {**_member(member), **_known(epoch=member.epoch, upgraded=member.upgraded)} for member in group.members
+        ],
         "partitions": [
             {
                 "topic": each.topic,
@@ -125,6 +128,11 @@ def _as_json(group: Group) -> dict[str, Any]:
             for each in group.partitions
         ],
     }
+
+
+def _known(**fields: int | None) -> dict[str, int]:
+    """What is not known of a group, or is nothing that a classic group has, is left out."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _member(member: Member | None) -> dict[str, str | None]:
@@ -146,6 +154,8 @@ def _show(found: list[dict[str, Any]]) -> None:
         rows = [{**group, **row} for row in [*group["partitions"], *idle]] or [group]
         members = "1 member" if len(group["members"]) == 1 else f"{len(group['members'])} members"
         kind = "" if group["type"] == "classic" else f"type {group['type']}, "
+        if "epoch" in group:
+            kind += f"epoch {group['epoch']}, assignment epoch {group['assignment_epoch']}, "
         title = f"Group {group['group']}: {group['state']}, {kind}{members}"
         cells = [[row.get(column) for column in columns] for row in rows]
         show_rows(columns, cells, title, optional=("member", "host", "client", "end"))

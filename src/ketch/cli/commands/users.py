@@ -34,18 +34,6 @@ Mechanisms = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Where(BrokerOrRedis):
-    """Where the users are; KETCH_REDIS says it, too."""
-
-    redis: Annotated[
-        str | None,
-        typer.Option(
-            "--redis", envvar="KETCH_REDIS", help="Straight in this Redis, without a broker: for the first users."
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
 class NewPassword:
     """The options that say which password a user gets, and what is kept of it."""
 
@@ -61,7 +49,7 @@ class NewPassword:
 
 @app.command("list")
 @grouped
-def list_(*, where: Where, as_json: Json = False) -> None:
+def list_(*, where: BrokerOrRedis, as_json: Json = False) -> None:
     """List users: their mechanisms and iterations."""
     rows = [
         {"user": name, "mechanism": mechanism, "iterations": iterations}
@@ -76,7 +64,7 @@ def list_(*, where: Where, as_json: Json = False) -> None:
 
 @app.command()
 @grouped
-def add(user: Name, *, new: NewPassword, where: Where) -> None:
+def add(user: Name, *, new: NewPassword, where: BrokerOrRedis) -> None:
     """Add a user. The password is asked for, or read from stdin or a file."""
     _set_password(user, new, where, exists=False)
     typer.echo(f"User {user} was added.")
@@ -84,7 +72,7 @@ def add(user: Name, *, new: NewPassword, where: Where) -> None:
 
 @app.command("set")
 @grouped
-def set_(user: Name, *, new: NewPassword, where: Where) -> None:
+def set_(user: Name, *, new: NewPassword, where: BrokerOrRedis) -> None:
     """Set a user's password, of all mechanisms or of those that are named."""
     _set_password(user, new, where, exists=True)
     typer.echo(f"The password of user {user} was set.")
@@ -92,7 +80,7 @@ def set_(user: Name, *, new: NewPassword, where: Where) -> None:
 
 @app.command()
 @grouped
-def delete(user: Name, mechanism: Mechanisms = None, yes: Yes = False, *, where: Where) -> None:
+def delete(user: Name, mechanism: Mechanisms = None, yes: Yes = False, *, where: BrokerOrRedis) -> None:
     """Delete a user, or its credentials of the mechanisms that are named."""
     mechanisms, users = _mechanisms(mechanism), _users(where)
     gone = [each for each in users.all().get(user, {}) if each in mechanisms]
@@ -103,7 +91,7 @@ def delete(user: Name, mechanism: Mechanisms = None, yes: Yes = False, *, where:
     typer.echo(f"User {user} was deleted ({', '.join(gone)}).")
 
 
-def _set_password(user: str, new: NewPassword, where: Where, exists: bool) -> None:
+def _set_password(user: str, new: NewPassword, where: BrokerOrRedis, exists: bool) -> None:
     """Raises KetchError where the user is there and should not be, or the other way round (`exists`)."""
     mechanisms, users = _mechanisms(new.mechanism), _users(where)
     found = user in users.all()
@@ -114,7 +102,7 @@ def _set_password(user: str, new: NewPassword, where: Where, exists: bool) -> No
     users.set(user, _password(user, new.password_file), mechanisms, new.iterations)
 
 
-def _users(where: Where) -> Users:
+def _users(where: BrokerOrRedis) -> Users:
     redis = where.connected()
     return BrokerUsers(client.admin(where.bootstrap)) if redis is None else RedisUsers(redis)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -18,7 +19,12 @@ Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, most wanted firs
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """JoinGroup. `member_id` is empty for a member that has none yet."""
+    """JoinGroup. `member_id` is empty for a member that has none yet.
+
+    Attributes:
+        topics: all that there are (`coordinator.consumer.topics.Topics`), for a group that has become a consumer group.
+        new_id: the id for a member that has none, in such a group.
+    """
 
     token: Hashable
     member_id: str
@@ -31,6 +37,8 @@ class Join:
     protocols: Protocols
     id_required: bool = True  # version 4 on (KIP-394): a new member has to come again with the id it is given
     skips_assignment: bool = False  # version 9 on (KIP-814)
+    topics: Any = None
+    new_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ _MEMBER = "member:"
 def to_fields(group: Group, now_ms: int) -> dict[str, str]:
     """state, generation, protocolType, protocol, leader, updated (ms), and `member:<id>` with a JSON object each."""
     fields = {
-        "state": str(State.STABLE if group.members else State.EMPTY),
+        "state": str(_stored_state(group)),
         "generation": str(group.generation),
         "protocolType": group.protocol_type or "",
         "protocol": group.protocol or "",
@@ -24,6 +24,14 @@ def to_fields(group: Group, now_ms: int) -> dict[str, str]:
         "updated": str(now_ms),
     }
     return fields | {_MEMBER + member.id: json.dumps(_member(member)) for member in group.members.values()}
+
+
+def _stored_state(group: Group) -> State:
+    """A rebalance that has begun does not outlive its coordinator, but for one that a conversion from a consumer group
+    began: nobody has the partitions of the member that left, so its end must not be awaited in vain."""
+    if not group.members:
+        return State.EMPTY
+    return State.PREPARING if group.state is State.PREPARING else State.STABLE
 
 
 def _member(member: Member) -> dict[str, Any]:
@@ -59,6 +67,8 @@ def from_fields(
             group.members[member.id] = member
             if member.instance_id is not None:
                 group.static[member.instance_id] = member.id
+    if group.state is State.PREPARING:
+        group.timer = now + group.max_rebalance_timeout
     return group
 
 

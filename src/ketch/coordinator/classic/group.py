@@ -257,7 +257,7 @@ def _restart_stable(group: Group, event: Join, now: float) -> None:
     """A static member that comes back as it was goes on in the same generation."""
     old_leader = group.leader
     member = _replace(group, event, now)
-    if _select_protocol(group) != group.protocol:
+    if select_protocol(group) != group.protocol:
         changed(group, now)
         return
     member.join_token = None
@@ -360,7 +360,7 @@ def _end(group: Group) -> None:
 def _begin_generation(group: Group, now: float) -> None:
     group.generation += 1
     group.state = State.COMPLETING
-    group.protocol = _select_protocol(group)
+    group.protocol = select_protocol(group)
     joined = [member for member in group.members.values() if member.join_token is not None]
     if not any(member.id == group.leader for member in joined):
         group.leader = joined[0].id
@@ -372,7 +372,7 @@ def _begin_generation(group: Group, now: float) -> None:
         _touch(member, now)
 
 
-def _select_protocol(group: Group) -> str:
+def select_protocol(group: Group) -> str:
     """Each member votes for the first of its protocols that all have in common."""
     names = {name for member in group.members.values() for name, _ in member.protocols}
     common = {name for name in names if _common(group, name)}

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
-from ketch.coordinator.classic.events import Assigned, Commit, Leave, Removed
+from ketch.coordinator.classic.events import Assigned, Commit, Heartbeat, Join, Leave, Removed, Sync
 from ketch.coordinator.consumer.topics import Partitions, Topics
 from ketch.coordinator.machine import Persist, Reply, Tick
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2  # a static member goes and will come back
-
-
-# Of topics that a regular expression has found, those that the client may describe.
-Describable = Callable[[frozenset[str]], frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,7 @@ class Beat:
 
     Attributes:
         topics: all that there are.
-        describable: asked at once, about what the member's regular expression finds; None: it may describe them all.
+        hides: whether the client may not describe the topic of this name.
     """
 
     token: Hashable
@@ -44,7 +40,7 @@ class Beat:
     regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
-    describable: Describable | None = None
+    hides: Callable[[str], bool] = field(default=lambda _: False, compare=False)
 
     @property
     def is_full(self) -> bool:
@@ -80,7 +76,23 @@ class BeatResult:
     assignment: Partitions | None = None
 
 
-Event = Beat | Depart | Commit | Leave | Tick
+@dataclass(frozen=True, slots=True)
+class OnlyClassic:
+    """The effect that the last member of this protocol has gone, and members of the classic one are left.
 
-# The result of a Reply: a BeatResult, or to a Commit or Leave an error code alone.
-Effect = Reply | Persist | Removed | Assigned
+    The group may become a classic one (`coordinator.migration`); it goes on as it is otherwise.
+
+    Attributes:
+        epoch: the group epoch before that.
+        rebalances: whether the members have to share the partitions anew; else a member of the classic protocol has
+            come back in the place of the last one.
+    """
+
+    epoch: int
+    rebalances: bool
+
+
+Event = Beat | Depart | Join | Sync | Heartbeat | Commit | Leave | Tick
+
+# The result of a Reply: to a Beat or Depart a BeatResult, else as in a classic group.
+Effect = Reply | Persist | Removed | Assigned | OnlyClassic

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from ketch.coordinator.consumer.group import ConsumerGroup
-from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberState
-from ketch.coordinator.consumer.topics import Partitions, TopicInfo
+from ketch.coordinator.consumer.member import ClassicSide, ConsumerConfig, Member, MemberState
+from ketch.coordinator.consumer.topics import Partitions, TopicInfo, Topics
 
 _MEMBER = "member:"
 _TEXTS = 4096  # members whose text is remembered
-_SAID = ("instanceId", "rackId", "clientId", "host", "rebalanceTimeoutMs", "topics", "regex", "assignor", "hidden")
+_SAID = ("instanceId", "rackId", "clientId", "host", "rebalanceTimeoutMs", "topics", "regex", "assignor")
 _WHERE = ("epoch", "previousEpoch", "state")
 _PARTITIONS = ("assigned", "revoking", "target")
+_CLASSIC = "classic"  # only of members of the classic protocol
 
 
 def to_fields(group: ConsumerGroup, now_ms: int) -> dict[str, str]:
@@ -41,19 +43,19 @@ def _member(member: Member) -> str:
         member.names,
         member.regex,
         member.assignor,
-        member.hidden,
     )
     where = (member.epoch, member.previous_epoch, member.state)
-    return _text(said, where, member.assigned, member.revoking, member.target)
+    return _text(said, where, member.classic, member.assigned, member.revoking, member.target)
 
 
 @lru_cache(_TEXTS)
-def _text(said: tuple[Any, ...], where: tuple[Any, ...], *partitions: Partitions) -> str:
+def _text(said: tuple[Any, ...], where: tuple[Any, ...], classic: ClassicSide | None, *partitions: Partitions) -> str:
     """A member as JSON. Most members of a large group are as they were when it was stored last."""
     fields = dict(zip(_SAID, said, strict=True)) | dict(zip(_WHERE, where, strict=True))
     fields["topics"] = sorted(fields["topics"])
-    if hidden := sorted(fields.pop("hidden")):
-        fields["hidden"] = hidden
+    if classic is not None:
+        protocols = {name: b64encode(metadata).decode() for name, metadata in classic.protocols}
+        fields[_CLASSIC] = {"sessionTimeoutMs": round(classic.session_timeout * 1000), "protocols": protocols}
     return json.dumps(fields | dict(zip(_PARTITIONS, map(_by_topic, partitions), strict=True)))
 
 
@@ -80,11 +82,14 @@ def from_fields(group_id: str, fields: Mapping[str, str], config: ConsumerConfig
             if member.instance_id is not None:
                 group.static[member.instance_id] = member.id
             group.owners.update(dict.fromkeys(member.assigned | member.revoking, member.id))
+    known = Topics(group.topics)  # what a regular expression has found is not stored by itself
+    group.resolved = {member.regex: known.matching(member.regex) for member in group.members.values() if member.regex}
     return group
 
 
 def _read_member(member_id: str, stored: Mapping[str, Any], config: ConsumerConfig, now: float) -> Member:
-    timeout, state = stored["rebalanceTimeoutMs"] / 1000, MemberState(stored["state"])
+    timeout, state, classic = stored["rebalanceTimeoutMs"] / 1000, MemberState(stored["state"]), _read_classic(stored)
+    session = config.session_timeout if classic is None else classic.session_timeout
     return Member(
         member_id,
         stored["instanceId"],
@@ -94,7 +99,6 @@ def _read_member(member_id: str, stored: Mapping[str, Any], config: ConsumerConf
         timeout,
         frozenset(stored["topics"]),
         stored["regex"],
-        frozenset(stored.get("hidden", ())),
         stored["assignor"],
         stored["epoch"],
         stored["previousEpoch"],
@@ -102,9 +106,18 @@ def _read_member(member_id: str, stored: Mapping[str, Any], config: ConsumerConf
         _partitions(stored["assigned"]),
         _partitions(stored["revoking"]),
         _partitions(stored["target"]),
-        now + config.session_timeout,
-        now + timeout if state is MemberState.UNREVOKED else None,
+        classic,
+        now + session,
+        now + timeout if state is MemberState.UNREVOKED and classic is None else None,
     )
+
+
+def _read_classic(stored: Mapping[str, Any]) -> ClassicSide | None:
+    said = stored.get(_CLASSIC)
+    if said is None:
+        return None
+    protocols = tuple((name, b64decode(metadata)) for name, metadata in said["protocols"].items())
+    return ClassicSide(said["sessionTimeoutMs"] / 1000, protocols)
 
 
 def _partitions(topics: Mapping[str, list[int]]) -> Partitions:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ketch.coordinator.classic.events import Protocols
 from ketch.coordinator.consumer.topics import NO_PARTITIONS, Partitions
 
 
@@ -34,20 +35,36 @@ class ConsumerConfig:
     heartbeat_interval: float = 5.0
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
+    regex_refresh_interval: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicSide:
+    """What a member of the classic protocol has said in JoinGroup, beside its subscription.
+
+    Attributes:
+        session_timeout: its own; members of the other protocol go by the group's.
+        protocols: the first of them is the one that it is told.
+    """
+
+    session_timeout: float
+    protocols: Protocols
 
 
 @dataclass(slots=True)
 class Member:
-    """One member.
+    """One member. Times take no part in a comparison: they are not stored.
 
     Attributes:
-        hidden: topics that its regular expression finds, and that it may not describe.
         epoch: that of the target it has reconciled to; LEAVE_STATIC_EPOCH while a static member is away.
         assigned: what it may read.
         revoking: what it was told to give up and has not said that it has.
         target: what it is to have in the end.
+        classic: None for a member that sends ConsumerGroupHeartbeat.
         deadline: of its session.
         revoke_by: when it must have given up what it is revoking.
+        join_by: of a classic member that was told to join again: until when.
+        sync_by: of a classic member that has joined: until when it must have asked for its assignment.
     """
 
     id: str
@@ -58,7 +75,6 @@ class Member:
     rebalance_timeout: float = 300.0
     names: frozenset[str] = frozenset()
     regex: str = ""
-    hidden: frozenset[str] = frozenset()
     assignor: str | None = None
     epoch: int = 0
     previous_epoch: int = 0
@@ -66,13 +82,18 @@ class Member:
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
     target: Partitions = NO_PARTITIONS
-    deadline: float = 0.0
-    revoke_by: float | None = None
+    classic: ClassicSide | None = None
+    deadline: float = field(default=0.0, compare=False)
+    revoke_by: float | None = field(default=None, compare=False)
+    join_by: float | None = field(default=None, compare=False)
+    sync_by: float | None = field(default=None, compare=False)
 
     def is_reconciled(self, epoch: int) -> bool:
         """Whether it has all of the target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
-    def expired(self, now: float) -> bool:
-        """Whether its session, or the time that it had to give up partitions, is over."""
-        return self.deadline <= now or (self.revoke_by is not None and self.revoke_by <= now)
+    @property
+    def due(self) -> float:
+        """When its session, or another time that it has, is over."""
+        times = (self.deadline, self.revoke_by, self.join_by, self.sync_by)
+        return min(time for time in times if time is not None)

@@ -26,7 +26,8 @@ What can happen when a coordinator A is paused, or cut off from Redis, and B tak
 - A does not have the group in memory and loads it when it wakes. It then sees B's term and could take a higher one. It
   must not for a request that it received while it was paused: `may_take` is False unless A had announced itself
   within the brokers' session timeout when it received the request (`broker.coordination.cluster.Cluster.leased_at`).
-  Without it HOLD refuses to take a term from another process.
+  Without it HOLD refuses to take a term from another process. A heartbeat that changes nothing is stored nowhere and
+  takes no term: so the same broker may have answered the group's heartbeats just before it refuses a commit.
 - Both take themselves for the coordinator, for the moment in which they see different brokers. Each takes the term from
   the other with every write, and each then loads the group again. Redis orders the writes.
 - The group is deleted, and its term with it, unless it was written after HOLD (DELETE, delete_state.lua). HOLD refuses

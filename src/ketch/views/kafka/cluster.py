@@ -76,13 +76,23 @@ def broker_facts(admin: AdminClient, node_id: int | None = None) -> BrokerFacts 
     Raises:
         ClientError: no answer.
     """
+    node = cluster(admin).brokers[0].id if node_id is None else node_id
+    own = {name: value for name, value in broker_configs(admin, node).items() if name.startswith("ketch.")}
+    if "ketch.redis" not in own:
+        return None
+    return BrokerFacts(node, own["ketch.version"], own["ketch.redis"], own["ketch.keyspace"])
+
+
+def broker_configs(admin: AdminClient, node_id: int | None = None) -> dict[str, str]:
+    """The configs of a broker, of any Kafka, by default of the one with the least node id; "" is one without a value.
+
+    Raises:
+        ClientError: no answer, or they may not be seen.
+    """
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
     node = cluster(admin).brokers[0].id if node_id is None else node_id
     asked = [ConfigResource(ResourceType.BROKER, str(node))]
     (future,) = admin.describe_configs(asked, request_timeout=TIMEOUT).values()
     found = result(future, f"Broker {node} cannot be described")
-    own = {name: str(entry.value) for name, entry in found.items() if name.startswith("ketch.")}
-    if "ketch.redis" not in own:
-        return None
-    return BrokerFacts(node, own["ketch.version"], own["ketch.redis"], own["ketch.keyspace"])
+    return {name: str(entry.value or "") for name, entry in found.items()}

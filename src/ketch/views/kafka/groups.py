@@ -1,17 +1,19 @@
 """Consumer groups: states, members, committed offsets, and lag in records.
 
-Asks a broker through the Kafka protocol. Lag in records is asked of the broker's Redis (`views.lag`); where that is
-not at hand, lag is known for dense ids alone.
+Asks a broker through the Kafka protocol. Lag in records is asked of the broker's Redis (`views.lag`), and so are the
+epochs of consumer groups; where Redis is not at hand, lag is known for dense ids alone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ketch.similar import hint
+from ketch.store.coordination.groups import load
 from ketch.store.keys import TopicPartition
 from ketch.views.kafka import topics
 from ketch.views.kafka.answers import TIMEOUT, ClientError, result
@@ -21,6 +23,7 @@ from ketch.views.lag import dense_lag, record_lag
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+_CONSUMER = "consumer"
 Bounds = Mapping[TopicPartition, tuple[int, int]]  # log start offset and log end offset
 
 
@@ -51,11 +54,18 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member: its id, the client's id, and the host that it connects from."""
+    """A member: its id, the client's id, and the host that it connects from.
+
+    Attributes:
+        epoch: of a member of a consumer group, else None; None too where Redis is not at hand.
+        upgraded: whether a member of a consumer group uses the new protocol, as `kafka-consumer-groups.sh` names it.
+    """
 
     id: str
     client: str
     host: str
+    epoch: int | None = None
+    upgraded: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,12 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as `ketch groups describe` shows it; `assignor` is empty where it has none."""
+    """A group as `ketch groups describe` shows it; `assignor` is empty where it has none.
+
+    Attributes:
+        epoch: the group epoch of a consumer group, else None; None too where Redis is not at hand.
+        assignment_epoch: as `epoch`, of the last target.
+    """
 
     name: str
     state: str
@@ -87,6 +102,8 @@ class Group:
     assignor: str
     members: tuple[Member, ...]
     partitions: tuple[GroupPartition, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 def listed(admin: AdminClient) -> list[ListedGroup]:
@@ -217,7 +234,11 @@ def description(admin: AdminClient, lag: Lag, name: str) -> Group:
     found = _described(admin, name)
     if _state(found.state) == "Dead":
         raise ClientError(f"Group {name} cannot be described: there is no such group{near(admin, name)()}.")
-    members = tuple(Member(member.member_id, member.client_id, member.host) for member in found.members)
+    stored = _stored(lag.redis, name) if _type(found) == _CONSUMER else {}
+    members = tuple(
+        Member(member.member_id, member.client_id, member.host, *_epoch(stored, member.member_id))
+        for member in found.members
+    )
     owners = {
         (each.topic, each.partition): member
         for member, described in zip(members, found.members, strict=True)
@@ -236,4 +257,18 @@ def description(admin: AdminClient, lag: Lag, name: str) -> Group:
             GroupPartition(*partition, offsets.get(partition), end, lags.get(partition), owners.get(partition))
             for partition, (_, end) in limits.items()
         ),
+        *(int(stored[field]) if field in stored else None for field in ("groupEpoch", "assignmentEpoch")),
     )
+
+
+def _stored(redis: Redis | None, name: str) -> dict[str, str]:
+    """What its coordinator has stored of a consumer group: librdkafka's description has no epochs."""
+    return {} if redis is None else redis.ask(load(redis.keys, name))
+
+
+def _epoch(stored: Mapping[str, str], member: str) -> tuple[int | None, bool | None]:
+    """A member's epoch, and whether it uses the new protocol; None where that is not known."""
+    if f"member:{member}" not in stored:
+        return None, None
+    fields = json.loads(stored[f"member:{member}"])
+    return int(fields["epoch"]), "classic" not in fields

@@ -41,6 +41,9 @@ class ClassicKind:
 
     Args:
         native_groups: follow assignments and members that go.
+
+    Attributes:
+        config: what classic groups go by.
     """
 
     name = "classic"
@@ -50,22 +53,26 @@ class ClassicKind:
 
     def __init__(self, settings: Settings, native_groups: NativeGroups) -> None:
         self._native_groups = native_groups
-        self._config = GroupConfig(
+        self.config = GroupConfig(
             settings.group_min_session_timeout_ms / 1000,
             settings.group_max_session_timeout_ms / 1000,
             settings.group_max_size,
             settings.group_initial_rebalance_delay_ms / 1000,
         )
 
+    def has_session_timeout(self, seconds: float) -> bool:
+        """Whether a member may have this session timeout, in a group of whatever kind."""
+        return self.config.min_session_timeout <= seconds <= self.config.max_session_timeout
+
     # -- machines
 
     def new(self, id: str) -> Group:
-        return Group(id, self._config, _new_member_id)
+        return Group(id, self.config, new_member_id)
 
     def from_fields(self, id: str, fields: Mapping[str, str], now: float) -> Group | None:
         if "state" not in fields:  # it never had members
             return None
-        return from_fields(id, fields, self._config, _new_member_id, now)
+        return from_fields(id, fields, self.config, new_member_id, now)
 
     def to_fields(self, machine: Group) -> dict[str, str]:
         return to_fields(machine, now_ms())
@@ -100,6 +107,10 @@ class ClassicKind:
         """Members join again; an answer that is an error code stays as it is."""
         return result if isinstance(result, ErrorCode) else type(result)(ErrorCode.coordinator_not_available)
 
+    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
+        """A consumer group has the events of classic members among its own."""
+        return []
+
     def refusal(self, event: Event) -> Any:
         """As Kafka's GroupMetadataManager answers for a group that is neither classic nor of consumers."""
         match event:
@@ -113,5 +124,6 @@ class ClassicKind:
                 return ErrorCode.unknown_member_id
 
 
-def _new_member_id(prefix: str) -> str:
+def new_member_id(prefix: str) -> str:
+    """The id of a new member, from its client id or instance id."""
     return f"{prefix}-{uuid.uuid4()}"

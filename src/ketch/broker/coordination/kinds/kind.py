@@ -75,8 +75,14 @@ class Kind(Protocol[M]):
     def unstored(self, result: Any) -> Any:
         """What a client is told in place of `result` where the machine could not be stored."""
 
+    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
+        """Has an event of this kind convert a machine of another kind, which clients rely on.
+
+        The effects hold Heir where it does; there are none where this kind converts no such machine.
+        """
+
     def refusal(self, event: Any) -> Any:
-        """What a client is told whose event meets a machine of another kind, which other clients rely on."""
+        """What a client is told whose event meets a machine of another kind, which is not converted."""
 
 
 class Kinds(Generic[M]):
@@ -101,7 +107,9 @@ class Kinds(Generic[M]):
         return next(kind for kind in self._all if isinstance(event, kind.events))
 
     def meet(self, machine: M, event: Any) -> M | None:
-        """The machine that is to handle an event which came for the id of `machine`; None where the client is refused.
+        """The machine that is to handle an event which came for the id of `machine`.
+
+        None where other clients rely on a machine of another kind: see `Kind.convert` and `Kind.refusal`.
 
         An event of another kind gets a new machine in the place of one that no client relies on. This is how an id that
         is not stored gets its kind. It is also what Kafka's GroupMetadataManager does with an empty group that a client

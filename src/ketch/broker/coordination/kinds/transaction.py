@@ -67,6 +67,10 @@ class TransactionKind:
     def unstored(self, result: Any) -> Any:
         return type(result)(ErrorCode.coordinator_not_available)
 
+    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
+        """It is the only kind of its namespace."""
+        return []
+
     def refusal(self, event: Event) -> Any:
         raise AssertionError("there is no other kind in its namespace")
 
