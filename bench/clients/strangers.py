@@ -34,7 +34,10 @@ async def main() -> None:
     kinds = ((_half_open, options["tls"]), (_rubbish, options["plain"]), (_wrong_password, options["plain"]))
     room, loop = asyncio.Semaphore(_AT_ONCE), asyncio.get_running_loop()
     tried = [loop.create_future() for _ in range(options["count"])]
-    clients = [asyncio.create_task(_try_again_and_again(*kinds[n % 3], room, first)) for n, first in enumerate(tried)]
+    clients = [
+        asyncio.create_task(_try_again_and_again(*kinds[n % 3], n / len(tried), room, first))
+        for n, first in enumerate(tried)
+    ]
     async with asyncio.timeout(_PATIENCE):
         await asyncio.gather(*tried)
     print("ready", flush=True)
@@ -43,9 +46,12 @@ async def main() -> None:
         client.cancel()
 
 
-async def _try_again_and_again(kind: Kind, address: str, room: asyncio.Semaphore, first: asyncio.Future[None]) -> None:
+async def _try_again_and_again(
+    kind: Kind, address: str, phase: float, room: asyncio.Semaphore, first: asyncio.Future[None]
+) -> None:
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
+    await asyncio.sleep(phase * _PERIOD)  # they come evenly over the period
     while True:
         begun = loop.time()
         with suppress(OSError, asyncio.IncompleteReadError):

@@ -110,6 +110,18 @@ def test_lines_are_short(page: Path) -> None:
         assert len(line) <= 140, f"{page.name}:{number}"
 
 
+def test_each_threat_has_a_test_that_is_there() -> None:
+    """Those without one are for the operator to guard against, which the row says."""
+    threats = [row for row in rows("security.md") if len(row) == 4 and row[3] not in ("test", "---")]
+    assert len(threats) > 20
+    for *_, answer, named in threats:
+        assert bool(named) != answer.startswith("nothing here"), answer
+        if named:
+            file, _, name = named.strip("`").partition("::")
+            path = ROOT / (file if "/" in file else f"tests/broker/protocol/{file}")
+            assert re.search(rf"^def {name}\(", path.read_text(), re.MULTILINE), named
+
+
 def slug(heading: str) -> str:
     """As GitHub makes them."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -15,7 +15,9 @@ from ketch.store.rights import BROKER, ROLES, SPARK, Role
 USERS = ("broker", "spark")
 PASSWORD = "of-the-tests"
 # Some tests run parts of a broker on keyspaces of their own.
-KEYSPACES = tuple(Keyspace(name) for name in ("korvet", "creation", "machines", "stop", "half", "legacy"))
+KEYSPACES = tuple(
+    Keyspace(name) for name in ("korvet", "creation", "machines", "stop", "half", "legacy", "groups", "transactions")
+)
 # Asked by the checks before the start: `ketch doctor` shows it where it may be seen.
 EXPECTED = {"config|get", "config"}
 

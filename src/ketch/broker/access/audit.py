@@ -7,6 +7,9 @@ level DEBUG. A denial that only hides something from a list is none, as in Kafka
 
 `repeated` counts the same decisions since the line before, which are not written each by itself: a client that tries
 again and again gets one line in ten seconds. Without a file the lines are part of the broker's own log.
+
+A file that cannot be written to, as its disk is full or its directory gone, changes no decision and no answer: lines
+are lost, the broker's log says so at most once a minute, and the file is opened again for each later line.
 """
 
 from __future__ import annotations
@@ -14,17 +17,21 @@ from __future__ import annotations
 import json
 import logging
 import logging.handlers
+import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ketch.broker.caller import Caller
+from ketch.complaints import Complaints
 from ketch.errors import ConfigError, reason
 from ketch.security.acls import Operation, ResourceType
 from ketch.security.rules import Decision
 
 log = logging.getLogger("ketch.audit")
+_failures = logging.getLogger(__name__)
 
 _APART_S = 10.0
 _KNOWN_MAX = 10_000  # decisions that are known to have been written lately
@@ -102,9 +109,33 @@ class Audit:
                 _write(facts, repeated)
 
 
+class _File(logging.handlers.WatchedFileHandler):
+    """The file, which logrotate may move away."""
+
+    def __init__(self, file: Path, encoding: str) -> None:
+        self._complaints = Complaints()
+        super().__init__(file, encoding=encoding)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # from opening it again
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called while the error is handled, in place of printing it."""
+        error = sys.exc_info()[1]
+        with suppress(OSError):  # the same error again, of what was not written
+            self.close()
+        why = reason(error) if isinstance(error, OSError) else error
+        text = f"audit_log = {self.baseFilename!r} cannot be written to: {why}. Decisions stand, their lines are lost."
+        if line := self._complaints.line(text, time.monotonic()):
+            _failures.error("%s", line)
+
+
 def _handler(file: Path) -> logging.Handler:
     try:
-        handler = logging.handlers.WatchedFileHandler(file, encoding="utf-8")  # logrotate may move it away
+        handler = _File(file, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"audit_log = {str(file)!r} cannot be written to: {reason(error)}.") from None
     handler.setFormatter(logging.Formatter("%(message)s"))
