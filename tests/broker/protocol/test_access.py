@@ -68,6 +68,17 @@ class Case:
         return {**NAMES, **self.names}[touch.resource]
 
 
+class Acknowledging(Case):
+    """Acknowledgements by a member of a share group that has a session; to have one takes no topic."""
+
+    def ask(self, kafka: Kafka, api: Api) -> Any:
+        kafka.ask(78, 1, **{**SHARES, "topics": []})
+        batches = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
+        partitions = [{"partition_index": 0, "acknowledgement_batches": batches}]
+        topics = [{**SHARES["topics"][0], "partitions": partitions}]
+        return kafka.ask(api.key, self.version, **{**self.body, "topics": topics})
+
+
 def codes(answer: Any) -> Iterator[int]:
     """All error codes in an answer."""
     if isinstance(answer, ErrorCode):
@@ -107,6 +118,19 @@ DESCRIBE_CLUSTER = (Operation.DESCRIBE, CLUSTER)
 DESCRIBE_TOPIC = (Operation.DESCRIBE, TOPIC)
 CREATES = {(Operation.CREATE, TOPIC): lambda answer: topic_entry(answer).error_code == 29}
 NO_OPERATIONS = {DESCRIBE_CLUSTER: lambda answer: answer.cluster_authorized_operations == 0}
+
+ACTS = (Operation.CLUSTER_ACTION, CLUSTER)
+SHARE_MEMBER = {"group_id": "s", "member_id": "AAAAAAAAAAAAAAAAAAAAAg"}
+SHARE_JOINS = {**SHARE_MEMBER, "member_epoch": 0, "subscribed_topic_names": ["t"]}
+SHARES: dict[str, Any] = {  # the topic's id is set once there is one
+    **SHARE_MEMBER,
+    "share_session_epoch": 0,
+    "max_wait": 0,
+    "max_records": 1,
+    "topics": [{"topic_id": None, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}],
+}
+# Of a topic that the client may not describe either, an id says nothing.
+UNKNOWN_ID = {(Operation.READ, TOPIC): lambda answer: 100 in codes(answer)}
 
 CASES: dict[str, list[Case]] = {
     "Produce": [
@@ -155,9 +179,14 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "FindCoordinator": [
-        Case(4, {"key_type": 0, "coordinator_keys": ["g"]}, without={(Operation.DESCRIBE, ID)}),
-        Case(4, {"key_type": 1, "coordinator_keys": ["x"]}, without={(Operation.DESCRIBE, GROUP)}),
-        Case(0, {"key": "g"}, without={(Operation.DESCRIBE, ID)}),
+        Case(4, {"key_type": 0, "coordinator_keys": ["g"]}, without={(Operation.DESCRIBE, ID), ACTS}),
+        Case(4, {"key_type": 1, "coordinator_keys": ["x"]}, without={(Operation.DESCRIBE, GROUP), ACTS}),
+        Case(0, {"key": "g"}, without={(Operation.DESCRIBE, ID), ACTS}),
+        Case(
+            6,
+            {"key_type": 2, "coordinator_keys": ["s:AAAAAAAAAAAAAAAAAAAAAQ:0"]},
+            without={(Operation.DESCRIBE, GROUP), (Operation.DESCRIBE, ID)},
+        ),
     ],
     "JoinGroup": [Case(5, {**MEMBER, "session_timeout": 1})],
     "Heartbeat": [Case(0, MEMBER)],
@@ -165,6 +194,32 @@ CASES: dict[str, list[Case]] = {
     "SyncGroup": [Case(0, MEMBER)],
     "ConsumerGroupHeartbeat": [Case(1, JOINS, names={GROUP: "c"})],
     "ConsumerGroupDescribe": [Case(1, {"group_ids": ["c"]}, names={GROUP: "c"})],
+    "ShareGroupHeartbeat": [Case(1, SHARE_JOINS, names={GROUP: "s"})],
+    "ShareGroupDescribe": [Case(1, {"group_ids": ["s"]}, names={GROUP: "s"})],
+    "ShareFetch": [Case(1, SHARES, UNKNOWN_ID, names={GROUP: "s"})],
+    "ShareAcknowledge": [Acknowledging(1, {**SHARE_MEMBER, "share_session_epoch": 1}, UNKNOWN_ID, names={GROUP: "s"})],
+    "DescribeShareGroupOffsets": [
+        Case(
+            0, {"groups": [{"group_id": "s", "topics": [{"topic_name": "t", "partitions": [0]}]}]}, names={GROUP: "s"}
+        ),
+        Case(
+            0,
+            {"groups": [{"group_id": "s", "topics": None}]},
+            {DESCRIBE_TOPIC: lambda answer: not answer.groups[0].topics},
+            names={GROUP: "s"},
+        ),
+    ],
+    "AlterShareGroupOffsets": [
+        Case(
+            0,
+            {
+                "group_id": "s",
+                "topics": [{"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+            },
+            names={GROUP: "s"},
+        )
+    ],
+    "DeleteShareGroupOffsets": [Case(0, {"group_id": "s", "topics": [{"topic_name": "t"}]}, names={GROUP: "s"})],
     "DescribeGroups": [Case(0, {"groups": ["g"]})],
     "ListGroups": [
         Case(
@@ -346,11 +401,15 @@ EVERYONE = {api.name for api in TABLE.values() if api.touches == NOTHING}
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
-    """A broker with an authorizer on which `NAMES` exist, with a commit, an open transaction, a consumer group `c`."""
+    """A broker with an authorizer on which `NAMES` exist, with a commit, an open transaction, a consumer group `c`, and
+    a share group `s`.
+    """
     server = KetchServer(tmp_path_factory.mktemp("guarded"), *ON).start()
     with Kafka(server.port) as kafka:
-        Acls(server.redis(), kafka).set([*ALL, allow(GROUP, "c", Operation.ALL)])
+        Acls(server.redis(), kafka).set([*ALL, *(allow(GROUP, name, Operation.ALL) for name in "cs")])
         kafka.create("t")
+        SHARES["topics"][0]["topic_id"] = kafka.topic_id("t")
+        assert kafka.ask(76, 1, **SHARE_JOINS).error_code == 0
         kafka.ask(8, 8, group_id="g", generation_id_or_member_epoch=-1, topics=COMMIT)
         assert kafka.ask(68, 1, **JOINS).error_code == 0
         made = kafka.ask(22, 4, transactional_id="x", transaction_timeout=60_000)
