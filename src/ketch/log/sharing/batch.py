@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TRUSTED_S = 1.0  # for how long nobody else is taken to have changed anything; members of a partition come here
+_FIRST_READ = 1 << 16  # bytes, where it is not known how large records are
 _ATTEMPTS = 5  # to change what other brokers change, too; and to get past what holds no records
 
 
@@ -65,6 +66,7 @@ class BatchShare:
         self._flight: InFlight | None = None  # as it is in Redis; None: it has to be read
         self._version = self._next = 0  # as they are in Redis
         self._seen = 0.0  # when they were last known to be, monotonic seconds
+        self._record_bytes = 0.0  # of a record in its batch; 0: not known
         self._skew = 0  # ms by which Redis's clock is ahead
         self._timer: asyncio.TimerHandle | None = None
         self._starved = False  # somebody got nothing because of the limit of locks
@@ -92,7 +94,7 @@ class BatchShare:
             offset = self._first(flight, end, config)
             if offset is None:
                 break
-            chunk = await self._read(offset, size, end)
+            chunk = await self._read(offset, min(size, self._size_of(records)), end)
             if not chunk:
                 flight.skip(offset, end - 1)
                 continue
@@ -111,9 +113,15 @@ class BatchShare:
         self._starved = flight.size >= config.locks_max and flight.next < end
         return flight.next if flight.next < end and not self._starved else None
 
+    def _size_of(self, records: int) -> int:
+        """Bytes of batches with so many records, about: a consumer takes 500, and 50 MB."""
+        return int(records * self._record_bytes) if self._record_bytes else _FIRST_READ
+
     async def _read(self, offset: int, size: int, end: int) -> Chunk:
         count = self._stream.sizes.count(size)
         chunk = self._stream.chunk(await self._stream.range(offset, count, end), size)
+        if chunk:
+            self._record_bytes = chunk.size / chunk.records
         return chunk if chunk.end <= end else chunk.below(end)
 
     def _take(
