@@ -10,13 +10,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
-from typing import Any
-
-from kio.index import load_entity_schema
-from kio.serial import entity_reader
-from kio.serial.errors import SerialError
-from kio.static.constants import EntityType
 
 from ketch.broker.coordination.readers import Fitting, Identity, Reader, Readers
 from ketch.coordinator.classic.group import Group
@@ -25,29 +18,12 @@ from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.coordinator.consumer.member import Member as ConsumerMember
 from ketch.coordinator.consumer.topics import Partitions
 from ketch.store.keys import TopicPartition
+from ketch.wire import consumer_protocol
 
 _PROTOCOL_TYPE = "consumer"
 _FORMER_S = 600.0  # for so long a consumer that lost a partition may go on fetching it: it was paused, say
-_NEWEST = 3  # version of either schema; a newer one begins with the same fields (ConsumerProtocol.java)
 
 _Key = tuple[str, str, TopicPartition]  # client id, host, partition
-
-
-@cache
-def _reader(schema: str, version: int) -> Any:
-    return entity_reader(load_entity_schema(schema, version, EntityType.data))
-
-
-def _read(schema: str, data: bytes) -> Any | None:
-    """The entity that follows a version prefix; None where it cannot be read."""
-    if len(data) < 2:
-        return None
-    version = min(int.from_bytes(data[:2], signed=True), _NEWEST)
-    try:
-        entity, _ = _reader(schema, max(version, 0))(data, 2)
-    except (SerialError, ValueError):
-        return None
-    return entity
 
 
 def subscribed_topics(group: Group | ConsumerGroup) -> set[str] | None:
@@ -56,7 +32,7 @@ def subscribed_topics(group: Group | ConsumerGroup) -> set[str] | None:
         return group.subscribed
     topics: set[str] = set()
     for member in group.members.values():
-        subscription = _read("consumer_protocol_subscription", member.metadata(group.protocol))
+        subscription = consumer_protocol.read(consumer_protocol.SUBSCRIPTION, member.metadata(group.protocol))
         if subscription is None:
             return None
         topics.update(subscription.topics)
@@ -65,10 +41,7 @@ def subscribed_topics(group: Group | ConsumerGroup) -> set[str] | None:
 
 def assigned_partitions(member: Member) -> list[TopicPartition]:
     """The partitions that the member was assigned."""
-    assignment = _read("consumer_protocol_assignment", member.assignment)
-    if assignment is None:
-        return []
-    return [(entry.topic, index) for entry in assignment.assigned_partitions for index in entry.partitions]
+    return consumer_protocol.assigned(member.assignment)
 
 
 def _keys(member: Member | ConsumerMember, partitions: Iterable[TopicPartition]) -> list[_Key]:
