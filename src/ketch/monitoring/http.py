@@ -1,4 +1,5 @@
-"""`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both.
+"""`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both; where
+the broker has a console, its pages take the place of the list.
 
 Each page answers GET and HEAD at its own path, without a redirect: `curl` and many scrapers do not follow one. With a
 token /metrics is for those who show it; /healthz tells nobody anything but whether the broker works, and stays open.
@@ -18,8 +19,8 @@ from prometheus_client import make_asgi_app
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import ketch
 from ketch.configs.settings import Settings
@@ -42,18 +43,25 @@ class HttpPort:
 
     Args:
         healthy: whether Redis is connected, for writing and for reading.
+        console: makes the pages under / from the token that is asked for, None for none.
 
     Raises:
         ConfigError: the file with the token, or that with key and certificate, cannot be used.
     """
 
-    def __init__(self, settings: Settings, healthy: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        healthy: Callable[[], bool],
+        console: Callable[[str | None], ASGIApp] | None = None,
+    ) -> None:
         host, port = settings.http_host, settings.http_port or 0
         self._healthy = healthy
         token = None if settings.http_token_file is None else _token(settings.http_token_file)
         # The path with a slash is where earlier versions redirected to: scrapers may have it in their configuration.
         metrics = [Route(path, _Metrics(token), methods=["GET"]) for path in ("/metrics", "/metrics/")]
-        routes = [Route("/", _index), Route("/healthz", self._health), *metrics]
+        index = Route("/", _index) if console is None else Mount("/", console(token))
+        routes = [Route("/healthz", self._health), *metrics, index]
         config = uvicorn.Config(
             Starlette(routes=routes),
             host,

@@ -1,4 +1,5 @@
-"""Topics page by page: which there are, and the figures of those on a page, in a few round trips. Questions to Redis alone.
+"""Topics page by page: which there are, and the figures of those on a page, in a few round trips. Questions to Redis
+alone.
 
 `views.topics` counts exactly, a partition at a time. A list of thousands of topics cannot wait for that: here sizes are
 what Redis guesses from a few nodes, and records of the batch layout are estimated.
@@ -208,15 +209,9 @@ def _partition(of: Extent, size: int, through: Mapping[int, int]) -> PartitionRo
 
 
 def _configs(topic: Topic, defaults: Mapping[str, str]) -> tuple[ConfigRow, ...]:
+    own = topic.configs
     return tuple(
-        ConfigRow(
-            name,
-            topic.configs[name],
-            defaults[name],
-            topic.configs[name] != defaults[name],
-            key.documentation,
-            key.idle,
-        )
+        ConfigRow(name, own[name], defaults[name], own[name] != defaults[name], key.documentation, key.idle)
         for name, key in sorted(CONFIGS.items())
-        if name in topic.configs
+        if name in own
     )

@@ -1,5 +1,5 @@
-"""Records of one partition, for a person to look at: a page of them, one of them, or those with a key. Questions to Redis
-alone; what lies in the archive is not looked at.
+"""Records of one partition, for a person to look at: a page of them, one of them, or those with a key. Questions to
+Redis alone; what lies in the archive is not looked at.
 
 All of it is bounded whatever the records are: a page reads the beginnings of values (`store.stream.glances`), and a
 search looks at so many entries and then says where it would go on.

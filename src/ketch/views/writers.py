@@ -1,7 +1,8 @@
 """Streaming queries of Spark that write, and the archive job, by what they leave in Redis. Questions to Redis alone.
 
 Of a query that writes each task keeps the state of an idempotent producer beside the partition it writes to, named
-`spark-<query>-<task>` (`spark.appender`). A query that reads leaves nothing in Redis: its position is in its checkpoint.
+`spark-<query>-<task>` (`spark.appender`). A query that reads leaves nothing in Redis: its position is in its
+checkpoint.
 """
 
 from __future__ import annotations

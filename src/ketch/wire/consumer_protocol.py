@@ -1,4 +1,4 @@
-"""The payloads of the "consumer" protocol: what members of a classic group say of themselves, and what they are assigned.
+"""The payloads of the "consumer" protocol: what members of a classic group say of themselves, and their assignments.
 
 The broker passes them on as they are; who wants to know which member reads which partition looks into them here.
 """

@@ -238,11 +238,8 @@ _Row = tuple[
 
 def _rows(batch: DecodedBatch, beginning: int) -> Iterator[_Row]:
     count, offsets, timestamps, keys, values, lists, _, names, contents = records_to_columns([batch])
-    at, stamps, bounds = (
-        memoryview(offsets).cast("B").cast("q"),
-        memoryview(timestamps).cast("B").cast("q"),
-        _ints(lists),
-    )
+    at, stamps = (memoryview(buffer).cast("B").cast("q") for buffer in (offsets, timestamps))
+    bounds = _ints(lists)
     key_of, value_of, name_of, content_of = (_Cells(column, beginning) for column in (keys, values, names, contents))
     for n in range(count):
         first, stop = bounds[n], bounds[n + 1]
