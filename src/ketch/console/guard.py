@@ -31,6 +31,7 @@ from ketch.configs.settings import Settings
 
 FORM_MAX = 4 << 20  # bytes of a form
 _COOKIE = "ketch-console"
+_NO_HOST = frozenset("@/\\?# ")
 _OPEN = ("/static/", "/login")  # what is there without a token
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -68,12 +69,12 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        session = self._session(scope)
+        session, fresh = self._session(request.headers)
         scope["console.session"] = session
         refusal = self._refusal(request, session)
         if refusal is None and request.method == "POST":
             refusal = await self._take_form(request, session)
-        cookie = None if self._cookie_of(request.headers) is not None else self._cookie(scope, session)
+        cookie = self._cookie(request.headers, session) if fresh else None
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -92,7 +93,7 @@ class Guard:
     def _refusal(self, request: Request, session: Session) -> Response | None:
         if not self._is_host(request.headers.get("host", "")):
             return PlainTextResponse("this name is not the console's: console_hosts names those that are\n", 421)
-        path = _path(request)
+        path = request.url.path
         if session.known or path.startswith(_OPEN):
             return None
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
@@ -101,45 +102,40 @@ class Guard:
 
     def _is_host(self, host: str) -> bool:
         try:
-            name = urlsplit(f"//{host}").hostname or ""
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        if not name or not _NO_HOST.isdisjoint(host):
+            return False
+        try:
             ip_address(name)
         except ValueError:
-            return bool(host) and name.lower() in self._hosts if _is_name(host) else False
+            return name in self._hosts
         return True
 
-    def _session(self, scope: Scope) -> Session:
-        """That of the cookie where this process has made it, else a new one."""
-        headers = Headers(scope=scope)
+    def _session(self, headers: Headers) -> tuple[Session, bool]:
+        """The session, and whether its browser has to be given a cookie: where it has none that this process made."""
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        shown = self._token is None or (bearer != "" and hmac.compare_digest(bearer.encode(), self._token.encode()))
-        text = self._cookie_of(headers)
-        id, _, rest = (text or "").partition(".")
-        known, _, mac = rest.partition(".")
-        if not text or not hmac.compare_digest(mac.encode(), self._mac("session", id, known).encode()):
-            return Session(secrets.token_urlsafe(16), shown)
-        return Session(id, shown or known == "1")
-
-    def _cookie_of(self, headers: Headers) -> str | None:
+        shown = self._token is None or (bearer != "" and self.opens(bearer))
         try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie_name(headers.get("host", "")))
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self._cookie_name(headers))
         except CookieError:
-            return None
-        return None if found is None or not self._genuine(found.value) else found.value
-
-    def _genuine(self, text: str) -> bool:
-        id, _, rest = text.partition(".")
+            cookie = None
+        id, _, rest = ("" if cookie is None else cookie.value).partition(".")
         known, _, mac = rest.partition(".")
-        return hmac.compare_digest(mac.encode(), self._mac("session", id, known).encode())
+        if hmac.compare_digest(mac.encode(), self._mac("session", id, known).encode()):
+            return Session(id, shown or known == "1"), False
+        return Session(secrets.token_urlsafe(16), shown), True
 
     @staticmethod
-    def _cookie_name(host: str) -> str:
+    def _cookie_name(headers: Headers) -> str:
         """A cookie's port does not count: brokers on one machine need names of their own."""
-        port = host.rpartition(":")[2]
+        port = headers.get("host", "").rpartition(":")[2]
         return f"{_COOKIE}-{port}" if port.isdecimal() else _COOKIE
 
-    def _cookie(self, scope: Scope, session: Session) -> str:
+    def _cookie(self, headers: Headers, session: Session) -> str:
         known = "1" if session.known else "0"
-        name = self._cookie_name(Headers(scope=scope).get("host", ""))
+        name = self._cookie_name(headers)
         value = f"{session.id}.{known}.{self._mac('session', session.id, known)}"
         return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if self._secure else "")
 
@@ -154,7 +150,7 @@ class Guard:
 
     def let_in(self, request: Request, response: Response) -> Response:
         """Has the browser be known from this response on."""
-        response.headers.append("Set-Cookie", self._cookie(request.scope, Session(secrets.token_urlsafe(16), True)))
+        response.headers.append("Set-Cookie", self._cookie(request.headers, Session(secrets.token_urlsafe(16), True)))
         return response
 
     # -- changes
@@ -184,14 +180,6 @@ class Guard:
             return PlainTextResponse("this form is of an earlier run: load its page again\n", 403)
         request.scope["console.form"] = form
         return None
-
-
-def _is_name(host: str) -> bool:
-    return not any(c in host for c in "@/\\?# ")
-
-
-def _path(request: Request) -> str:
-    return request.url.path
 
 
 def _target(request: Request) -> str:

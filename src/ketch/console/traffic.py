@@ -16,10 +16,11 @@ from prometheus_client import REGISTRY
 
 from ketch.errors import KetchError
 from ketch.redis.driver import Driver
-from ketch.redis.question import Question, call
+from ketch.views import nodes
 
 _EVERY_S = 2.0
 _KEPT = 300  # samples
+_LOOK_LEAST_S, _LOOK_MOST_S = 1.0, 60.0  # between two looks that a rate is made of
 _COUNTERS = ("ketch_messages_in_total", "ketch_bytes_in_total", "ketch_bytes_out_total", "ketch_requests_total")
 
 
@@ -84,10 +85,32 @@ class Traffic:
     async def _round_trip(self) -> float | None:
         begun = time.monotonic()
         try:
-            await self._driver.ask(_ping())
+            await self._driver.ask(nodes.ping())
         except KetchError:
             return None
         return time.monotonic() - begun
+
+
+class TopicRates:
+    """Records per second by topic, from one look at a page to the next."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, float] = {}
+        self._at = 0.0
+        self._rates: dict[str, float] = {}
+
+    def look(self) -> dict[str, float]:
+        """The rates since the look before; none where that is long ago."""
+        now = time.monotonic()
+        if now - self._at < _LOOK_LEAST_S:
+            return self._rates
+        counts, passed, before = by_topic("ketch_messages_in_total"), now - self._at, self._counts
+        self._counts, self._at = counts, now
+        fresh = before and passed < _LOOK_MOST_S
+        self._rates = (
+            {name: (count - before.get(name, 0.0)) / passed for name, count in counts.items()} if fresh else {}
+        )
+        return self._rates
 
 
 def totals() -> dict[str, float]:
@@ -104,7 +127,3 @@ def by_topic(counter: str) -> dict[str, float]:
     """One counter since the broker started, by topic."""
     families = REGISTRY.restricted_registry([counter]).collect()
     return {s.labels["topic"]: s.value for family in families for s in family.samples if s.name == counter}
-
-
-def _ping() -> Question[None]:
-    yield from call(None, "PING")

@@ -49,6 +49,11 @@ def node() -> Question[RedisNode]:
     return parse(info)
 
 
+def ping() -> Question[None]:
+    """A round trip, whose time says how fast Redis answers."""
+    yield from call(None, "PING")
+
+
 def parse(info: Mapping[str, str]) -> RedisNode:
     """The node that an INFO is of."""
     kind, version = kind_and_version(info)
