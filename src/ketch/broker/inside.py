@@ -1,5 +1,5 @@
-"""Requests that come from within the broker's own process: the console's. They go to the same handlers as a client's, so
-what an API checks, stores and logs is the same.
+"""Requests that come from within the broker's own process: the console's. They go to the same handlers as a client's,
+so what an API checks, stores and logs is the same.
 
 It asks no authorizer and counts no quota: who may make such a request is decided before it comes here. It owns nothing
 but the name by which these requests stand in the log.
@@ -58,6 +58,6 @@ class Inside:
 
 async def _made(later: Later) -> Answer:
     made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    later.then(lambda: made.done() or made.set_result(None))
+    later.then(lambda: made.set_result(None))
     await made
     return later.make()

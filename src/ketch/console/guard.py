@@ -1,12 +1,12 @@
 """Who may see the console, and what a browser may do with its pages. Every request goes through here.
 
-1. Host. A page of another site can have its own name lead to this machine (DNS rebinding); the browser then takes it for
-   that site. So the Host header has to be an address, localhost, or a name that the settings give.
+1. Host. A page of another site can have its own name lead to this machine (DNS rebinding); the browser then takes it
+   for that site. So the Host header has to be an address, localhost, or a name that the settings give.
 2. Session. A cookie that no script sees, bound to this process: an id, and whether its browser has shown the token that
    the settings ask for (`http_token_file`). Without such a token everyone who reaches the port is let in. A program may
    send the token as `Authorization: Bearer`, as for /metrics.
-3. Changes. A POST has to come from the console's own page: by what the browser says of its origin, and by a token in the
-   form that only a page of this session can have (CSRF).
+3. Changes. A POST has to come from the console's own page: by what the browser says of its origin, and by a token in
+   the form that only a page of this session can have (CSRF).
 4. Headers. Nothing but the console's own files runs in its pages or styles them, and no other site may frame them.
 
 There is no CORS: no header lets another site read an answer.

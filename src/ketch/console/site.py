@@ -49,19 +49,14 @@ class Site:
         return await self.sources.driver.ask(view)
 
     def page(self, request: Request, template: str, status: int = 200, **context: Any) -> Response:
-        """A page, or that part of it which a request of htmx asks for by `part`."""
-        part = request.query_params.get("part", "")
-        found = self.templates.get_template(template)
+        """A page."""
         context |= {
             "request_path": request.url.path,
             "node_id": self.sources.settings().node_id,
             "writes": self.writes,
             "csrf": self.guard.csrf(request) if self.guard is not None else "",
         }
-        block = found.blocks.get(f"part_{part}") if part else None
-        if block is None:
-            return HTMLResponse(found.render(context), status)
-        return HTMLResponse("".join(block(found.new_context(context))), status)
+        return HTMLResponse(self.templates.get_template(template).render(context), status)
 
     def live(self, events: AsyncIterator[tuple[str, str]]) -> Response:
         """Server-sent events: names and data, until the browser or the broker ends them."""

@@ -11,6 +11,7 @@ from typing import Literal
 from ketch.store.stream.glances import Beginning
 
 As = Literal["text", "json", "hex"]
+_NONE = "\u2013"  # a dash
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _HEX_WIDTH = 16
 
@@ -61,14 +62,14 @@ def as_hex(data: bytes, most: int = 16_384) -> str:
 def number(value: float | None) -> str:
     """With commas between thousands; a dash for None."""
     if value is None:
-        return "–"
+        return _NONE
     return f"{value:,.0f}" if isinstance(value, int) or value >= 100 or value == 0 else f"{value:,.1f}"
 
 
 def size(value: float | None) -> str:
     """Bytes in the unit that needs few digits; a dash for None."""
     if value is None:
-        return "–"
+        return _NONE
     for unit in _UNITS:
         if abs(value) < 1024 or unit == _UNITS[-1]:
             break
@@ -79,7 +80,7 @@ def size(value: float | None) -> str:
 def duration(seconds: float | None) -> str:
     """About how long, in one or two units; a dash for None."""
     if seconds is None:
-        return "–"
+        return _NONE
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -93,10 +94,10 @@ def duration(seconds: float | None) -> str:
 def when(ms: int) -> str:
     """A time in UTC, as ISO 8601; a dash for what is none."""
     if ms < 0 or ms > 253_402_300_799_999:
-        return "–" if ms < 0 else str(ms)
+        return _NONE if ms < 0 else str(ms)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ms / 1000)) + f".{ms % 1000:03d}Z"
 
 
 def ago(ms: int) -> str:
     """How long ago a time was, ms since the epoch; a dash for 0."""
-    return "–" if ms <= 0 else duration(max(0.0, time.time() - ms / 1000)) + " ago"
+    return _NONE if ms <= 0 else duration(max(0.0, time.time() - ms / 1000)) + " ago"

@@ -75,7 +75,9 @@ class Traffic:
             await asyncio.sleep(_EVERY_S)
             counted, now = totals(), time.monotonic()
             rates = [max(0.0, (counted[name] - before[name]) / (now - then)) for name in _COUNTERS]
-            sample = Sample(time.time(), *rates, await self._round_trip(), self._clients())
+            records_in, bytes_in, bytes_out, requests = rates
+            taken = await self._round_trip()
+            sample = Sample(time.time(), records_in, bytes_in, bytes_out, requests, taken, self._clients())
             before, then = counted, now
             self.samples.append(sample)
             for queue in self._waiting:
