@@ -1,4 +1,4 @@
-"""HTML from templates: Jinja2 with everything escaped, and the filters by which templates show numbers, times and bytes."""
+"""HTML from templates: Jinja2 with everything escaped, and the filters that show numbers, times and bytes."""
 
 from __future__ import annotations
 

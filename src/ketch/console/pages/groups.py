@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -57,4 +55,4 @@ async def moves(site: Site, name: str, asked: dict[str, str]) -> list[Move]:
     if partition and not partition.isdecimal():
         raise ConfigError(f"{partition!r} is no partition.")
     only = int(partition) if partition else None
-    return await site.ask(groups.moves(site.keys, name, cast(To, to), amount, asked["topic"].strip(), only))
+    return await site.ask(groups.moves(site.keys, name, to, amount, asked["topic"].strip(), only))

@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from ketch.configs.refusal import extra, is_secret
 from ketch.configs.settings import Settings
 from ketch.console.site import Site, paged
+from ketch.console.traffic import by_topic
 from ketch.views import archives, listing, writers
 
 _TOPICS, _CLIENTS = 50, 200  # on a page
@@ -24,7 +25,13 @@ async def archive(site: Site, request: Request) -> Response:
     waiting: dict[str, int] = {}
     for status in statuses:
         waiting[status.topic] = waiting.get(status.topic, 0) + status.lag
-    return site.page(request, "archive.html", q=search, page=page, rows=rows, waiting=waiting)
+    return site.page(request, "archive.html", q=search, page=page, rows=rows, waiting=waiting, cold=_cold_reads())
+
+
+def _cold_reads() -> list[tuple[str, float, float, float]]:
+    """Topic, reads of the archive for fetches, bytes of them, and how many failed; since this broker started."""
+    reads, sizes, errors = (by_topic(f"ketch_remote_fetch_{each}_total") for each in ("requests", "bytes", "errors"))
+    return [(topic, count, sizes.get(topic, 0), errors.get(topic, 0)) for topic, count in sorted(reads.items())]
 
 
 async def spark(site: Site, request: Request) -> Response:

@@ -79,11 +79,8 @@ async def _health(site: Site) -> list[Check]:
 async def _archives(site: Site, topics: list[str]) -> list[Check]:
     """Archives that stand still while records wait for them."""
     archived = await site.ask(writers.archived(site.keys, topics))
-    behind = {
-        row.name
-        for row in await site.ask(listing.rows(site.keys, archived[:_ARCHIVES_MAX]))
-        if row.archived == "behind"
-    }
+    rows = await site.ask(listing.rows(site.keys, archived[:_ARCHIVES_MAX]))
+    behind = {row.name for row in rows if row.archived == "behind"}
     stall = site.sources.settings().archive_stall_ms
     checks = []
     for each in await site.ask(writers.archives_of(site.keys, sorted(behind))):
