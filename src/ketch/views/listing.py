@@ -15,7 +15,7 @@ from ketch.configs.topic_table import CONFIGS
 from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.keys import Keyspace
-from ketch.store.stream import extents, ranges
+from ketch.store.stream import counting, extents, ranges
 from ketch.store.stream.extents import Extent
 from ketch.store.stream.ranges import PartitionStream
 from ketch.store.topics import archives, hashes
@@ -24,6 +24,7 @@ from ketch.store.topics.topic import Topic, shown
 from ketch.views.topics import ArchiveState
 
 PARTITIONS_MAX = 2_000  # of a page whose figures are looked up
+_COUNTED_MAX = 1_000  # batches of one topic's page whose records are counted rather than estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,9 @@ def about(extent: Extent) -> int:
     info, stream = extent.info, extent.stream
     if stream.layout.entry_is_record:
         return info.length
-    span = extent.start, extent.end
-    return extents.about(stream, info, span, span, extents.at_most(stream, info, extent.end - extent.start))
+    first = stream.layout.start(info, stream.numbering)
+    log = extent.start if first is None else first, extent.end
+    return extents.about(stream, info, log, log, extents.at_most(stream, info, log[1] - log[0]))
 
 
 def _archived(of: Iterable[Extent], archive: Announcement | None) -> ArchiveState:
@@ -174,7 +176,8 @@ def topic_page(keys: Keyspace, name: str, first: int, count: int, defaults: Mapp
     sizes = yield from ranges.sizes([stream.key for stream in streams])
     archive = yield from archives.read(keys, name, str(topic.id))
     through = {} if archive is None else {n: each.through for n, each in archive.partitions.items()}
-    partitions = tuple(_partition(each, size, through) for each, size in zip(found, sizes, strict=True))
+    counted = yield from _counted(found)
+    partitions = tuple(_partition(*each, through) for each in zip(found, sizes, counted, strict=True))
     return TopicPage(
         name,
         shown(topic.id),
@@ -190,7 +193,24 @@ def topic_page(keys: Keyspace, name: str, first: int, count: int, defaults: Mapp
     )
 
 
-def _partition(of: Extent, size: int, through: Mapping[int, int]) -> PartitionRow:
+def _counted(of: Sequence[Extent]) -> Question[list[int | None]]:
+    """How many records there are, where that is known or soon counted; None where it is estimated."""
+    found: list[int | None] = []
+    left = _COUNTED_MAX
+    for each in of:
+        if each.stream.layout.entry_is_record:
+            found.append(each.info.length)
+        elif each.stream.numbering.dense and not each.stream.topic.compacts:
+            found.append(about(each))
+        elif each.info.length <= left:
+            left -= each.info.length
+            found.append((yield from counting.count(each.stream, each.start)))
+        else:
+            found.append(None)
+    return found
+
+
+def _partition(of: Extent, size: int, counted: int | None, through: Mapping[int, int]) -> PartitionRow:
     info, stream = of.info, of.stream
     id_of = stream.numbering.format_id
     return PartitionRow(
@@ -200,8 +220,8 @@ def _partition(of: Extent, size: int, through: Mapping[int, int]) -> PartitionRo
         of.end,
         "" if info.first is None else id_of(*info.first).decode(),
         id_of(*info.last).decode() if info.exists else "",
-        about(of),
-        stream.layout.entry_is_record or stream.numbering.dense,
+        about(of) if counted is None else counted,
+        counted is not None,
         info.length,
         size,
         through.get(stream.index),

@@ -29,7 +29,7 @@
       width: box.clientWidth, height: 180,
       cursor: { y: false },
       scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1024)] } },
-      axes: [axis(), { ...axis(), values: rate, size: 66 }],
+      axes: [axis(), { ...axis(), values: rate, size: 66, incrs: Array.from({ length: 40 }, (_, n) => 2 ** n) }],
       series: [{ value: (_, value) => value === null ? "–" : new Date(value * 1000).toLocaleTimeString() }, line("in", "--accent"), line("out", "--second")],
     };
     return new uPlot(options, [[], [], []], box);
@@ -112,7 +112,7 @@
     document.dispatchEvent(new Event("ketch:theme"));
   });
 
-  // -- keys: / to search, g and a page's first letter to go there
+  // -- keys: / to search, g and the letter of a page (data-key) to go there
   let going = 0;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
