@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the pictures of docs/console.md: starts a broker with a console in a temporary directory, has real clients make its
-data, and photographs its pages in Chromium.
+"""Makes the pictures of docs/console.md: starts a broker with a console in a temporary directory, has real clients make
+its data, and photographs its pages in Chromium.
 
     .venv/bin/python scripts/console_pictures.py [docs/images]
 """

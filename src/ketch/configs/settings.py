@@ -536,7 +536,7 @@ class Settings(BaseSettings):
         if self.http_token_file is None and self.authenticates:
             raise ValueError(
                 "console would show every record to every user of this machine, while Kafka's clients have to say who"
-                " they are: http_token_file says what its users have to know"
+                " they are: http_token_file says what its users have to know, console = false does without it"
             )
         return self
 

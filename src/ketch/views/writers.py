@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ketch.configs.topic_checks import LazyDefaults
-from ketch.redis.question import Question, calls, keyed
+from ketch.redis.question import Question
+from ketch.store.append import producers
 from ketch.store.append.producers import StoredProducer
 from ketch.store.keys import Keyspace
 from ketch.store.topics import archives, hashes
@@ -54,15 +55,13 @@ def spark_queries(keys: Keyspace, names: Sequence[str]) -> Question[list[SparkQu
     """The queries that have written to these topics, of `PARTITIONS_MAX` partitions at most."""
     topics = [each for each in (yield from hashes.lookup(keys, names, LazyDefaults())) if each is not None]
     places = [(topic.name, n) for topic in topics for n in range(topic.partitions)][:PARTITIONS_MAX]
-    replies = yield from calls(
-        [keyed("HSCAN", keys.producers(keys.stream(*place)), 0, "MATCH", "spark-*", "COUNT", 1000) for place in places]
-    )
+    writers = yield from producers.some_named([keys.producers(keys.stream(*place)) for place in places], "spark-")
     found: dict[tuple[str, str], list[tuple[int, StoredProducer]]] = {}
-    for (topic, index), (_, pairs) in zip(places, replies, strict=True):
-        for name, text in zip(pairs[::2], pairs[1::2], strict=True):
-            match = _NAME.fullmatch(name.decode(errors="replace"))
+    for (topic, index), states in zip(places, writers, strict=True):
+        for name, state in states.items():
+            match = _NAME.fullmatch(name)
             if match is not None:
-                found.setdefault((match[1], topic), []).append((index, StoredProducer.parse(text)))
+                found.setdefault((match[1], topic), []).append((index, state))
     return [_query(id, topic, states) for (id, topic), states in sorted(found.items())]
 
 
@@ -74,8 +73,7 @@ def _query(id: str, topic: str, states: Sequence[tuple[int, StoredProducer]]) ->
 
 def archived(keys: Keyspace, names: Sequence[str]) -> Question[list[str]]:
     """Those of the topics of which something was archived."""
-    sizes = yield from calls([keyed("HLEN", keys.archive(name)) for name in names])
-    return [name for name, size in zip(names, sizes, strict=True) if size]
+    return (yield from archives.existing(keys, names))
 
 
 def archives_of(keys: Keyspace, names: Sequence[str]) -> Question[list[ArchivedTopic]]:
