@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,14 @@ class TestToken:
     def test_a_program_sends_it_with_each_request(self, visitor: Visitor) -> None:
         assert visitor.ask("GET", "/topics", Authorization="Bearer s3cret-token").status == 200
         assert visitor.ask("GET", "/metrics", Authorization="Bearer s3cret-token").status == 200
+
+
+def test_many_look_at_once_while_the_broker_works(server: KetchServer) -> None:
+    """Views share the broker's connection to Redis: none may leave it in a state of its own."""
+    with ThreadPoolExecutor(8) as people:
+        answers = list(people.map(lambda n: Visitor.of(server).get(PATHS[n % len(PATHS)]).status, range(80)))
+    assert answers == [200] * 80
+    assert "Traceback" not in server.log
 
 
 def test_what_the_port_had_before_stays(visitor: Visitor) -> None:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ketch.console import render
 from ketch.console.guard import Guard
 from ketch.console.pages import changes, groups, others, overview, records, topics
-from ketch.console.site import Site
+from ketch.console.site import Health, Site
 from ketch.console.sources import Sources
 from ketch.console.traffic import Traffic
 from ketch.errors import ConfigError, KetchError
@@ -56,7 +56,7 @@ class Console:
 
     def __init__(self, sources: Sources, token: str | None) -> None:
         traffic = Traffic(sources.driver, lambda: len(sources.clients()))
-        self._site = Site(sources, render.environment(), traffic)
+        self._site = Site(sources, render.environment(), traffic, Health(sources.checks))
         routes = [Route(path, self._answer(page), methods=["GET"]) for path, page in _PAGES.items()]
         routes += [Route(path, self._answer(page), methods=["POST"]) for path, page in _POSTS.items()]
         static = StaticFiles(directory=Path(__file__).parent / "static")

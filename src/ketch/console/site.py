@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,10 +18,28 @@ from ketch.console.traffic import TopicRates, Traffic
 from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.keys import Keyspace
+from ketch.views.health import Check
 
 T = TypeVar("T")
 _STREAMS_MAX = 32  # pages that are live at one time
+_HEALTH_S = 10.0
 _BREATH_S = 15.0  # a live page that gets nothing is sent a comment, so that a closed one is noticed
+
+
+class Health:
+    """The checks of Redis, which take a connection of their own: looked at again after some seconds."""
+
+    def __init__(self, checks: Callable[[], Awaitable[list[Check]]]) -> None:
+        self._checks = checks
+        self._known: tuple[float, list[Check]] | None = None
+        self._looking = asyncio.Lock()
+
+    async def look(self) -> list[Check]:
+        """The checks, not older than `_HEALTH_S`."""
+        async with self._looking:
+            if self._known is None or time.monotonic() - self._known[0] > _HEALTH_S:
+                self._known = time.monotonic(), await self._checks()
+            return self._known[1]
 
 
 @dataclass(slots=True)
@@ -30,6 +49,7 @@ class Site:
     sources: Sources
     templates: Environment
     traffic: Traffic
+    health: Health
     rates: TopicRates = field(default_factory=TopicRates)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0

@@ -11,6 +11,7 @@ from ketch.redis.driver import Driver
 from ketch.redis.url import RedisAddress
 from ketch.store.cluster.brokers import Node
 from ketch.store.keys import Keyspace
+from ketch.views.health import Check
 
 
 class Client(Protocol):
@@ -47,11 +48,12 @@ class Sources:
     Attributes:
         settings: as they are now.
         driver, keys: the way to Redis, for views.
-        redis: where it is; `embedded`: whether the broker has started it.
+        redis: where it is.
         defaults: of topic configs, as they are now.
         cluster_id: Kafka's.
         nodes: the live brokers by node id, this one included.
         clients: the connections that are open.
+        checks: looks whether Redis is fit, as `ketch doctor` does, over connections of its own.
         kafka: where Kafka's clients connect, HOST:PORT.
         ask: the way to the broker's APIs.
     """
@@ -60,10 +62,10 @@ class Sources:
     driver: Driver
     keys: Keyspace
     redis: RedisAddress
-    embedded: bool
     defaults: Mapping[str, str]
     cluster_id: str
     nodes: Callable[[], Sequence[Node]]
     clients: Callable[[], Sequence[Client]]
+    checks: Callable[[], Awaitable[list[Check]]]
     kafka: Callable[[], str]
     ask: Ask

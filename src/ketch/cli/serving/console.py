@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ketch.broker.inside import Inside
+from ketch.cli.examine import examine
 from ketch.console.app import Console
 from ketch.console.sources import Sources
+from ketch.views.health import Check
 
 if TYPE_CHECKING:
     from ketch.broker.server import Broker
@@ -24,7 +27,7 @@ def attached(broker: Broker, embedded: bool) -> Callable[[str | None], Console]:
         driver=broker.log.driver,
         keys=broker.log.keys,
         redis=broker.redis,
-        embedded=embedded,
+        checks=partial(_checks, broker, embedded),
         defaults=broker.log.defaults,
         cluster_id=broker.cluster_id,
         nodes=lambda: broker.cluster.nodes,
@@ -33,6 +36,12 @@ def attached(broker: Broker, embedded: bool) -> Callable[[str | None], Console]:
         ask=Inside(broker, broker.apis).ask,
     )
     return lambda token: Console(sources, token)
+
+
+async def _checks(broker: Broker, embedded: bool) -> list[Check]:
+    settings = broker.settings
+    timeout = settings.redis_timeout_ms / 1000
+    return await examine(broker.redis, timeout, embedded, settings.append, settings.keyspace)
 
 
 def _bootstrap(broker: Broker) -> str:

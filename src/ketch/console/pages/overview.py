@@ -13,13 +13,11 @@ from starlette.responses import Response
 from ketch.clock import now_ms
 from ketch.console.site import Site
 from ketch.console.texts import duration
-from ketch.errors import KetchError
-from ketch.views import health, listing, nodes, writers
+from ketch.views import listing, nodes, writers
 from ketch.views.health import Check
 from ketch.views.nodes import RedisNode
 
 _ARCHIVES_MAX = 500  # topics whose archives are looked at for alerts
-_REFRESH_S = 10.0
 
 
 async def overview(site: Site, request: Request) -> Response:
@@ -55,25 +53,9 @@ async def _servers(site: Site) -> list[RedisNode]:
 
 async def _alerts(site: Site, topics: list[str]) -> list[Check]:
     """Everything that is not as it should be, the worst first."""
-    found = [await _health(site), await _archives(site, topics)]
+    found = [await site.health.look(), await _archives(site, topics)]
     alerts = [check for checks in found for check in checks if check.verdict != "ok"]
     return sorted(alerts, key=lambda check: check.verdict != "fail")
-
-
-async def _health(site: Site) -> list[Check]:
-    """As `ketch doctor`, of each node; a check is named once, with the worst that was found."""
-    embedded, address = site.sources.embedded, site.sources.redis.describe()
-    append = site.sources.settings().append
-    try:
-        answers = await site.sources.driver.ask_each(lambda: health.facts(site.keys))
-    except KetchError as error:
-        return health.unusable(address, str(error).rstrip("."))
-    found: dict[str, Check] = {}
-    for facts in answers:
-        for check in health.checks(facts, address, embedded, append):
-            if check.name not in found or check.verdict == "fail":
-                found[check.name] = check
-    return [*found.values()]
 
 
 async def _archives(site: Site, topics: list[str]) -> list[Check]:
