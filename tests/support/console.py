@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from http.client import HTTPConnection
@@ -72,6 +73,16 @@ class Visitor:
 
     def get(self, path: str, **query: object) -> Answer:
         return self.ask("GET", path + (f"?{urlencode(query)}" if query else ""), Accept="text/html")
+
+    @contextmanager
+    def listen(self, path: str) -> Iterator[Iterator[str]]:
+        """The lines of a live page, once it has begun."""
+        with closing(HTTPConnection(self.place, timeout=LIMIT)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status == 200
+            assert answer.readline() == b": live\n"
+            yield (line.decode() for line in iter(answer.readline, b""))
 
     def csrf(self, path: str, **query: object) -> str:
         """The token of the form on a page."""
