@@ -1,5 +1,5 @@
-"""What the browser loads: the third parties' files are as they were published, the colours can be read, and no page needs
-what the policy refuses. Without a server.
+"""What the browser loads: third parties' files are as they were published, colours can be read, and no page needs what
+the policy refuses. Without a server.
 """
 
 from __future__ import annotations

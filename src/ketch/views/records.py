@@ -7,7 +7,7 @@ search looks at so many entries and then says where it would go on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ketch.errors import ConfigError
 from ketch.redis.question import Question
@@ -34,6 +34,7 @@ class RecordPage:
         start, end: of the log in Redis, offsets; `end` exclusive.
         records: in the order of their offsets.
         next: the offset that the next page begins with; None where there is none.
+        older: whether there may be records before these.
         looked: entries that a search has looked at.
     """
 
@@ -45,6 +46,7 @@ class RecordPage:
     end: int
     records: tuple[Glimpse, ...]
     next: int | None
+    older: bool
     looked: int = 0
 
 
@@ -72,12 +74,12 @@ def last(keys: Keyspace, topic: str, partition: int, count: int, before: int | N
     start, end = stream.topic.extent(info)
     found = list[Glimpse]()
     following: int | None = end if before is None else before
-    while following is not None and len(found) < count:
-        step = yield from glances.backward(stream, following, info.entry_bytes, count - len(found), SHOWN)
+    while following is not None and len(found) <= count:
+        step = yield from glances.backward(stream, following, info.entry_bytes, count + 1 - len(found), SHOWN)
         found += step.found
         following = step.next
-    found = found[:count][::-1]
-    return _page(stream, start, end, found, before)
+    shown = found[:count][::-1]
+    return replace(_page(stream, start, end, shown, before), older=len(found) > count)
 
 
 def one(keys: Keyspace, topic: str, partition: int, offset: int, most: int) -> Question[RecordPage]:
@@ -154,4 +156,5 @@ def _page(
     stream: PartitionStream, start: int, end: int, records: list[Glimpse], following: int | None, looked: int = 0
 ) -> RecordPage:
     name, batches = stream.topic.name, not stream.layout.entry_is_record
-    return RecordPage(name, stream.index, stream.key, batches, start, end, tuple(records), following, looked)
+    older = bool(records) and records[0].offset > start
+    return RecordPage(name, stream.index, stream.key, batches, start, end, tuple(records), following, older, looked)

@@ -39,7 +39,8 @@ async def browse(site: Site, request: Request) -> Response:
         before = number(request, "before", -1, low=-1)
         page = await site.ask(records.last(site.keys, name, partition, _RECORDS, None if before < 0 else before))
     asked = {field: request.query_params.get(field, "") for field in ("offset", "id", "time", "key", "how")}
-    return site.page(request, "records.html", page=page, asked=asked, searched=bool(key), at_end=where is None)
+    at_end = where is None and not key
+    return site.page(request, "records.html", page=page, asked=asked, searched=bool(key), at_end=at_end)
 
 
 async def _where(site: Site, request: Request, name: str, partition: int) -> int | None:

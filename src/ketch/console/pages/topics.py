@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -59,11 +59,11 @@ def name_of(request: Request) -> str:
 
 async def tail(site: Site, request: Request) -> Response:
     """The records that come in from now on, as events with a row of the table each."""
-    return site.live(_tail(site, name_of(request)))
+    name = name_of(request)
+    return site.live(_tail(site, name, await site.ask(tailing.ends(site.keys, name))))
 
 
-async def _tail(site: Site, name: str) -> AsyncIterator[tuple[str, str]]:
-    ends = await site.ask(tailing.ends(site.keys, name))
+async def _tail(site: Site, name: str, ends: Mapping[int, int]) -> AsyncIterator[tuple[str, str]]:
     template = site.templates.get_template("tail_rows.html")
     while True:
         await asyncio.sleep(_TAIL_S)

@@ -74,6 +74,9 @@
       pause.setAttribute("aria-pressed", paused);
       pause.textContent = paused ? "Go on" : "Pause";
     });
+    const state = (text) => () => { one("#tail-state").textContent = text; };
+    document.body.addEventListener("htmx:sseOpen", state("live"));
+    document.body.addEventListener("htmx:sseError", state("not live: the broker does not answer"));
     document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
       if (pause.getAttribute("aria-pressed") === "true") event.preventDefault();
     });
