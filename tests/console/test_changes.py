@@ -26,7 +26,8 @@ def partitions(server: KetchServer, name: str) -> int:
 
 def config(server: KetchServer, name: str, key: str) -> str:
     asked = ConfigResource(ResourceType.TOPIC, name)
-    (future,) = AdminClient({"bootstrap.servers": server.bootstrap}).describe_configs([asked]).values()
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    (future,) = admin.describe_configs([asked]).values()
     return str(future.result(LIMIT)[key].value)
 
 

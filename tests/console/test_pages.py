@@ -522,5 +522,5 @@ def test_what_needs_attention(start_ketch: StartKetch) -> None:
     server = start_ketch("--http-port", "0", "--console")
     server.redis().config_set("appendonly", "no")
     page = Visitor.of(server).get("/")
-    assert re.search(r'<li class="(warn|fail)"><strong>append-only file', page.text)
+    assert re.search(r'<li class="(warn|fail)"><strong>persistence</strong> snapshots only', page.text)
     assert ">none</span>" in page.text

@@ -253,7 +253,7 @@ class Sample:
             (counting.entries, [counting.entries(self.of, 0, 9 << 20, 100)]),
             (counting.entry_heads, [counting.entry_heads(self.of, 0)]),
             (extents.extents, [extents.extents([self.of, self.other], KEYS)]),
-            (glances.forward, [glances.forward(self.of, 0, 99, 5, 9), glances.forward(self.of, 0, 9, 5, 9, "is", b"k")]),
+            (glances.forward, [glances.forward(self.of, 0, 9, 5, 9), glances.forward(self.of, 0, 9, 5, 9, "is", b"k")]),
             (glances.backward, [glances.backward(self.of, 9 << 20, 100, 5, 9)]),
             (isolation.look, [isolation.look(self.isolation, self.of.numbering)]),
             (isolation.looks, [isolation.looks([self.of, self.other], KEYS)]),

@@ -4,7 +4,7 @@
 -- ARGV    command        XRANGE or XREVRANGE
 --         first, last    as that command takes them
 --         most           entries
---         beginning      bytes of a value that are returned
+--         beginning      bytes of a field's name and value that are returned
 --         whole          bytes up to which a batch is returned as a whole; of a larger one its header
 --         fields         of an entry that are returned
 --         how            '' for every entry; 'is' or 'has' for those whose key is, or contains, the next argument; an entry

@@ -20,6 +20,7 @@ from ketch.store.stream.ranges import PartitionStream
 
 BATCH_MAX = 1 << 20  # bytes of a batch that is opened, as it lies in Redis
 INFLATED_MAX = 8 << 20  # bytes of its records
+_LEAST = 64  # bytes: names of fields, timestamps and transactions have no more
 _FIELDS_MAX = 64  # of one entry
 _STEP_BYTES = 1 << 20  # bytes of the entries that one script reads, about
 _STEP_MAX = 1_000  # entries of them
@@ -97,10 +98,10 @@ def forward(
     Args:
         entry_bytes: about how large an entry is (`StreamInfo.entry_bytes`).
         most: entries.
-        beginning: bytes of each key, value and header to read.
+        beginning: bytes of each key, value and header to read; `_LEAST` or more.
         how: "is" or "has": only records whose key is, or contains, `key`.
     """
-    numbering, beginning = stream.numbering, max(beginning, len(key) + 1)
+    numbering, beginning = stream.numbering, max(beginning, _LEAST, len(key) + 1)
     first = numbering.format_id(*numbering.to_id(max(0, offset)))
     count = _count(entry_bytes, most)
     command = scripts.glance(stream.key, "XRANGE", first, b"+", count, beginning, BATCH_MAX, _FIELDS_MAX, how, key)
@@ -111,22 +112,22 @@ def forward(
 
 
 def backward(stream: PartitionStream, end: int, entry_bytes: int, most: int, beginning: int) -> Question[Step]:
-    """The records below `end`, the last one first."""
-    numbering = stream.numbering
+    """The records below `end`, the last one first; see `forward`."""
+    numbering, beginning = stream.numbering, max(beginning, _LEAST)
     last = numbering.format_id(*numbering.to_id(max(0, end)))
-    # In the batch layout the record before `end` may lie in the entry whose id is at `end` or above.
-    from_here = b"(" + last if stream.layout.entry_is_record else b"+"
+    from_here, count = b"(" + last, _count(entry_bytes, most)
     if not stream.layout.entry_is_record:
+        # The record before `end` may lie in the batch whose id is at `end` or above; where it does not, that one is for
+        # nothing.
         holder = yield from ask(scripts.heads(stream.key, "XRANGE", last, b"+", 1))
-        from_here = holder[0][0] if holder else b"+"
-    count = _count(entry_bytes, most)
+        from_here, count = holder[0][0] if holder else b"+", count + 1
     command = scripts.glance(stream.key, "XREVRANGE", from_here, b"-", count, beginning, BATCH_MAX, _FIELDS_MAX)
     looked, at, rows = yield from ask(command)
     found = [each for each in _glimpses(stream, reversed(rows), beginning) if each.offset < end]
-    first = numbering.to_offset(*numbering.parse_id(at)) if looked else None
-    if rows and first is not None:
-        first = min([first, *(each.offset for each in found)])
-    return Step(found[::-1], None if looked < count else first, looked)
+    if looked < count:
+        return Step(found[::-1], None, looked)
+    lowest = numbering.to_offset(*numbering.parse_id(at))
+    return Step(found[::-1], min([lowest, *(each.offset for each in found)]), looked)
 
 
 def _count(entry_bytes: int, most: int) -> int:
