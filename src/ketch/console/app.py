@@ -60,7 +60,7 @@ class Console:
         routes = [Route(path, self._answer(page), methods=["GET"]) for path, page in _PAGES.items()]
         routes += [Route(path, self._answer(page), methods=["POST"]) for path, page in _POSTS.items()]
         static = StaticFiles(directory=Path(__file__).parent / "static")
-        app = Starlette(routes=[*routes, Mount("/static", static)])
+        app = Starlette(routes=[*routes, Mount("/static", static)], exception_handlers={404: self._nowhere})
         self._guard = self._site.guard = Guard(app, sources.settings(), token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,6 +69,9 @@ class Console:
     def close(self) -> None:
         """Ends the pages that are live."""
         self._site.closing.set()
+
+    def _nowhere(self, request: Request, _: Exception) -> Response:
+        return self._site.page(request, "error.html", 404, error=f"There is no page {request.url.path}.")
 
     def _answer(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def answered(request: Request) -> Response:
