@@ -93,7 +93,7 @@ class Guard:
     def _refusal(self, request: Request, session: Session) -> Response | None:
         if not self._is_host(request.headers.get("host", "")):
             return PlainTextResponse("this name is not the console's: console_hosts names those that are\n", 421)
-        path = request.url.path
+        path: str = request.scope["path"]
         if session.known or path.startswith(_OPEN):
             return None
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
@@ -183,4 +183,5 @@ class Guard:
 
 
 def _target(request: Request) -> str:
-    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    query = request.scope["query_string"].decode("latin-1")
+    return request.scope["path"] + (f"?{query}" if query else "")
