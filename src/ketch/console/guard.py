@@ -183,5 +183,7 @@ class Guard:
 
 
 def _target(request: Request) -> str:
-    query = request.scope["query_string"].decode("latin-1")
-    return request.scope["path"] + (f"?{query}" if query else "")
+    """The path and query that were asked for."""
+    path: str = request.scope["path"]
+    query: bytes = request.scope["query_string"]
+    return f"{path}?{query.decode('latin-1')}" if query else path

@@ -4,7 +4,8 @@ Questions to Redis alone.
 A group's state is that which its coordinator has stored last. A rebalance that goes on is not stored: it shows once it
 is over. `views.kafka.groups` asks the coordinator itself, through the Kafka protocol.
 
-Lag in records may have to be counted. A view counts to `COUNT_MAX` for each partition, and says where it stopped.
+Lag in records may have to be counted. A view counts to about `COUNT_MAX` over all that it shows, and says of which
+partitions it has not counted all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from ketch.store.topics import hashes
 from ketch.views import lag, records
 from ketch.wire import consumer_protocol
 
-COUNT_MAX = 100_000  # records of one partition that are counted
+COUNT_MAX = 100_000  # records that one view counts
+_COUNT_LEAST = 1_000  # of one partition, whatever was counted before
+_LISTED_MAX = 500  # partitions of a list's groups whose lag is looked up
 _MEMBER = "member:"
 
 
@@ -40,7 +43,8 @@ class GroupRow:
     Attributes:
         kind: "classic" or "consumer" (KIP-848).
         state: as it was stored last; "Empty" for one that only commits.
-        lag: records over all its partitions; `counted` says whether that is all of them.
+        lag: records over all its partitions; `counted` says whether that is all of them. None for the last groups of a
+            list that have too many partitions together.
         age: s since the oldest record that waits for it was written; None where none waits.
     """
 
@@ -49,7 +53,7 @@ class GroupRow:
     state: str
     members: int
     partitions: int
-    lag: int
+    lag: int | None
     counted: bool
     age: float | None
 
@@ -128,26 +132,34 @@ def names(keys: Keyspace, search: str = "") -> Question[list[str]]:
 
 def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[GroupRow]]:
     """The groups of a page."""
-    found = []
+    found, budget, left = [], _Budget(), _LISTED_MAX
     for name in of:
         fields = yield from groups.load(keys, name)
-        committed = yield from _commits(keys, name, (yield from commits.partitions(keys, name)))
-        measured = yield from _measured(keys, name, committed)
-        lags = [each for each in measured.values() if each.lag is not None]
-        ages = [each.age for each in lags if each.age is not None]
-        found.append(
-            GroupRow(
-                name,
-                fields.get("type", "classic"),
-                fields.get("state", "Empty"),
-                sum(field.startswith(_MEMBER) for field in fields),
-                len(committed),
-                sum(each.lag or 0 for each in lags),
-                all(each.counted for each in lags),
-                max(ages, default=None),
-            )
-        )
+        listed = yield from commits.partitions(keys, name)
+        left -= len(listed)
+        measured: dict[TopicPartition, _Measured] | None = None
+        if left >= 0:
+            committed = yield from _commits(keys, name, listed)
+            measured = yield from _measured(keys, name, committed, budget)
+        found.append(_row(name, fields, len(listed), measured))
     return found
+
+
+def _row(
+    name: str, fields: Mapping[str, str], partitions: int, measured: Mapping[TopicPartition, _Measured] | None
+) -> GroupRow:
+    lags = [each for each in (measured or {}).values() if each.lag is not None]
+    ages = [each.age for each in lags if each.age is not None]
+    return GroupRow(
+        name,
+        fields.get("type", "classic"),
+        fields.get("state", "Empty"),
+        sum(field.startswith(_MEMBER) for field in fields),
+        partitions,
+        None if measured is None else sum(each.lag or 0 for each in lags),
+        all(each.counted for each in lags),
+        max(ages, default=None),
+    )
 
 
 def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPage]:
@@ -164,7 +176,7 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
     listed = sorted({*owners, *(yield from commits.partitions(keys, name))})
     shown = listed[max(0, first) : max(0, first) + count]
     committed = yield from _commits(keys, name, shown)
-    measured = yield from _measured(keys, name, committed, shown)
+    measured = yield from _measured(keys, name, committed, _Budget(), shown)
     pending = yield from _pending(keys, name, shown)
     return GroupPage(
         name,
@@ -218,6 +230,18 @@ def _member(id: str, said: Mapping[str, Any]) -> GroupMember:
 # -- commits and lag
 
 
+@dataclass(slots=True)
+class _Budget:
+    """How many records a view may count yet."""
+
+    left: int = COUNT_MAX
+
+    @property
+    def most(self) -> int:
+        """How many of the next partition."""
+        return max(_COUNT_LEAST, self.left)
+
+
 @dataclass(frozen=True, slots=True)
 class _Measured:
     start: int
@@ -247,6 +271,7 @@ def _measured(
     keys: Keyspace,
     group: str,
     committed: Mapping[TopicPartition, Committed],
+    budget: _Budget,
     partitions: Iterable[TopicPartition] | None = None,
 ) -> Question[dict[TopicPartition, _Measured]]:
     found = yield from _extents(keys, committed if partitions is None else partitions)
@@ -256,21 +281,24 @@ def _measured(
         if commit is None:
             measured[partition] = _Measured(extent.start, extent.end, None, True, None)
             continue
-        behind = yield from _lag(extent, group, commit.offset)
+        behind, counted = yield from _lag(extent, group, commit.offset, budget)
         age = (yield from _age(extent, commit.offset)) if behind else None
-        measured[partition] = _Measured(extent.start, extent.end, behind, behind < COUNT_MAX, age)
+        measured[partition] = _Measured(extent.start, extent.end, behind, counted, age)
     return measured
 
 
-def _lag(of: Extent, group: str, offset: int) -> Question[int]:
-    """Records from an offset on, counted up to `COUNT_MAX`; no question where the log itself has the answer."""
+def _lag(of: Extent, group: str, offset: int, budget: _Budget) -> Question[tuple[int, bool]]:
+    """Records from an offset on, and whether that is all; no question where the log itself has the answer."""
     if offset >= of.end:
-        return 0
+        return 0, True
     if of.stream.numbering.dense:
-        return lag.dense_lag(offset, of.start, of.end)
+        return lag.dense_lag(offset, of.start, of.end), True
     if of.stream.layout.entry_is_record and offset <= of.start:
-        return of.info.length
-    return (yield from lag.lag(of.stream, group, offset, COUNT_MAX))
+        return of.info.length, True
+    most = budget.most
+    counted = yield from lag.lag(of.stream, group, offset, most)
+    budget.left -= counted
+    return counted, counted < most
 
 
 def _age(of: Extent, offset: int) -> Question[float | None]:
@@ -305,6 +333,22 @@ def moves(
     Raises:
         ConfigError: there is no such topic.
     """
+    wanted = yield from _concerned(keys, group, topic, partition)
+    committed = yield from _commits(keys, group, wanted)
+    found = yield from _extents(keys, wanted)
+    result, budget = [], _Budget()
+    for each, extent in found.items():
+        commit = committed.get(each)
+        offset = None if commit is None else commit.offset
+        target = yield from _target(keys, extent, offset, to, number)
+        before, whole = (None, True) if offset is None else (yield from _lag(extent, group, offset, budget))
+        after, counted = yield from _lag(extent, group, target, budget)
+        result.append(Move(*each, offset, target, before, after, whole and counted))
+    return result
+
+
+def _concerned(keys: Keyspace, group: str, topic: str, partition: int | None) -> Question[list[TopicPartition]]:
+    """The partitions that a reset is about, see `moves`."""
     listed = yield from commits.partitions(keys, group)
     wanted = [each for each in listed if not topic or each[0] == topic]
     if topic and not wanted:
@@ -312,18 +356,7 @@ def moves(
         if known is None:
             raise ConfigError(f"There is no topic {topic}.")
         wanted = [(topic, n) for n in range(known.partitions)]
-    wanted = [each for each in wanted if partition is None or each[1] == partition]
-    committed = yield from _commits(keys, group, wanted)
-    found = yield from _extents(keys, wanted)
-    result = []
-    for each, extent in found.items():
-        commit = committed.get(each)
-        offset = None if commit is None else commit.offset
-        target = yield from _target(keys, extent, offset, to, number)
-        before = None if offset is None else (yield from _lag(extent, group, offset))
-        after = yield from _lag(extent, group, target)
-        result.append(Move(*each, offset, target, before, after, max(before or 0, after) < COUNT_MAX))
-    return result
+    return [each for each in wanted if partition is None or each[1] == partition]
 
 
 def _target(keys: Keyspace, of: Extent, committed: int | None, to: To, number: int) -> Question[int]:
