@@ -101,7 +101,6 @@ def photograph(driver: Any, server: KetchServer, at: str, directory: Path, dark:
         "records": "/topic/records?name=orders&partition=1",
         "group": "/group?name=billing",
         "reset": "/group/reset?name=billing&to=latest",
-        "produce": "/change?action=produce&name=orders",
     }.items():
         driver.get(at + path)
         take(driver, directory / f"{name}.png")
