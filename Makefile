@@ -11,6 +11,8 @@ PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL) $(MODULE)
 # pip shows nothing of a build that worked, and one without a compiler works.
 SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.kernels import KERNEL; KERNEL == "cython" or print("ketch: a Cython kernel was not built; its slower plain-Python twin is used.")'
 ARGS ?=
+# Of the console that `make run` starts, on loopback; empty for none.
+CONSOLE_PORT ?= 8080
 # Test processes: most of a test's time is waiting for servers and clients, so more than there are cores.
 JOBS ?= 4
 
@@ -29,8 +31,8 @@ install: $(VENV)/.installed ## Install Ketch into .venv (.venv/bin/ketch)
 install-spark: $(VENV)/.installed-spark ## Install Ketch with the Spark pipeline, and Java
 	@scripts/java
 
-run: $(VENV)/.installed ## Start a broker on 127.0.0.1:9092; options: make run ARGS="--port 0 --data-dir DIR"
-	@exec $(VENV)/bin/ketch serve $(ARGS)
+run: $(VENV)/.installed ## Start a broker on 127.0.0.1:9092, its console on :8080 (CONSOLE_PORT=); options: make run ARGS="--port 0 --data-dir DIR"
+	@$(if $(CONSOLE_PORT),KETCH_CONSOLE=$${KETCH_CONSOLE:-true} KETCH_HTTP_PORT=$${KETCH_HTTP_PORT:-$(CONSOLE_PORT)}) exec $(VENV)/bin/ketch serve $(ARGS)
 
 pipeline: $(VENV)/.installed-spark ## Run the example pipeline on Spark; options: make pipeline ARGS="--orders 200000 --cluster"
 	@scripts/java

@@ -155,6 +155,7 @@ class Session:
             **os.environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
             "KETCH_PORT": self._free("9092"),
+            "CONSOLE_PORT": self._free("8080"),
             "KETCH_BOOTSTRAP_SERVER": f"127.0.0.1:{self._free('9092')}",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,

@@ -44,7 +44,18 @@ from ketch.store.layouts.layout import Thinned
 from ketch.store.layouts.table import LAYOUTS
 from ketch.store.offsets import ZERO
 from ketch.store.scripts import AppendKeys, Holder
-from ketch.store.stream import boundary, compaction, counting, extents, isolation, positions, ranges, search, trimming
+from ketch.store.stream import (
+    boundary,
+    compaction,
+    counting,
+    extents,
+    glances,
+    isolation,
+    positions,
+    ranges,
+    search,
+    trimming,
+)
 from ketch.store.stream.compaction import Copy, State
 from ketch.store.stream.positions import Place
 from ketch.store.stream.ranges import EntrySizes, PartitionStream
@@ -181,6 +192,7 @@ class Sample:
             (producers.load, [producers.load(self.keys.producers, 7)]),
             (producers.load_all, [producers.load_all(self.keys.producers)]),
             (producers.expire, [producers.expire(self.keys.producers, self.transactions.transactions, 1 << 50)]),
+            (producers.some_named, [producers.some_named([self.keys.producers, self.other.key + b"x"], "spark-")]),
             (producers.forget, [producers.forget(self.keys.producers, 7)]),
             (brokers.announce, [brokers.announce(KEYS, brokers.Node(1, "h", 1), "1-a", 1000)]),
             (brokers.withdraw, [brokers.withdraw(KEYS, 1, "1-a")]),
@@ -262,6 +274,8 @@ class Sample:
             (counting.entries, [counting.entries(self.of, 0, 9 << 20, 100)]),
             (counting.entry_heads, [counting.entry_heads(self.of, 0)]),
             (extents.extents, [extents.extents([self.of, self.other], KEYS)]),
+            (glances.forward, [glances.forward(self.of, 0, 9, 5, 9), glances.forward(self.of, 0, 9, 5, 9, "is", b"k")]),
+            (glances.backward, [glances.backward(self.of, 9 << 20, 100, 5, 9)]),
             (isolation.look, [isolation.look(self.isolation, self.of.numbering)]),
             (isolation.looks, [isolation.looks([self.of, self.other], KEYS)]),
             (isolation.aborted_in, [isolation.aborted_in(self.isolation, self.of.numbering, 0, 1 << 40)]),
@@ -288,6 +302,7 @@ class Sample:
             (archives.raise_start, [archives.raise_start(KEYS, self.name, 0, 2)]),
             (archives.read, [archives.read(KEYS, self.name, str(self.topic.id))]),
             (archives.read_all, [archives.read_all(KEYS, [(self.name, "a"), ("other", "b")])]),
+            (archives.existing, [archives.existing(KEYS, [self.name, "other"])]),
             (archives.forget, [archives.forget(KEYS, self.name)]),
             (hashes.create, [hashes.create(KEYS, f"{self.name}-other", 1, {})]),
             (hashes.lookup, [hashes.lookup(KEYS, [self.name, "other"], LazyDefaults())]),

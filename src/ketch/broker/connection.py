@@ -27,6 +27,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -101,6 +102,28 @@ class Host(Services, Protocol):
         """The connection is gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """A connection as a person looks at it.
+
+    Attributes:
+        peer: "host:port".
+        client_id: as its last request had it; empty where it had none.
+        principal: who it is, see `Caller`.
+        software: name and version of the client's library, as it said; empty where it did not.
+        idle: s since it last sent something or took a response.
+        held: bytes of its requests that are not answered yet.
+    """
+
+    peer: str
+    client_id: str
+    principal: str
+    listener: str
+    software: tuple[str, str]
+    idle: float
+    held: int
+
+
 class Connection(MeteredConnection):
     """A client of Kafka's protocol.
 
@@ -125,6 +148,18 @@ class Connection(MeteredConnection):
         self._responses = deque[_Response]()
         self._unanswered = set[Later]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
+
+    def facts(self) -> ClientFacts:
+        """What is known of its client."""
+        return ClientFacts(
+            self.peer,
+            self._client_id or "",
+            self._caller.principal,
+            self._listener.name,
+            self._reader.software,
+            time.monotonic() - self.last_active,
+            self._held,
+        )
 
     @property
     def busy(self) -> bool:

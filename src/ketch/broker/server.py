@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ketch import metrics
@@ -155,6 +155,11 @@ class Broker:
     def allows_anonymous(self, host: str) -> Callable[[Operation, str, str], bool] | None:
         """What says whether a client of Kafka 0.7 at a host may do something; None: everything."""
         return None if self.authorizer is None else self.authorizer.anonymous(host)
+
+    @property
+    def clients(self) -> Collection[Connection]:
+        """The connections that are open."""
+        return self._connections
 
     def background(self, work: asyncio.Future[Any]) -> None:
         """Keeps a task alive until it is done."""

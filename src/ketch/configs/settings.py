@@ -287,6 +287,13 @@ class Settings(BaseSettings):
     http_ssl_keystore_location: Path | None = Field(
         None, description="PEM file with key and certificate chain: with it http_port speaks HTTPS."
     )
+    console: bool = Field(False, description="Whether http_port has the console: pages for a browser.")
+    console_write: bool = Field(
+        False, description="Whether the console creates, alters and deletes topics, produces, and resets groups."
+    )
+    console_hosts: str = Field(
+        "", description="Names of this machine by which browsers may ask for the console, with commas between."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
 
     # -- consumer groups
@@ -411,6 +418,11 @@ class Settings(BaseSettings):
         return _principals(self.super_users)
 
     @property
+    def authenticates(self) -> bool:
+        """Whether clients of any listener say who they are, or ACLs decide what they may do."""
+        return self.authorizes or any(each.protocol.sasl or each.protocol.tls for each in self.endpoints)
+
+    @property
     def copies_are_on_disk(self) -> bool:
         """Whether a copy counts once it is on a disk: asked for, or what is said of the embedded Valkey's own."""
         return self.copies_on_disk or (self.redis is None and self.fsync == "always")
@@ -532,6 +544,26 @@ class Settings(BaseSettings):
                 f"legacy_port on {self.legacy_address} would let other machines read and write everything: the protocol"
                 " of Kafka 0.7 has neither TLS nor passwords; legacy_allow_plaintext says that this is meant,"
                 " legacy_host = 127.0.0.1 keeps it on this machine"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _console_is_guarded(self) -> Self:
+        if not self.console:
+            if self.console_write:
+                raise ValueError("console_write is for the console: set console, too")
+            return self
+        if self.http_port is None:
+            raise ValueError("console needs http_port, the port that its pages are on")
+        if self.http_token_file is None and not listening.loopback(self.http_host):
+            raise ValueError(
+                f"console on {self.http_host} would show other machines every record: http_token_file says what they"
+                " have to know, http_host = 127.0.0.1 keeps it on this machine"
+            )
+        if self.http_token_file is None and self.authenticates:
+            raise ValueError(
+                "console would show every record to every user of this machine, while Kafka's clients have to say who"
+                " they are: http_token_file says what its users have to know, console = false does without it"
             )
         return self
 

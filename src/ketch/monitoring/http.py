@@ -1,4 +1,5 @@
-"""`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both.
+"""`--http-port`: /metrics for Prometheus, /healthz for supervisors that restart brokers, and /, which lists both; where
+the broker has a console, its pages take the place of the list.
 
 Each page answers GET and HEAD at its own path, without a redirect: `curl` and many scrapers do not follow one. With a
 token /metrics is for those who show it; /healthz tells nobody anything but whether the broker works, and stays open.
@@ -12,13 +13,14 @@ import hmac
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 from prometheus_client import make_asgi_app
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 import ketch
@@ -37,23 +39,40 @@ class _Server(uvicorn.Server):
         yield
 
 
+class Pages(Protocol):
+    """An ASGI application with pages that may be live."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def close(self) -> None:
+        """Ends those that are."""
+
+
 class HttpPort:
     """The HTTP side of one broker.
 
     Args:
         healthy: whether Redis is connected, for writing and for reading.
+        console: makes the pages under / from the token that is asked for, None for none.
 
     Raises:
         ConfigError: the file with the token, or that with key and certificate, cannot be used.
     """
 
-    def __init__(self, settings: Settings, healthy: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        healthy: Callable[[], bool],
+        console: Callable[[str | None], Pages] | None = None,
+    ) -> None:
         host, port = settings.http_host, settings.http_port or 0
         self._healthy = healthy
         token = None if settings.http_token_file is None else _token(settings.http_token_file)
         # The path with a slash is where earlier versions redirected to: scrapers may have it in their configuration.
         metrics = [Route(path, _Metrics(token), methods=["GET"]) for path in ("/metrics", "/metrics/")]
-        routes = [Route("/", _index), Route("/healthz", self._health), *metrics]
+        self._console = None if console is None else console(token)
+        index = Route("/", _index) if self._console is None else Mount("/", self._console)
+        routes = [Route("/healthz", self._health), *metrics, index]
         config = uvicorn.Config(
             Starlette(routes=routes),
             host,
@@ -82,6 +101,8 @@ class HttpPort:
         """Finishes the responses under way; closes connections that have not read theirs within a second."""
         if self._task is None:
             return
+        if self._console is not None:
+            self._console.close()
         self._server.should_exit = True
         await asyncio.wait([self._task], timeout=_PATIENCE_S)
         for connection in list(self._server.server_state.connections):

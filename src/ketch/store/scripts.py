@@ -27,6 +27,7 @@ _SINGLE = load("single")
 _APPEND = load("append", WIDEST=WIDEST, BEYOND=BEYOND)
 _END_TRANSACTION = load("end_transaction", BEYOND=BEYOND)
 _HEADS = load("heads")
+_GLANCE = load("glance")
 _SIZES = load("sizes")
 _INFO = load("info")
 _TRANSACTIONS = load("transactions")
@@ -249,6 +250,22 @@ def transactions(transactions: bytes, aborted: bytes, most: int) -> Command:
 def heads(stream: bytes, command: str, first: bytes, last: bytes, most: int) -> Command:
     """See heads.lua."""
     return _eval(_HEADS, stream, command, first, last, most)
+
+
+def glance(
+    stream: bytes,
+    command: str,
+    first: bytes,
+    last: bytes,
+    most: int,
+    beginning: int,
+    whole: int,
+    fields: int,
+    how: str = "",
+    key: bytes = b"",
+) -> Command:
+    """See glance.lua."""
+    return _eval(_GLANCE, stream, command, first, last, most, beginning, whole, fields, how, key)
 
 
 def sizes(stream: bytes, first: bytes, most: int, size: int) -> Command:

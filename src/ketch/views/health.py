@@ -145,7 +145,7 @@ def require_fit(checks: list[Check]) -> list[Check]:
 
 
 def facts(keys: Keyspace, thorough: bool = False) -> Question[Facts]:
-    """One look at the server.
+    """One look at the server, over a connection that nobody else uses (`rights.look`).
 
     Args:
         thorough: see `rights.look`.

@@ -29,18 +29,18 @@ def record_lag(
     return found
 
 
-def lag(stream: PartitionStream, group: str, committed: int) -> Question[int]:
-    """How many records there are from offset `committed` on.
+def lag(stream: PartitionStream, group: str, committed: int, most: int | None = None) -> Question[int]:
+    """How many records there are from offset `committed` on; at least `most`, where that is given and passed.
 
     Redis counts for a native group how many entries it was not given yet. Where an entry is a record, that saves
     counting all of them: only the difference between what was given and what was committed is counted then.
     """
     known = (yield from native.groups(stream.key)).get(group)
     if known is None or known.lag is None or not stream.layout.entry_is_record:
-        return (yield from counting.count(stream, committed))
+        return (yield from counting.count(stream, committed, most=most))
     given = stream.numbering.to_offset(*known.last_delivered) + 1
     if given >= committed:
-        return known.lag + (yield from counting.count(stream, committed, given))
+        return known.lag + (yield from counting.count(stream, committed, given, most))
     return max(0, known.lag - (yield from counting.count(stream, given, committed)))
 
 

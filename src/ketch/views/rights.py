@@ -68,7 +68,8 @@ class Rights:
 
 
 def look(keys: Keyspace, clustered: bool, thorough: bool) -> Question[Rights]:
-    """The rights of this connection's user. Where it may not run DISCARD, the connection is of no use after this.
+    """The rights of this connection's user, for a connection that nobody else uses: a transaction is open on it from
+    round to round. Where the user may not run DISCARD, the connection is of no use after this.
 
     Args:
         thorough: whether to look for what is too much. Redis notes each refusal in ACL LOG; this provokes some.

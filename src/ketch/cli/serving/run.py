@@ -132,8 +132,13 @@ class Serve:
         from ketch import metrics
         from ketch.monitoring.http import HttpPort
 
+        console = None
+        if self._settings.console:
+            from ketch.cli.serving.console import attached
+
+            console = attached(broker, self._embedded is not None)
         try:
-            http_port = HttpPort(self._settings, lambda: broker.log.up)
+            http_port = HttpPort(self._settings, lambda: broker.log.up, console)
             await http_port.start()
         except KetchError:
             await broker.drain()

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ketch.errors import RedisError
-from ketch.redis.question import Question, call, calls
+from ketch.redis.question import Question, call, calls, keyed
 from ketch.store import scripts
 from ketch.store.offsets import EntryId, OffsetNumbering
 from ketch.store.scripts import Producer
+
+_SCANNED = 1000  # writers that one look goes through
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,19 @@ def load_all(producers: bytes) -> Question[dict[int, StoredProducer]]:
         if name.isdigit():
             with contextlib.suppress(RedisError):
                 found[int(name)] = StoredProducer.parse(text)
+    return found
+
+
+def some_named(of: Sequence[bytes], prefix: str) -> Question[list[dict[str, StoredProducer]]]:
+    """Of each of these hashes the writers whose names begin so, as far as one HSCAN goes; in one round trip."""
+    replies = yield from calls([keyed("HSCAN", key, 0, "MATCH", f"{prefix}*", "COUNT", _SCANNED) for key in of])
+    found = []
+    for _, pairs in replies:
+        states: dict[str, StoredProducer] = {}
+        for name, text in zip(pairs[::2], pairs[1::2], strict=True):
+            with contextlib.suppress(RedisError):
+                states[name.decode(errors="replace")] = StoredProducer.parse(text)
+        found.append(states)
     return found
 
 

@@ -66,6 +66,12 @@ def read_all(keys: Keyspace, topics: Sequence[tuple[str, str]]) -> Question[list
     return [_parse(name, topic_id, reply) for reply, (name, topic_id) in zip(replies, topics, strict=True)]
 
 
+def existing(keys: Keyspace, topics: Sequence[str]) -> Question[list[str]]:
+    """Those of the topics of which anything is announced, or was deleted; in one round trip."""
+    sizes = yield from calls([keyed("HLEN", keys.archive(name)) for name in topics])
+    return [name for name, size in zip(topics, sizes, strict=True) if size]
+
+
 def announce(keys: Keyspace, topic: str, topic_id: str, what: Announcement) -> Question[bool]:
     """Announces what a topic's table holds. An announcement never replaces a later one.
 

@@ -1,0 +1,63 @@
+"""Requests that come from within the broker's own process: the console's. They go to the same handlers as a client's,
+so what an API checks, stores and logs is the same.
+
+It asks no authorizer and counts no quota: who may make such a request is decided before it comes here. It owns nothing
+but the name by which these requests stand in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ketch.broker.api import Answer, Api, Later, Request
+from ketch.broker.caller import ANONYMOUS, Caller
+from ketch.broker.coordination.readers import Reader
+from ketch.broker.services import Services
+from ketch.wire.requests import RequestHeader
+from ketch.wire.responses import Body
+
+CLIENT_ID = "ketch-console"
+
+
+class Inside:
+    """A way to the broker's APIs without a connection.
+
+    Args:
+        apis: the dispatch table.
+    """
+
+    def __init__(self, broker: Services, apis: Mapping[int, Api]) -> None:
+        self._broker, self._apis = broker, apis
+
+    async def ask(self, key: int, version: int, body: Any, host: str, report: Callable[[str], None]) -> Body:
+        """The answer to a request, as its handler makes it.
+
+        Args:
+            body: the kio entity of this API and version.
+            host: the address of the person who asks, for the log.
+            report: takes what the request's line in the log would say.
+
+        Raises:
+            KetchError: what closes the connection of a client.
+        """
+        api, header = self._apis[key], RequestHeader(key, version, 0, CLIENT_ID)
+        caller = Caller(ANONYMOUS, "console", f"/{host}")
+        client = f"{CLIENT_ID} at {host}"
+        request = Request(self._broker, api, header, body, caller, client, Reader(), time.monotonic())
+        answer = await api.handle(request)
+        if isinstance(answer, Later):
+            answer = await _made(answer)
+        if request.summary:
+            report(f"{client}: {request.summary}")
+        assert answer is not None  # no request with acks=0 is made here
+        return answer
+
+
+async def _made(later: Later) -> Answer:
+    made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    later.then(lambda: made.set_result(None))
+    await made
+    return later.make()

@@ -1,0 +1,51 @@
+"""Gives the console what it may know of the broker: neither of them knows the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ketch.broker.inside import Inside
+from ketch.cli.examine import examine
+from ketch.console.app import Console
+from ketch.console.sources import Sources
+from ketch.views.health import Check
+
+if TYPE_CHECKING:
+    from ketch.broker.server import Broker
+
+
+def attached(broker: Broker, embedded: bool) -> Callable[[str | None], Console]:
+    """What makes the broker's console, from the token that its users have to know.
+
+    Args:
+        embedded: whether the broker's Redis is its own.
+    """
+    sources = Sources(
+        settings=lambda: broker.settings,
+        driver=broker.log.driver,
+        keys=broker.log.keys,
+        redis=broker.redis,
+        checks=partial(_checks, broker, embedded),
+        defaults=broker.log.defaults,
+        cluster_id=broker.cluster_id,
+        nodes=lambda: broker.cluster.nodes,
+        clients=lambda: [client.facts() for client in broker.clients],
+        kafka=lambda: _bootstrap(broker),
+        ask=Inside(broker, broker.apis).ask,
+    )
+    return lambda token: Console(sources, token)
+
+
+async def _checks(broker: Broker, embedded: bool) -> list[Check]:
+    settings = broker.settings
+    timeout = settings.redis_timeout_ms / 1000
+    return await examine(broker.redis, timeout, embedded, settings.append, settings.keyspace)
+
+
+def _bootstrap(broker: Broker) -> str:
+    """Where a client on this machine connects."""
+    first = broker.settings.announced(broker.ports.numbers)[0]
+    host = f"[{first.host}]" if ":" in first.host else first.host
+    return f"{host}:{first.port}"

@@ -1,0 +1,94 @@
+"""The archive, Spark's queries, connections, and the settings."""
+
+from __future__ import annotations
+
+from pydantic.fields import FieldInfo
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ketch.configs.refusal import extra, is_secret
+from ketch.configs.settings import Settings
+from ketch.console.site import Site, paged
+from ketch.console.traffic import by_topic
+from ketch.views import archives, listing, writers
+
+_TOPICS, _CLIENTS = 50, 200  # on a page
+
+
+async def archive(site: Site, request: Request) -> Response:
+    """The topics with an archive: through which offset, and what waits."""
+    search = request.query_params.get("q", "")
+    names = await site.ask(writers.archived(site.keys, await site.ask(listing.names(site.keys, search))))
+    page = paged(request, names, _TOPICS)
+    rows = await site.ask(writers.archives_of(site.keys, page.items))
+    statuses = await site.ask(archives.announced(site.keys, page.items)) if page.items else []
+    waiting: dict[str, int] = {}
+    for status in statuses:
+        waiting[status.topic] = waiting.get(status.topic, 0) + status.lag
+    return site.page(request, "archive.html", q=search, page=page, rows=rows, waiting=waiting, cold=_cold_reads())
+
+
+def _cold_reads() -> list[tuple[str, float, float, float]]:
+    """Topic, reads of the archive for fetches, bytes of them, and how many failed; since this broker started."""
+    reads, sizes, errors = (by_topic(f"ketch_remote_fetch_{each}_total") for each in ("requests", "bytes", "errors"))
+    return [(topic, count, sizes.get(topic, 0), errors.get(topic, 0)) for topic, count in sorted(reads.items())]
+
+
+async def spark(site: Site, request: Request) -> Response:
+    search = request.query_params.get("q", "")
+    page = paged(request, await site.ask(listing.names(site.keys, search)), 500)
+    queries = await site.ask(writers.spark_queries(site.keys, page.items))
+    return site.page(request, "spark.html", q=search, page=page, queries=queries)
+
+
+async def clients(site: Site, request: Request) -> Response:
+    """The connections to this broker, the one that holds most first."""
+    search = request.query_params.get("q", "").lower()
+    found = [
+        each
+        for each in site.sources.clients()
+        if search in f"{each.peer} {each.client_id} {each.principal} {' '.join(each.software)}".lower()
+    ]
+    found.sort(key=lambda each: (-each.held, each.idle))
+    return site.page(request, "clients.html", q=search, page=paged(request, found, _CLIENTS))
+
+
+async def settings(site: Site, request: Request) -> Response:
+    """All settings as they are, secrets left out; what differs from its default stands out."""
+    now = site.sources.settings()
+    rows = [
+        (name, _value(now, name, field), field.description or "", getattr(now, name) != field.default)
+        for name, field in Settings.model_fields.items()
+    ]
+    return site.page(request, "settings.html", rows=rows)
+
+
+def _value(settings: Settings, name: str, field: FieldInfo) -> str:
+    value = getattr(settings, name)
+    if value in (None, "", {}):
+        return ""
+    if is_secret(field) or extra(field).get("table"):
+        return "(set)"
+    if name == "redis":  # it may have a password
+        from ketch.redis.url import RedisAddress
+
+        return RedisAddress.of(settings).describe()
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def login(site: Site, request: Request) -> Response:
+    return site.page(request, "login.html", next=_local(request.query_params.get("next", "/")), wrong=False)
+
+
+async def enter(site: Site, request: Request) -> Response:
+    """The token was given."""
+    form, guard = request.scope["console.form"], site.guard
+    assert guard is not None
+    if not guard.opens(form.get("token", "")):
+        return site.page(request, "login.html", 401, next=_local(form.get("next", "/")), wrong=True)
+    return guard.let_in(request, RedirectResponse(_local(form.get("next", "/")), 303))
+
+
+def _local(target: str) -> str:
+    """A path of the console; / for what could lead to another site."""
+    return target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"

@@ -1,0 +1,73 @@
+"""The overview: rates, brokers, Redis nodes, and what needs somebody's attention. Live by server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ketch.clock import now_ms
+from ketch.console.site import Site
+from ketch.console.texts import duration
+from ketch.views import listing, nodes, writers
+from ketch.views.health import Check
+from ketch.views.nodes import RedisNode
+
+_ARCHIVES_MAX = 500  # topics whose archives are looked at for alerts
+
+
+async def overview(site: Site, request: Request) -> Response:
+    found = await site.ask(listing.names(site.keys))
+    servers, alerts = await asyncio.gather(_servers(site), _alerts(site, found))
+    return site.page(
+        request,
+        "overview.html",
+        topics=len(found),
+        servers=servers,
+        alerts=alerts,
+        brokers=site.sources.nodes(),
+        own=site.sources.settings().node_id,
+        samples=json.dumps([asdict(sample) for sample in site.traffic.samples]),
+        clients=len(site.sources.clients()),
+        redis=site.sources.redis.describe(),
+        cluster_id=site.sources.cluster_id,
+    )
+
+
+async def live(site: Site, request: Request) -> Response:
+    return site.live(_samples(site))
+
+
+async def _samples(site: Site) -> AsyncIterator[tuple[str, str]]:
+    async for sample in site.traffic.follow():
+        yield "sample", json.dumps(asdict(sample))
+
+
+async def _servers(site: Site) -> list[RedisNode]:
+    return await site.sources.driver.ask_each(nodes.node)
+
+
+async def _alerts(site: Site, topics: list[str]) -> list[Check]:
+    """Everything that is not as it should be, the worst first."""
+    found = [await site.health.look(), await _archives(site, topics)]
+    alerts = [check for checks in found for check in checks if check.verdict != "ok"]
+    return sorted(alerts, key=lambda check: check.verdict != "fail")
+
+
+async def _archives(site: Site, topics: list[str]) -> list[Check]:
+    """Archives that stand still while records wait for them."""
+    archived = await site.ask(writers.archived(site.keys, topics))
+    rows = await site.ask(listing.rows(site.keys, archived[:_ARCHIVES_MAX]))
+    behind = {row.name for row in rows if row.archived == "behind"}
+    stall = site.sources.settings().archive_stall_ms
+    checks = []
+    for each in await site.ask(writers.archives_of(site.keys, sorted(behind))):
+        still = now_ms() - each.archive.updated
+        if still > stall:
+            seen = f"nothing of {each.name} was archived for {duration(still / 1000)}, and records wait"
+            checks.append(Check("archive stands still", "warn", seen, "look at the job, `ketch archive run`"))
+    return checks

@@ -1,0 +1,71 @@
+"""What the console knows of the broker that it runs beside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ketch.configs.settings import Settings
+from ketch.redis.driver import Driver
+from ketch.redis.url import RedisAddress
+from ketch.store.cluster.brokers import Node
+from ketch.store.keys import Keyspace
+from ketch.views.health import Check
+
+
+class Client(Protocol):
+    """A connection of a Kafka client; see `broker.connection.ClientFacts`."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+    @property
+    def software(self) -> tuple[str, str]: ...
+    @property
+    def idle(self) -> float: ...
+    @property
+    def held(self) -> int: ...
+
+
+class Ask(Protocol):
+    """Sends the broker a request of Kafka's protocol; see `broker.inside.Inside.ask`."""
+
+    def __call__(
+        self, key: int, version: int, body: Any, host: str, report: Callable[[str], None]
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The broker, as far as the console may see it.
+
+    Attributes:
+        settings: as they are now.
+        driver, keys: the way to Redis, for views.
+        redis: where it is.
+        defaults: of topic configs, as they are now.
+        cluster_id: Kafka's.
+        nodes: the live brokers by node id, this one included.
+        clients: the connections that are open.
+        checks: looks whether Redis is fit, as `ketch doctor` does, over connections of its own.
+        kafka: where Kafka's clients connect, HOST:PORT.
+        ask: the way to the broker's APIs.
+    """
+
+    settings: Callable[[], Settings]
+    driver: Driver
+    keys: Keyspace
+    redis: RedisAddress
+    defaults: Mapping[str, str]
+    cluster_id: str
+    nodes: Callable[[], Sequence[Node]]
+    clients: Callable[[], Sequence[Client]]
+    checks: Callable[[], Awaitable[list[Check]]]
+    kafka: Callable[[], str]
+    ask: Ask

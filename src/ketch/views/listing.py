@@ -1,0 +1,237 @@
+"""Topics page by page: which there are, and the figures of those on a page, in a few round trips. Questions to Redis
+alone.
+
+`views.topics` counts exactly, a partition at a time. A list of thousands of topics cannot wait for that: here sizes are
+what Redis guesses from a few nodes, and records of the batch layout are estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ketch.configs.topic_checks import LazyDefaults
+from ketch.configs.topic_table import CONFIGS
+from ketch.errors import ConfigError
+from ketch.redis.question import Question
+from ketch.store.keys import Keyspace
+from ketch.store.stream import counting, extents, ranges
+from ketch.store.stream.extents import Extent
+from ketch.store.stream.ranges import PartitionStream
+from ketch.store.topics import archives, hashes
+from ketch.store.topics.archives import Announcement
+from ketch.store.topics.topic import Topic, shown
+from ketch.views.topics import ArchiveState
+
+PARTITIONS_MAX = 2_000  # of a page whose figures are looked up
+_COUNTED_MAX = 1_000  # batches of one topic's page whose records are counted rather than estimated
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """One topic in a list.
+
+    Attributes:
+        layout: "record" or "batch".
+        ids: "time" or "dense".
+        records: in Redis, about; None where the page has too many partitions to look them all up.
+        bytes: of Redis's memory that they take, about; None likewise.
+        archived: as `views.topics.TopicFigures.archived`; None likewise.
+    """
+
+    name: str
+    partitions: int
+    layout: str
+    ids: str
+    policy: str
+    records: int | None
+    bytes: int | None
+    archived: ArchiveState | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition of a topic.
+
+    Attributes:
+        key: of its stream.
+        start, end: of the log in Redis, offsets; `end` exclusive.
+        first_id, last_id: of entries; empty where there are none.
+        records: in Redis; `exact` says whether they were counted.
+        entries: in the stream.
+        bytes: of Redis's memory, about.
+        through: the offset up to which it is archived; None where nothing is.
+    """
+
+    index: int
+    key: str
+    start: int
+    end: int
+    first_id: str
+    last_id: str
+    records: int
+    exact: bool
+    entries: int
+    bytes: int
+    through: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRow:
+    """A config of a topic: its value, what it is by default, and what it says; `own`: the topic's hash has it."""
+
+    name: str
+    value: str
+    default: str
+    own: bool
+    help: str
+    idle: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """A topic, and some of its partitions."""
+
+    name: str
+    id: str
+    partitions: int
+    created: int
+    layout: str
+    ids: str
+    bits: int
+    compression_seen: str
+    rows: tuple[PartitionRow, ...]
+    configs: tuple[ConfigRow, ...]
+    archive: Announcement | None
+
+
+def names(keys: Keyspace, search: str = "") -> Question[list[str]]:
+    """The topics whose names contain all words of `search`, in any case; sorted."""
+    words = search.lower().split()
+    return [name for name in (yield from hashes.names(keys)) if all(word in name.lower() for word in words)]
+
+
+def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[TopicRow]]:
+    """The figures of topics; those that are gone are left out."""
+    topics = [each for each in (yield from hashes.lookup(keys, of, LazyDefaults())) if each is not None]
+    chosen, left = [], PARTITIONS_MAX
+    for topic in topics:
+        left -= topic.partitions
+        if left < 0:
+            break
+        chosen.append(topic)
+    streams = [PartitionStream.of(topic, n, keys) for topic in chosen for n in range(topic.partitions)]
+    found = yield from extents.extents(streams, keys)
+    sizes = yield from ranges.sizes([stream.key for stream in streams])
+    known = yield from archives.read_all(keys, [(topic.name, str(topic.id)) for topic in chosen])
+    by_topic: dict[str, list[tuple[Extent, int]]] = {topic.name: [] for topic in chosen}
+    for extent, size in zip(found, sizes, strict=True):
+        by_topic[extent.stream.topic.name].append((extent, size))
+    archive = {topic.name: each for topic, each in zip(chosen, known, strict=True)}
+    return [_row(topic, by_topic.get(topic.name), archive.get(topic.name)) for topic in topics]
+
+
+def _row(topic: Topic, of: list[tuple[Extent, int]] | None, archive: Announcement | None) -> TopicRow:
+    configs = topic.configs
+    kind = (configs["storage.layout"], configs["offset.ids"], configs["cleanup.policy"])
+    if of is None:
+        return TopicRow(topic.name, topic.partitions, *kind, None, None, None)
+    records = sum(about(extent) for extent, _ in of)
+    state = _archived([extent for extent, _ in of], archive)
+    return TopicRow(topic.name, topic.partitions, *kind, records, sum(size for _, size in of), state)
+
+
+def about(extent: Extent) -> int:
+    """About how many records Redis holds of a partition; exact where an entry is a record."""
+    info, stream = extent.info, extent.stream
+    if stream.layout.entry_is_record:
+        return info.length
+    first = stream.layout.start(info, stream.numbering)
+    log = extent.start if first is None else first, extent.end
+    return extents.about(stream, info, log, log, extents.at_most(stream, info, log[1] - log[0]))
+
+
+def _archived(of: Iterable[Extent], archive: Announcement | None) -> ArchiveState:
+    if archive is None or not archive.partitions:
+        return "no"
+    through = {n: each.through for n, each in archive.partitions.items()}
+    return "all" if all(through.get(each.stream.index, 0) >= each.end for each in of) else "behind"
+
+
+def topic_page(keys: Keyspace, name: str, first: int, count: int, defaults: Mapping[str, str]) -> Question[TopicPage]:
+    """A topic with `count` of its partitions from `first` on.
+
+    Args:
+        defaults: of topic configs, as this broker has them.
+
+    Raises:
+        ConfigError: there is no such topic.
+    """
+    (topic,) = yield from hashes.lookup(keys, [name], defaults)
+    if topic is None:
+        raise ConfigError(f"There is no topic {name}.")
+    indexes = range(max(0, first), min(topic.partitions, max(0, first) + count))
+    streams = [PartitionStream.of(topic, index, keys) for index in indexes]
+    found = yield from extents.extents(streams, keys)
+    sizes = yield from ranges.sizes([stream.key for stream in streams])
+    archive = yield from archives.read(keys, name, str(topic.id))
+    through = {} if archive is None else {n: each.through for n, each in archive.partitions.items()}
+    counted = yield from _counted(found)
+    partitions = tuple(_partition(*each, through) for each in zip(found, sizes, counted, strict=True))
+    return TopicPage(
+        name,
+        shown(topic.id),
+        topic.partitions,
+        topic.created,
+        topic.configs["storage.layout"],
+        topic.configs["offset.ids"],
+        topic.numbering.bits,
+        topic.compression_seen,
+        partitions,
+        _configs(topic, defaults),
+        archive,
+    )
+
+
+def _counted(of: Sequence[Extent]) -> Question[list[int | None]]:
+    """How many records there are, where that is known or soon counted; None where it is estimated."""
+    found: list[int | None] = []
+    left = _COUNTED_MAX
+    for each in of:
+        if each.stream.layout.entry_is_record:
+            found.append(each.info.length)
+        elif each.stream.numbering.dense and not each.stream.topic.compacts:
+            found.append(about(each))
+        elif each.info.length <= left:
+            left -= each.info.length
+            found.append((yield from counting.count(each.stream, each.start)))
+        else:
+            found.append(None)
+    return found
+
+
+def _partition(of: Extent, size: int, counted: int | None, through: Mapping[int, int]) -> PartitionRow:
+    info, stream = of.info, of.stream
+    id_of = stream.numbering.format_id
+    return PartitionRow(
+        stream.index,
+        stream.key.decode(),
+        of.start,
+        of.end,
+        "" if info.first is None else id_of(*info.first).decode(),
+        id_of(*info.last).decode() if info.exists else "",
+        about(of) if counted is None else counted,
+        counted is not None,
+        info.length,
+        size,
+        through.get(stream.index),
+    )
+
+
+def _configs(topic: Topic, defaults: Mapping[str, str]) -> tuple[ConfigRow, ...]:
+    own = topic.configs
+    return tuple(
+        ConfigRow(name, own[name], defaults[name], own[name] != defaults[name], key.documentation, key.idle)
+        for name, key in sorted(CONFIGS.items())
+        if name in own
+    )
