@@ -36,6 +36,8 @@ _remote_requests = Counter("ketch_remote_fetch_requests", "Reads of the archive 
 _remote_bytes = Counter("ketch_remote_fetch_bytes", "Bytes of record batches fetched from the archive", ["topic"])
 _remote_errors = Counter("ketch_remote_fetch_errors", "Reads of the archive that failed", ["topic"])
 _requests = _Tally("ketch_requests", "Requests answered", "request")
+lane_taken = _Tally("ketch_lane_requests", "Those of ketch_requests that were taken without Python", "request")
+lane_taken_back = _Tally("ketch_lane_requests_taken_back", "Those of them whose answer Python made", "request")
 
 _commits = Counter("ketch_group_commits", "Offsets committed", ["group", "topic"])
 _transactions = Counter("ketch_transactions", "Transactions that this broker has finished", ["result"])

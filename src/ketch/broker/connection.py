@@ -18,6 +18,9 @@ Every request goes through one pipeline, `Connection._serve`:
 6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
 
 A stage that does nothing costs a request nothing.
+
+A request that the lane takes (`ketch.lane`) goes through none of it: it takes those alone for which no stage has
+anything to do but to handle them. Its answer stands in the line of responses like any other.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -36,7 +39,7 @@ from ketch import metrics
 from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
 from ketch.broker.access.authorizer import Rights
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable, refused_whole
+from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, Sent, printable, refused_whole
 from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.quotas import Timed
@@ -50,14 +53,41 @@ from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError
 from ketch.wire.pieces import BytesLike
-from ketch.wire.requests import api_label, decode_request, peek_api
+from ketch.wire.requests import RequestHeader, api_label, decode_request, peek_api
 from ketch.wire.responses import encode_response
+
+if TYPE_CHECKING:
+    from ketch.lane import Lane
 
 log = logging.getLogger(__name__)
 
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
+
+
+class _Place(Protocol):
+    """A place in the line of responses: a `_Response`, or what the lane puts there."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def made(self) -> list[BytesLike] | KetchError | None: ...
+
+    def set(self, made: list[BytesLike] | KetchError | None) -> None: ...
+
+
+class _Taken(_Place, Sent, Protocol):
+    """A request that the lane has taken."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def correlation_id(self) -> int: ...
 
 
 class _Response:
@@ -86,10 +116,12 @@ class Host(Services, Protocol):
     Attributes:
         budget: bounds the bytes of requests over all connections.
         mechanisms: by which clients authenticate on listeners with SASL.
+        lane: serves what is common without the pipeline; None for none.
     """
 
     budget: Budget
     mechanisms: Mechanisms
+    lane: Lane | None
 
     @property
     def apis(self) -> Mapping[int, Api]: ...
@@ -109,6 +141,7 @@ class Connection(MeteredConnection):
 
     Attributes:
         client: "client-id at host:port", for log lines.
+        client_id: that of the requests, in bytes; None for none.
     """
 
     def __init__(self, broker: Host, listener: Listener) -> None:
@@ -119,11 +152,13 @@ class Connection(MeteredConnection):
         self._authentication: Authentication | None = None
         self._deadline: asyncio.TimerHandle | None = None  # for the client to authenticate
         self._client_id: str | None = None
+        self.client_id: bytes | None = None
         self.client = self.peer
+        self._joining = False  # a request has come in several reads
         self._carrying = 0  # bytes of the Produce request at hand
         self._reader = Reader()
-        self._responses = deque[_Response]()
-        self._unanswered = set[Later]()  # requests that get no response and are not stored yet
+        self._responses = deque[_Place]()
+        self._unanswered = set[Later | _Taken]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
 
     @property
@@ -255,6 +290,7 @@ class Connection(MeteredConnection):
 
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id
+        self.client_id = None if client_id is None else client_id.encode()
         self.client = f"{printable(client_id)} at {self.peer}" if client_id else self.peer
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
@@ -343,7 +379,7 @@ class Connection(MeteredConnection):
         self._responses.append(response)
         return response
 
-    def _later(self, request: Request, response: _Response, answer: Later) -> None:
+    def _later(self, request: Request, response: _Place, answer: Later) -> None:
         try:
             self._answer(request, answer.make(), response)
         except CloseConnection as error:
@@ -363,7 +399,7 @@ class Connection(MeteredConnection):
         self._later(request, self._respond(0), answer)
         self._note_progress()
 
-    def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
+    def _answer(self, request: Request, answer: Answer, response: _Place) -> None:
         self._report(request)
         throttled = self._throttle(request) if self._broker.quotas.in_force else 0
         if answer is None:
@@ -402,6 +438,86 @@ class Connection(MeteredConnection):
         line = self._complaints.line(request.summary, time.monotonic())
         if line:
             log.log(logging.WARNING if request.failures else logging.INFO, "%s: %s", request.client, line)
+
+    # -- the lane's requests
+
+    def _receive(self, data: bytes, now: float) -> None:
+        lane = self._broker.lane
+        if lane is not None:
+            self._joining = self._frames.buffered > 0
+            if not self._joining:
+                data = self._left_by(lane, data, now)
+        if data:
+            super()._receive(data, now)
+
+    def _left_by(self, lane: Lane, data: bytes, now: float) -> bytes:
+        try:
+            taken = lane.take(self, data, now)
+        except Exception:
+            log.exception("%s: unexpected error; connection closed", self.client)
+            self._close()
+            return b""
+        return data[taken:] if taken else data
+
+    def _shortcut(self, frame: bytes, now: float) -> bool:
+        lane = self._broker.lane
+        return lane is not None and self._joining and lane.take_frame(self, frame, now)
+
+    @property
+    def room(self) -> int:
+        """How many requests the lane may take now: none while the worker has one, or something is in force."""
+        if self._worker is not None or self._requests or self._authentication is not None:
+            return 0
+        if not self._writable or self._muted or self._ending or self._transport is None:
+            return 0
+        return _IN_FLIGHT_MAX - len(self._responses) - len(self._unanswered)
+
+    @property
+    def frame_max(self) -> int:
+        """Bytes of the largest request."""
+        return self._frames.max_bytes
+
+    def taken(self, request: _Taken) -> None:
+        """The lane has sent a request's batches."""
+        if request.acks:
+            self._responses.append(request)
+        else:
+            self._unanswered.add(request)
+
+    def stored(self, request: _Taken) -> None:
+        """They are stored, and it gets no response."""
+        if request in self._unanswered:  # else the connection is gone, and its bytes with it
+            self._unanswered.discard(request)
+            self._release(request.size)
+            self._note_progress()
+
+    def deliver(self) -> None:
+        """Some responses of the lane's requests are ready: writes what can be written, at once."""
+        written, size, responses = list[BytesLike](), 0, self._responses
+        while responses and responses[0].ready and isinstance(made := responses[0].made, list):
+            size += responses.popleft().size
+            written += made
+        if self._transport is not None and written:
+            self._transport.write(written[0] if len(written) == 1 else b"".join(written))
+        if size:
+            self._release(size)
+        self._flush()
+
+    def take_back(self, sent: _Taken) -> None:
+        """A request that the lane has taken does not end as it thought: Python makes the answer."""
+        api = self._broker.apis[sent.api_key]
+        assert api.resume is not None
+        header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, self._client_id)
+        request = Request(self._broker, api, header, sent, self._caller, self.client, self._reader, time.monotonic())
+        request.size = sent.size - 4
+        answer = api.resume(request, sent)
+        if answer.answered:
+            answer.then(partial(self._later, request, sent, answer))
+            return
+        if sent in self._unanswered:
+            self._unanswered.discard(sent)
+            self._unanswered.add(answer)
+        answer.then(partial(self._ended, request, sent.size, answer))
 
     # -- the end
 

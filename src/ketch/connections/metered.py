@@ -116,15 +116,24 @@ class MeteredConnection(asyncio.Protocol):
         now = self.last_active = time.monotonic()
         self._held += len(data)
         allowed = self._host.budget.take(self, len(data), self._held)
+        self._receive(data, now)
+        if not allowed or self._full:
+            self._pause()
+
+    def _receive(self, data: bytes, now: float) -> None:
+        """Queues the requests that are whole with these bytes."""
         try:
             for frame in self._frames.feed(data):
-                self._requests.append((now, frame))
+                if not self._shortcut(frame, now):
+                    self._requests.append((now, frame))
         except FrameError as error:
             self._requests.append((now, TlsHello() if data.startswith(_TLS_HELLO) else error))
             self.drain()
         self._start_work()
-        if not allowed or self._full:
-            self._pause()
+
+    def _shortcut(self, frame: bytes, now: float) -> bool:
+        """Whether a request that came at this time is served already, without the worker."""
+        return False
 
     def _start_work(self) -> None:
         if self._requests and self._worker is None:
