@@ -49,8 +49,8 @@ static bool take_length(Reader *reader, bool flexible, int32_t *length) {
 }
 
 static bool take_name(Reader *reader, int16_t version, Span *name) {
-  int32_t length;
-  int16_t small;
+  int32_t length = 0;
+  int16_t small = 0;
   if (version >= IDS) {
     length = 16;
   } else if (version >= FLEXIBLE) {
@@ -92,7 +92,7 @@ static bool is_plain_batch(const BatchHead *head, int64_t size) {
 
 static bool take_part(Reader *reader, ProduceRequest *request) {
   bool flexible = request->version >= FLEXIBLE;
-  int32_t size;
+  int32_t size = 0;
   if (request->parts == PARTS_MAX) return false;
   Part *part = &request->part[request->parts++];
   if (!take_32(reader, &part->index) || !take_length(reader, flexible, &size) || size < HEADER_SIZE) return false;
@@ -104,7 +104,7 @@ static bool take_part(Reader *reader, ProduceRequest *request) {
 
 static bool take_section(Reader *reader, ProduceRequest *request) {
   bool flexible = request->version >= FLEXIBLE;
-  int32_t count;
+  int32_t count = 0;
   if (request->sections == TOPICS_MAX) return false;
   Section *section = &request->section[request->sections++];
   if (!take_name(reader, request->version, &section->name) || !take_length(reader, flexible, &count)) return false;
@@ -117,7 +117,7 @@ static bool take_section(Reader *reader, ProduceRequest *request) {
 
 /* What a request begins with, up to its body. */
 static bool take_header(Reader *reader, ProduceRequest *request) {
-  int16_t key, length;
+  int16_t key = 0, length = 0;
   if (!take_16(reader, &key) || key != PRODUCE || !take_16(reader, &request->version)) return false;
   if (request->version < OLDEST || request->version > NEWEST || !take_32(reader, &request->correlation)) return false;
   if (!take_16(reader, &length) || length < -1) return false;
@@ -128,7 +128,7 @@ static bool take_header(Reader *reader, ProduceRequest *request) {
 }
 
 static bool take_no_transaction(Reader *reader, bool flexible) {
-  int16_t length;
+  int16_t length = 0;
   if (flexible) return reader->at < reader->end && *reader->at++ == 0;
   return take_16(reader, &length) && length == -1;
 }
@@ -136,7 +136,7 @@ static bool take_no_transaction(Reader *reader, bool flexible) {
 /* Whether `frame`, without its length, is a Produce request as above. */
 static bool recognise(const uint8_t *frame, int64_t size, ProduceRequest *request) {
   Reader reader = {frame, frame + size};
-  int32_t count;
+  int32_t count = 0;
   request->sections = request->parts = 0;
   if (!take_header(&reader, request)) return false;
   bool flexible = request->version >= FLEXIBLE;
