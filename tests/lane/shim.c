@@ -17,7 +17,8 @@ static int64_t place(const uint8_t *frame, Span span) { return span.at == NULL ?
 int64_t shim_recognise(const uint8_t *frame, int64_t size, int64_t *found) {
   if (!recognise(frame, size, &request)) return 0;
   int64_t head[] = {request.version, request.acks, request.correlation, request.timeout, place(frame, request.client),
-                    request.client.size, request.sections, request.parts};
+                    request.client.size, place(frame, request.transaction), request.transaction.size, request.sections,
+                    request.parts};
   memcpy(found, head, sizeof head);
   found += sizeof head / sizeof *head;
   for (int i = 0; i < request.sections; i++) {
@@ -65,9 +66,9 @@ int64_t shim_append(const uint8_t *parts, const int64_t *sizes, const int64_t *n
   Out out = {0};
   Span span[5];
   for (int i = 0; i < 5; parts += sizes[i++]) span[i] = (Span){parts, sizes[i]};
-  Frame frame = {span[0], span[1], span[2], span[3]};
+  Frame frame = {span[0], span[1], span[2], span[3], numbers[12]};
   Append append = {{(uint64_t)numbers[0], (uint64_t)numbers[1]}, {(uint64_t)numbers[2], (uint64_t)numbers[3]},
-                   (int32_t)numbers[4], numbers[5], numbers[6], (int32_t)numbers[7], (int32_t)numbers[8],
+                   (int32_t)numbers[4], numbers[5], numbers[6], numbers[11], (int32_t)numbers[7], (int32_t)numbers[8],
                    (int32_t)numbers[9], (int32_t)numbers[10]};
   put_append(&out, &frame, &append, span[4].size);
   put(&out, span[4].at, span[4].size);
@@ -111,7 +112,7 @@ int main(int argc, char **argv) {
   random_state = (uint64_t)atol(argv[2]) * 2 + 1;
   int files = argc - 3;
   uint8_t *frames[256];
-  int64_t sizes[256], found[8 + 4 * TOPICS_MAX + 11 * PARTS_MAX];
+  int64_t sizes[256], found[10 + 4 * TOPICS_MAX + 11 * PARTS_MAX];
   for (int i = 0; i < files; i++) frames[i] = contents(argv[3 + i], &sizes[i]);
   for (long n = 0; n < count; n++) {
     int which = (int)any((uint64_t)files);

@@ -19,6 +19,8 @@ from kio.schema.errors import ErrorCode
 
 from ketch.store.append import appends, module, producers
 from ketch.store.layouts.batch import WholeBatch
+from ketch.store.layouts.layout import Payload
+from ketch.store.layouts.record import RecordSet
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.scripts import AppendKeys
 from ketch.wire.requests import decode_request
@@ -50,6 +52,7 @@ class Found(NamedTuple):
     correlation_id: int
     timeout: int
     client_id: bytes | None
+    transactional_id: bytes | None
     topics: list[tuple[bytes, list[tuple[int, bytes, tuple[int, ...]]]]]
 
 
@@ -62,18 +65,20 @@ class Shim:
             getattr(self._library, f"shim_{name}").restype = ctypes.c_int64
 
     def recognise(self, frame: bytes) -> Found | None:
-        out = (ctypes.c_int64 * (8 + 4 * TOPICS_MAX + 11 * PARTS_MAX))()
+        out = (ctypes.c_int64 * (10 + 4 * TOPICS_MAX + 11 * PARTS_MAX))()
         if not self._library.shim_recognise(frame, ctypes.c_int64(len(frame)), out):
             return None
-        version, acks, correlation, timeout, at, size, sections, parts = out[:8]
-        behind, found = 8 + 4 * sections, []
-        for n in range(8, behind, 4):
+        version, acks, correlation, timeout, at, size, id_at, id_size, sections, parts = out[:10]
+        behind, found = 10 + 4 * sections, []
+        for n in range(10, behind, 4):
             name, length, first, count = out[n : n + 4]
             rows = [out[behind + 11 * i : behind + 11 * (i + 1)] for i in range(first, first + count)]
             batches = [(row[0], frame[row[1] : row[1] + row[2]], tuple(row[3:])) for row in rows]
             found.append((frame[name : name + length], batches))
         assert sum(len(batches) for _, batches in found) == parts
-        return Found(version, acks, correlation, timeout, None if at < 0 else frame[at : at + size], found)
+        transactional_id = None if id_at < 0 else frame[id_at : id_at + id_size]
+        client_id = None if at < 0 else frame[at : at + size]
+        return Found(version, acks, correlation, timeout, client_id, transactional_id, found)
 
     def response(self, frame: bytes, base: int, start: int) -> bytes:
         out = ctypes.create_string_buffer(ROOM)
@@ -83,7 +88,7 @@ class Shim:
     def append(self, parts: tuple[bytes, ...], numbers: tuple[int, ...]) -> bytes:
         out = ctypes.create_string_buffer(ROOM)
         sizes = (ctypes.c_int64 * 5)(*map(len, parts))
-        given = (ctypes.c_int64 * 11)(*numbers)
+        given = (ctypes.c_int64 * 13)(*numbers)
         return self._bytes(out, self._library.shim_append(b"".join(parts), sizes, given, out, ctypes.c_int64(ROOM)))
 
     def landed(self, reply: bytes) -> int:
@@ -111,12 +116,15 @@ def frame(version: int, correlation_id: int, client_id: str | None, **given: Any
     return encoded(entity(load_request_schema(PRODUCE, version), given), correlation_id, client_id)
 
 
-def some_batch(count: int, idempotent: bool, codec: int) -> bytes:
+def some_batch(count: int, idempotent: bool, codec: int, transactional: bool = False) -> bytes:
     sender = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 9} if idempotent else {}
+    if transactional:
+        sender = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 9, "attributes": codec | 0x10}
     return batch(records([b"value"] * count), codec=codec, **sender)
 
 
 BATCHES = st.builds(some_batch, st.integers(1, 3), st.booleans(), st.integers(0, 4))
+IN_TRANSACTION = st.builds(some_batch, st.integers(1, 3), st.just(True), st.integers(0, 4), st.just(True))
 
 
 class Asked(NamedTuple):
@@ -128,18 +136,21 @@ class Asked(NamedTuple):
 def requests(draw: Any) -> Asked:
     """A request of any version that the lane takes."""
     version, topics = draw(st.sampled_from(list(SERVED[PRODUCE]))), draw(TOPICS)
+    transactional_id = draw(st.none() | st.text(min_size=1, max_size=9))
+    batches = BATCHES if transactional_id is None else IN_TRANSACTION
     data = [
         {
             "name": name,
             "topic_id": UUID(int=n + 1),
-            "partition_data": [{"index": index, "records": draw(BATCHES)} for index in indexes],
+            "partition_data": [{"index": index, "records": draw(batches)} for index in indexes],
         }
         for n, (name, indexes) in enumerate(topics)
     ]
     acks, timeout = draw(st.sampled_from([-1, 0, 1])), draw(st.integers(0, 60_000))
     client_id = draw(st.none() | st.text(max_size=9))
     number = draw(st.integers(0, 2**31 - 1))
-    return Asked(version, frame(version, number, client_id, acks=acks, timeout=timeout, topic_data=data))
+    given = {"acks": acks, "timeout": timeout, "topic_data": data, "transactional_id": transactional_id}
+    return Asked(version, frame(version, number, client_id, **given))
 
 
 def check(found: Found, frame: bytes) -> None:
@@ -147,7 +158,8 @@ def check(found: Found, frame: bytes) -> None:
     header, body = decode_request(frame, PRODUCE, found.version)
     client_id = None if header.client_id is None else header.client_id.encode()
     assert (header.correlation_id, client_id) == (found.correlation_id, found.client_id)
-    assert body.transactional_id is None
+    assert (body.transactional_id or "").encode() == (found.transactional_id or b"")
+    assert found.transactional_id != b""
     assert (body.acks, body.timeout) == (found.acks, timedelta(milliseconds=found.timeout))
     read = [
         (
@@ -165,7 +177,11 @@ def check(found: Found, frame: bytes) -> None:
 
 def is_text(found: Found) -> bool:
     """Else it has a client id or a topic's name that no connection and no topic has."""
-    texts = [found.client_id or b"", *(name for name, _ in found.topics if found.version < 13)]
+    texts = [
+        found.client_id or b"",
+        found.transactional_id or b"",
+        *(name for name, _ in found.topics if found.version < 13),
+    ]
     return all("\ufffd" not in text.decode(errors="replace") for text in texts)
 
 
@@ -213,6 +229,7 @@ def produced(version: int, **given: Any) -> bytes:
         {"records": batch(records([b"a"]), magic=1)}, {"records": batch(records([b"a"]), codec=5)},
         {"records": batch(records([b"a"]), base_offset=1)}, {"records": batch([], count=0, last_offset_delta=-1)},
         {"records": batch(records([b"a"]), producer_id=1, producer_epoch=0)},
+        {"records": some_batch(1, True, 0, True)}, {"transactional_id": "t", "records": batch(records([b"a"]))},
         {"records": batch(records([b"a"])) + b"\0"}, {"records": batch(records([b"a"]))[:-1]},
     ],
 )  # fmt: skip
@@ -275,6 +292,8 @@ SEQUENCE = st.integers(0, 2**31 - 1)
     sequences=st.none() | st.tuples(st.integers(0, 2**62), st.integers(0, 2**15 - 1), SEQUENCE, SEQUENCE, SEQUENCE),
     now=st.integers(0, 2**42),
     size=st.integers(61, 9000),
+    records=st.none() | st.integers(-1, 2**42),
+    transactional=st.booleans(),
 )
 def test_a_command(
     shim: Shim,
@@ -285,16 +304,23 @@ def test_a_command(
     sequences: tuple[int, int, int, int, int] | None,
     now: int,
     size: int,
+    records: int | None,
+    transactional: bool,
 ) -> None:
-    data = bytes(size)
+    data, open_ = bytes(size), b"korvet:transactions:{korvet:stream:t:0}"
     base = numbering.to_offset(*last) + ahead
-    moved, words = None, (-1, 0, 0, 0, 0)
+    moved, words, transactions = None, (-1, 0, 0, 0, 0), None
     if sequences is not None:
         pid, epoch, before, first, end = words = sequences
-        moved = producers.moved(pid, producers.head(epoch, before), epoch, first, end, now)
-    wanted = appends.chosen_here(KEYS, numbering, last, base, WholeBatch(data, count, None), moved, module.VERSION)
-    parts = (*module.parts(KEYS, numbering, ("entry", "batch")), data)
-    numbers = (*last, *numbering.to_id(base), count, words[0], now, *words[1:])
+        transactions = open_ if transactional else None
+        moved = producers.moved(pid, producers.head(epoch, before), epoch, first, end, now, transactions)
+    made: Payload = WholeBatch(data, count, None)
+    shape, varying = ("entry", "batch"), 0
+    if records is not None:
+        made, shape, varying = RecordSet(data, count, records, records, None), ("records",), 2
+    wanted = appends.chosen_here(KEYS, numbering, last, base, made, moved, module.VERSION)
+    parts = (*module.parts(KEYS, numbering, shape, varying, transactions), data)
+    numbers = (*last, *numbering.to_id(base), count, words[0], now, *words[1:], records or 0, records is not None)
     assert shim.append(parts, numbers) == b"".join(wanted.command.pieces)
 
 

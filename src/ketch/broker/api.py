@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -19,10 +19,12 @@ from ketch.broker.quotas import Timed
 from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
+from ketch.log.appending.producers import Sequenced
 from ketch.log.partition import Partition
 from ketch.security.acls import Operation, ResourceType
 from ketch.security.quotas import Quota
 from ketch.security.rules import Decision
+from ketch.store.layouts.layout import Payload
 from ketch.store.topics.topic import TopicKey
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
@@ -237,13 +239,30 @@ class Later:
             take()
 
 
+class SentPart(NamedTuple):
+    """A batch that the lane has sent.
+
+    Attributes:
+        key, number: topic and partition, as the request names them.
+        offset: gets its base offset.
+        producer: where it is part of a transaction; else None.
+    """
+
+    key: TopicKey
+    number: int
+    partition: Partition
+    offset: asyncio.Future[int]
+    batch: Payload
+    producer: Sequenced | None
+
+
 class Sent(Protocol):
     """A request whose batches the lane has sent, and which goes on in Python; it stands for the request's body, too.
 
     Attributes:
         acks: as the request says.
-        parts: its batches, in their order: topic and partition as it names them, and where each is appended, and the
-            future of its base offset.
+        transactional_id: the same; None without one.
+        parts: its batches, in their order.
         left: seconds to its deadline.
     """
 
@@ -251,7 +270,10 @@ class Sent(Protocol):
     def acks(self) -> int: ...
 
     @property
-    def parts(self) -> Sequence[tuple[TopicKey, int, Partition, asyncio.Future[int]]]: ...
+    def transactional_id(self) -> str | None: ...
+
+    @property
+    def parts(self) -> Sequence[SentPart]: ...
 
     @property
     def left(self) -> float: ...

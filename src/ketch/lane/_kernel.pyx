@@ -10,7 +10,9 @@ import time
 from functools import partial
 
 cimport cython
+from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.math cimport fabs, rint
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -24,9 +26,10 @@ from ketch.log.appending.notes import CODEC_NAMES
 from ketch.log.appending.producers import Appended, Sequenced
 from ketch.log.appending.state import Append as PythonAppend, Mode
 from ketch.store.append import appends, module
-from ketch.store.layouts.batch import BatchLayout, WholeBatch
+from ketch.records import largest_record
+from ketch.store.layouts.batch import WholeBatch
+from ketch.store.layouts.record import RecordSet
 from ketch.store.offsets import LAST_OFFSET
-from ketch.store.topics.topic import Topic
 from ketch.store.xinfo import StreamInfo
 
 cdef extern from "Python.h":
@@ -34,7 +37,7 @@ cdef extern from "Python.h":
 
 cdef extern from "csrc/request.h":
     enum:
-        TOPICS_MAX, PARTS_MAX, HEADER_SIZE, CHECKED_FROM, IDS
+        HEADER_SIZE, CHECKED_FROM, IDS, CODEC
 
     ctypedef struct Span:
         const uint8_t* at
@@ -64,7 +67,7 @@ cdef extern from "csrc/request.h":
     ctypedef struct ProduceRequest:
         int16_t version, acks
         int32_t correlation, timeout
-        Span client
+        Span client, transaction
         int sections, parts
         Section* section
         Part* part
@@ -79,11 +82,12 @@ cdef extern from "csrc/redis.h":
 
     ctypedef struct Frame:
         Span head, limit, shape, tail
+        bint records
 
     ctypedef struct Append:
         EntryId expected, first
         int32_t count
-        int64_t producer, now
+        int64_t producer, now, base_timestamp
         int32_t epoch, last_sequence, first_sequence, end_sequence
 
     void put_append(Out* out, const Frame* frame, const Append* append, int64_t size) nogil
@@ -101,6 +105,7 @@ cdef enum:
     ZSTD = 4
     ZSTD_SINCE = 7  # see `broker.handlers.produce`
     RECORD_MIN = 7  # bytes of the smallest record
+    COMMAND_SIZE = 128  # bytes of an XADD around its record, see `store.layouts.record`
     SIZE_OF = 1000  # records that a topic's average is about, see `TopicNotes`
     ONE_PIECE = 16384  # bytes of a batch up to which one copy is cheaper than a write of its own
     ENOUGH = 262144  # bytes of commands that are written before the next request is looked at
@@ -110,6 +115,7 @@ cdef int64_t FAR = <int64_t>1 << 62  # ms; no clock and no timestamp comes there
 cdef int64_t LAST = LAST_OFFSET
 cdef object OURS = Mode.OURS
 cdef bytes AS_EXPECTED = b":1\r\n"
+cdef int64_t MOST_ENTRIES = appends.MAX_SCRIPT_ENTRIES
 cdef double LEAST_TIMEOUT = 1.0  # s, see `broker.handlers.produce`
 
 
@@ -118,6 +124,26 @@ cdef Span span(bytes data):
     found.at = <const uint8_t*>PyBytes_AS_STRING(data)
     found.size = PyBytes_GET_SIZE(data)
     return found
+
+
+@cython.final
+cdef class Shape:
+    """What is the same in every append of one kind to a partition."""
+
+    cdef tuple parts  # keeps the bytes
+    cdef Frame frame
+
+    def __init__(self, state, bint records, bint transactional):
+        shape, varying = (("records",), 2) if records else (("entry", "batch"), 0)
+        transactions = state.transaction_keys.transactions if transactional else None
+        self.parts = module.parts(state.keys, state.numbering, shape, varying, transactions)
+        self.frame.head, self.frame.limit = span(self.parts[0]), span(self.parts[1])
+        self.frame.shape, self.frame.tail = span(self.parts[2]), span(self.parts[3])
+        self.frame.records = records
+
+
+cdef inline bytes text(Span of):
+    return PyBytes_FromStringAndSize(<const char*>of.at, of.size)
 
 
 cdef inline int64_t number(object value) except? -2:
@@ -130,8 +156,9 @@ cdef class Track:
     """One partition: what is fixed of it, and the objects that appends to it change."""
 
     cdef object partition, state, bounds, sizes
-    cdef bytes stream, head, limit, shape, tail
-    cdef Frame frame
+    cdef bytes stream
+    cdef Shape plain, transactional
+    cdef bint records  # an entry is a record
     cdef int bits, dense
     cdef int64_t floor
     cdef uint64_t serial  # of the request that was last looked at; a partition may be in it only once
@@ -142,9 +169,8 @@ cdef class Track:
         self.stream = state.keys.stream
         self.bits, self.dense = state.numbering.bits, state.numbering.dense
         self.floor = state.floor
-        self.head, self.limit, self.shape, self.tail = module.parts(state.keys, state.numbering, ("entry", "batch"))
-        self.frame.head, self.frame.limit = span(self.head), span(self.limit)
-        self.frame.shape, self.frame.tail = span(self.shape), span(self.tail)
+        self.records = state.layout.entry_is_record
+        self.plain, self.transactional = Shape(state, self.records, False), Shape(state, self.records, True)
 
 
 @cython.final
@@ -157,6 +183,7 @@ cdef class Known:
     cdef dict tracks
     cdef uint64_t serial  # of the request that was last looked at; a topic may be in it only once
     cdef bint common  # whether the lane takes its batches at all
+    cdef bint records  # an entry is a record
     cdef int64_t largest_batch, before, after, lead, largest, average
     cdef int codec, copies, seen  # codec: -1 for the producer's; seen: that of late, where it is noted, -1 for another
     cdef bint notes_codec
@@ -166,14 +193,22 @@ cdef class Known:
         cdef object intake = topic.intake
         self.wire, self.key, self.cached, self.topic, self.noted = wire, key, cached, topic, noted
         self.name, self.since, self.tracks = topic.name, cached[0], {}
-        self.common = (isinstance(intake.layout, BatchLayout)
-                       and not (intake.log_append_time or intake.full or intake.values or intake.keys))
+        self.records = intake.layout.entry_is_record
+        self.common = not (intake.log_append_time or intake.full or intake.values or intake.keys)
         self.largest_batch, self.copies = intake.max_bytes, intake.copies
         self.before, self.after = number(intake.before), number(intake.after)
         self.codec = -1 if intake.codec is None else int(intake.codec)
         self.lead, self.largest, self.average = topic.timestamp_lead, topic.largest_record, topic.message_bytes
         self.notes_codec = topic.configs["compression.type"] == "producer"
         self.seen = CODEC_NAMES.index(topic.compression_seen) if topic.compression_seen in CODEC_NAMES else -1
+
+
+cdef int64_t largest(Known known, Part* part) except -1:
+    """As `Payload.largest`."""
+    if not known.records:
+        return part.batch.size
+    records = PyMemoryView_FromMemory(<char*>part.batch.at + HEADER_SIZE, part.batch.size - HEADER_SIZE, PyBUF_READ)
+    return largest_record(records, part.head.count)
 
 
 @cython.final
@@ -189,7 +224,10 @@ cdef class Flight:
     cdef Answer answer
     cdef bytes data
     cdef Append append
+    cdef bint transactional
     cdef int64_t offset, begin
+    cdef int64_t weight, size, entries  # as of a `Payload`
+    cdef int64_t max_timestamp
     cdef int parts  # as many batches of the topic the request has
     cdef int32_t index
     cdef double average
@@ -204,7 +242,8 @@ cdef class Flight:
 
     @property
     def producer(self):
-        return None
+        """It is asked for to know whether a transaction has begun."""
+        return self.sequenced() if self.transactional else None
 
     def __call__(self, reply):
         """Takes the reply where it was not whole in one read, or is another one, or there is none."""
@@ -219,19 +258,28 @@ cdef class Flight:
 
     cdef object plain(self):
         """The same as Python would have sent it."""
-        entry = PythonAppend(self.whole(), None, self.future)
-        if self.append.producer >= 0:
-            entry.producer = Sequenced(self.append.producer, self.append.epoch, self.append.first_sequence)
+        entry = PythonAppend(self.whole(), self.sequenced(), self.future)
         entry.base, entry.begin = self.offset, self.begin
         entry.expected, entry.last = self.follows, self.last
         entry.read = appends.module_reader(self.track.state.numbering, self.offset)
         return entry
 
+    cdef object sequenced(self):
+        cdef Append* of = &self.append
+        return None if of.producer < 0 else Sequenced(of.producer, of.epoch, of.first_sequence, self.transactional)
+
     cdef object whole(self):
+        """The batch as the layout's `payload` makes it."""
+        cdef Append* of = &self.append
         if self.batch is None:
-            batch = WholeBatch.__new__(WholeBatch)
-            batch.data, batch.count, batch.timestamp = self.data, self.append.count, None
-            self.batch = batch
+            if self.track.records:
+                transaction = b"%d:%d" % (of.producer, of.epoch) if self.transactional else b""
+                records = memoryview(self.data)[HEADER_SIZE:]
+                self.batch = RecordSet(records, of.count, of.base_timestamp, self.max_timestamp, None, transaction)
+            else:
+                batch = WholeBatch.__new__(WholeBatch)
+                batch.data, batch.count, batch.timestamp = self.data, of.count, None
+                self.batch = batch
         return self.batch
 
     cdef int land(self, Lane lane) except -1:
@@ -240,7 +288,7 @@ cdef class Flight:
         cdef Answer answer = self.answer
         cdef object state = track.state
         cdef list flying = state.flying
-        cdef double size = PyBytes_GET_SIZE(self.data), average
+        cdef double size = <double>self.size / self.entries, average
         assert flying[0] is self
         del flying[0]
         info = self.follow(state)
@@ -252,7 +300,7 @@ cdef class Flight:
             track.partition.appender.pump()
         self.answer = None
         if not answer.taken_back:
-            lane.gate.give(PyBytes_GET_SIZE(self.data))
+            lane.gate.give(self.weight)
             answer.missing -= 1
             if answer.missing == 0:
                 answer.finish(lane)
@@ -261,15 +309,16 @@ cdef class Flight:
     cdef object follow(self, object state):
         """What is known of the stream now."""
         info = state.info
-        if state.listeners is not None or info is None or info.first is None or info.last != self.follows:
+        if (state.listeners is not None or self.transactional or info is None or info.first is None
+                or info.last != self.follows):
             self.whole()
             return state.landed(self, self.offset, True)
         if not self.future.done():
             self.future.set_result(self.offset)
         state.exists = True
         follower = StreamInfo.__new__(StreamInfo)
-        follower.length, follower.last, follower.first = info.length + 1, self.last, info.first
-        follower.added = None if info.added is None else info.added + 1
+        follower.length, follower.last, follower.first = info.length + self.entries, self.last, info.first
+        follower.added = None if info.added is None else info.added + self.entries
         follower.first_batch, follower.entry_bytes = info.first_batch, info.entry_bytes
         follower.lineage = info.lineage
         state.info = follower
@@ -292,6 +341,7 @@ cdef class Answer:
     cdef readonly bint ready
     cdef readonly object made
     cdef readonly list parts  # see `broker.api.Sent`
+    cdef readonly object transactional_id
     cdef readonly double left
 
     api_key = 0
@@ -338,8 +388,10 @@ cdef class Answer:
         for flight in self.flights:
             known = known if flight.known is None else flight.known
             if flight.answer is not None:
-                flight.future.add_done_callback(partial(lane.gate.give, PyBytes_GET_SIZE(flight.data)))
-            parts.append((known.key, flight.index, flight.track.partition, flight.future))
+                flight.future.add_done_callback(partial(lane.gate.give, flight.weight))
+            producer = flight.sequenced() if flight.transactional else None
+            parts.append(
+                (known.key, flight.index, flight.track.partition, flight.future, flight.whole(), producer))
         self.flights = None
         self.parts, self.left = parts, max(0.0, self.deadline - now)
         lane.taken_back["produce"] += 1
@@ -429,14 +481,22 @@ cdef class Lane:
         """Takes one request, without its length, or leaves it with nothing changed."""
         cdef ProduceRequest* request = &self.request
         cdef list flights
+        cdef object transactional_id = None
         if not recognise(at, size, request) or not self.is_named(connection.client_id, request.client):
             return False
         if self.coin and self.tails():
             return False
+        if request.transaction.at != NULL:
+            if self.watcher.module < module.TRANSACTIONS_SINCE:
+                return False
+            try:
+                transactional_id = text(request.transaction).decode()
+            except UnicodeDecodeError:
+                return False
         flights = self.look(request, now)
         if flights is None:
             return False
-        self.go(connection, request, flights, size + 4, now)
+        self.go(connection, request, transactional_id, flights, size + 4, now)
         return True
 
     cdef bint is_named(self, object known, Span client) except -1:
@@ -472,19 +532,19 @@ cdef class Lane:
             known.serial = self.serial
             for i in range(section.count):
                 part = &request.part[section.first + i]
-                if room < 0 or (part.head.attributes == ZSTD and request.version < ZSTD_SINCE):
+                if room < 0 or ((part.head.attributes & CODEC) == ZSTD and request.version < ZSTD_SINCE):
                     return None
-                flight = self.admit(known, part, now, ms)
+                flight = self.admit(known, part, request.transaction.at != NULL, now, ms)
                 if flight is None:
                     return None
                 flight.known, flight.parts = (known if i == 0 else None), section.count
-                room -= part.batch.size
+                room -= flight.weight
                 flights.append(flight)
         return flights
 
     cdef Known find(self, Span name, int version, double now):
         """The topic, where the cache has it and it is not too old."""
-        cdef bytes wire = PyBytes_FromStringAndSize(<const char*>name.at, name.size)
+        cdef bytes wire = text(name)
         cdef Known known = self.known.get(wire)
         if known is not None and self.topics.cached.get(known.name) is not known.cached:
             del self.known[wire]
@@ -513,35 +573,50 @@ cdef class Lane:
             track = known.tracks[index] = Track(self.log.partition(known.topic, index))
         return track
 
-    cdef Flight admit(self, Known known, Part* part, double now, int64_t ms):
+    cdef Flight admit(self, Known known, Part* part, bint transactional, double now, int64_t ms):
         """What `validate.admit`, `TopicNotes.news` and `AppendState.next` let pass without a question to Redis."""
         cdef BatchHead* head = &part.head
         cdef Track track
         cdef Flight flight
-        if not self.is_welcome(known, part, ms):
+        if not self.is_welcome(known, head, part.batch.size, ms):
             return None
         track = self.track(known, part.index)
         if track is None or track.serial == self.serial or not self.is_ours(track, now):
             return None
         track.serial = self.serial
         flight = Flight.__new__(Flight)
-        flight.track, flight.index = track, part.index
-        if not self.is_no_news(known, head, part.batch.size, now, ms, flight):
+        flight.track, flight.index, flight.transactional = track, part.index, transactional
+        self.measure(known, head, part.batch.size, flight)
+        if flight.weight > <int64_t>self.broker.settings.socket_request_max_bytes or flight.entries > MOST_ENTRIES:
+            return None
+        if not self.is_no_news(known, part, now, ms, flight):
             return None
         if not self.is_next(track.state, head, flight) or not self.place(track, head, ms, flight):
             return None
-        flight.data = PyBytes_FromStringAndSize(<const char*>part.batch.at, part.batch.size)
+        flight.data = text(part.batch)
         if <uint32_t>crc32c(memoryview(flight.data)[CHECKED_FROM:]) != head.crc:
             return None
         return flight
 
-    cdef bint is_welcome(self, Known known, Part* part, int64_t ms) except -1:
-        """What `validate.admit` asks of a batch, but for its checksum."""
-        cdef BatchHead* head = &part.head
-        cdef int64_t size = part.batch.size, most = self.broker.settings.socket_request_max_bytes
-        if size > known.largest_batch or size > most or (known.codec >= 0 and known.codec != head.attributes):
+    cdef int measure(self, Known known, BatchHead* head, int64_t size, Flight flight) except -1:
+        """As `WholeBatch` and `RecordSet`."""
+        flight.max_timestamp = head.max_timestamp
+        if known.records:
+            flight.size, flight.entries = size - HEADER_SIZE, head.count
+            flight.weight = flight.size + COMMAND_SIZE * min(flight.entries, flight.size // RECORD_MIN)
+        else:
+            flight.size, flight.weight, flight.entries = size, size, 1
+        return 0
+
+    cdef bint is_welcome(self, Known known, BatchHead* head, int64_t size, int64_t ms) except -1:
+        """What `validate.admit` asks of a batch, but for its checksum. Records that are compressed are not for here."""
+        cdef int64_t most = self.broker.settings.socket_request_max_bytes
+        cdef int codec = head.attributes & CODEC
+        if size > known.largest_batch or size > most:
             return False
-        if head.count > (most if head.attributes else size - HEADER_SIZE) // RECORD_MIN:
+        if codec != 0 if known.records else known.codec >= 0 and known.codec != codec:
+            return False
+        if head.count > (most if codec else size - HEADER_SIZE) // RECORD_MIN:
             return False
         return (ms - known.before <= head.base_timestamp <= ms + known.after
                 and ms - known.before <= head.max_timestamp <= ms + known.after)
@@ -559,29 +634,31 @@ cdef class Lane:
         return (now - since < <double>self.states.max_age and extent is not None and extent.archived is None
                 and extent.info.lineage is info.lineage)
 
-    cdef bint is_no_news(self, Known known, BatchHead* head, int64_t size, double now, int64_t ms,
-                         Flight flight) except -1:
+    cdef bint is_no_news(self, Known known, Part* part, double now, int64_t ms, Flight flight) except -1:
         """Whether `TopicNotes` has nothing to write because of this batch; the topic's average with it."""
-        cdef double each = <double>size / head.count, average = known.noted.average
+        cdef BatchHead* head = &part.head
+        cdef double each = <double>flight.size / head.count, average = known.noted.average
         cdef double share = min(1.0, <double>head.count / SIZE_OF)
         cdef int64_t before = known.average
+        cdef int codec = head.attributes & CODEC
         flight.average = average + (each - average) * share
-        if size > known.largest or head.max_timestamp - ms > known.lead:
+        if head.max_timestamp - ms > known.lead or (
+                flight.size > known.largest and largest(known, part) > known.largest):
             return False
         if fabs(rint(flight.average) - before) > before / 8.0 and now >= <double>known.noted.size_due:
             return False
-        return not known.notes_codec or head.attributes == known.seen or now < <double>known.noted.codec_due
+        return not known.notes_codec or codec == known.seen or now < <double>known.noted.codec_due
 
     cdef bint is_next(self, object state, BatchHead* head, Flight flight) except -1:
         """Whether the batch is the next one of its producer, if it has one.
 
         None of the last five can be the same one: all their records are fewer than there are sequences.
         """
-        flight.append.producer = -1
+        flight.append.producer, flight.append.base_timestamp = -1, head.base_timestamp
         if head.producer < 0:
             return True
         sender = state.producers.get(head.producer)
-        if sender is None or sender.in_transaction or sender.epoch != head.epoch:
+        if sender is None or <bint>sender.in_transaction != flight.transactional or sender.epoch != head.epoch:
             return False
         last = sender.last_sequence
         if last < 0 or head.base_sequence != ((<int64_t>last + 1) & SEQUENCE_MASK):
@@ -615,13 +692,15 @@ cdef class Lane:
 
     # -- going: everything was looked at
 
-    cdef int go(self, connection, ProduceRequest* request, list flights, int64_t size, double now) except -1:
+    cdef int go(self, connection, ProduceRequest* request, object transactional_id, list flights, int64_t size,
+                double now) except -1:
         cdef Answer answer = Answer.__new__(Answer)
         cdef Flight flight
         cdef Known known = None
         answer.lane, answer.connection, answer.flights = self, connection, flights
         answer.version, answer.correlation_id, answer.acks = request.version, request.correlation, request.acks
         answer.missing, answer.sections, answer.size = len(flights), request.sections, size
+        answer.transactional_id = transactional_id
         answer.deadline = now + max(LEAST_TIMEOUT, request.timeout / 1000.0)
         for flight in flights:
             known = known if flight.known is None else flight.known
@@ -639,9 +718,10 @@ cdef class Lane:
         """The batch counts as sent."""
         cdef Track track = flight.track
         cdef object state = track.state, sender = flight.sender
-        cdef int64_t size = PyBytes_GET_SIZE(flight.data)
+        cdef int64_t size = PyBytes_GET_SIZE(flight.data), skipped = HEADER_SIZE if track.records else 0
+        cdef Frame* frame = &(track.transactional if flight.transactional else track.plain).frame
         known.noted.average = flight.average
-        self.gate.used += size
+        self.gate.used += flight.weight
         flight.future = self.create_future()
         if sender is not None:
             sender.last_sequence = flight.append.end_sequence
@@ -653,13 +733,13 @@ cdef class Lane:
             flight.sender = None
         state.last = flight.last
         (<list>state.flying).append(flight)
-        put_append(&self.commands, &track.frame, &flight.append, size)
+        put_append(&self.commands, frame, &flight.append, size - skipped)
         if size > ONE_PIECE:
             self.cut()
-            self.pieces.append(flight.data)
+            self.pieces.append(memoryview(flight.data)[skipped:] if skipped else flight.data)
         else:
-            put(&self.commands, PyBytes_AS_STRING(flight.data), size)
-        put(&self.commands, track.frame.tail.at, track.frame.tail.size)
+            put(&self.commands, PyBytes_AS_STRING(flight.data) + skipped, size - skipped)
+        put(&self.commands, frame.tail.at, frame.tail.size)
         self.entries.append((REPLIES, flight))
         metrics.produced(known.name, flight.append.count, size)
         return 0

@@ -114,11 +114,15 @@ async def handle(request: Request) -> Answer | Later:
 def resume(request: Request, sent: Sent) -> Later:
     """The answer to a request whose batches the lane has sent (`ketch.lane`)."""
     topics: _Outcomes = []
-    for key, index, partition, offset in sent.parts:
+    waits: list[asyncio.Future[int]] = []
+    for key, index, partition, appended, batch, producer in sent.parts:
+        offset = appended
+        if producer is not None:
+            offset = lasting(_append_or_enter(request, partition, batch, producer, appended))
+        waits.append(offset)
         if not topics or topics[-1][0] != key:
             topics.append((key, []))
         topics[-1][1].append(_Outcome(index, offset=offset, partition=partition))
-    waits = [offset for _, _, _, offset in sent.parts]
     return Later(waits, sent.left, partial(_answer, request, topics), answered=sent.acks != 0)
 
 

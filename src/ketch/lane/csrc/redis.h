@@ -7,12 +7,13 @@
 
 #include "bytes.h"
 
-/* What is the same in every append to a partition, packed. */
+/* What is the same in every append to a partition, packed; see `store.append.module.Parts`. */
 typedef struct {
-  Span head;  /* MULTI, and KETCH.APPEND with its keys */
+  Span head;  /* MULTI, and KETCH.APPEND or KETCH.TXNAPPEND with its keys */
   Span limit; /* the last id that a record may have, and the sequence bits */
-  Span shape; /* what the entry is, up to the bytes */
+  Span shape; /* what the entries are */
   Span tail;  /* the reads that track the keys again, and EXEC */
+  bool records; /* an entry is a record: behind the shape come the base timestamp and no append time */
 } Frame;
 
 typedef struct {
@@ -22,7 +23,7 @@ typedef struct {
 typedef struct {
   EntryId expected, first;
   int32_t count;
-  int64_t producer, now; /* producer: -1 for none */
+  int64_t producer, now, base_timestamp; /* producer: -1 for none */
   int32_t epoch, last_sequence, first_sequence, end_sequence; /* last: of the batch before this one; end: of this one */
 } Append;
 
@@ -38,8 +39,9 @@ static void put_bulk(Out *out, const char *text, int size) {
 }
 
 static void put_number(Out *out, int64_t number) {
-  char text[20];
-  put_bulk(out, text, digits((uint64_t)number, text));
+  char text[24] = "-";
+  bool below = number < 0;
+  put_bulk(out, text, below + digits(below ? 0 - (uint64_t)number : (uint64_t)number, text + below));
 }
 
 /* Two numbers with a sign between them, and perhaps another one behind. */
@@ -74,6 +76,10 @@ static void put_append(Out *out, const Frame *frame, const Append *append, int64
   put_number(out, append->expected.ms != 0 || append->expected.seq != 0); /* then there must be a stream */
   put_producer(out, append);
   put_span(out, frame->shape);
+  if (frame->records) {
+    put_number(out, append->base_timestamp);
+    put_bulk(out, "", 0);
+  }
   char head[24] = "$";
   int length = 1 + digits((uint64_t)size, head + 1);
   memcpy(head + length, "\r\n", 2);

@@ -1,8 +1,9 @@
 /* Recognises a Produce request (versions 3 to 13) and the header of a RecordBatch v2 in it. No Python and no I/O.
 
    It recognises no more than what is common: what it refuses may be right all the same, and goes the way of every other
-   request. So nothing here makes an error. Refused are: a transactional id, tagged fields, nulls, varints that are longer
-   than they need be, bytes behind the request, and more topics or partitions than an array here takes. */
+   request. So nothing here makes an error. Refused are: tagged fields, nulls, varints that are longer than they need be,
+   bytes behind the request, a transactional id with batches that are not, or the other way round, and more topics or
+   partitions than an array here takes. */
 
 #ifndef KETCH_LANE_REQUEST_H
 #define KETCH_LANE_REQUEST_H
@@ -12,6 +13,7 @@
 enum { PRODUCE = 0, OLDEST = 3, NEWEST = 13, FLEXIBLE = 9, IDS = 13 };
 enum { TOPICS_MAX = 64, PARTS_MAX = 256 };
 enum { HEADER_SIZE = 61, CHECKED_FROM = 21 }; /* of a batch: its header, and where its checksum begins to cover it */
+enum { CODEC = 0x07, CODEC_LAST = 4, TRANSACTIONAL = 0x10 }; /* of a batch's attributes */
 
 typedef struct {
   int64_t base_offset, base_timestamp, max_timestamp, producer;
@@ -35,7 +37,7 @@ typedef struct {
 typedef struct {
   int16_t version, acks;
   int32_t correlation, timeout;
-  Span client;
+  Span client, transaction; /* transaction: the transactional id */
   int sections, parts;
   Section section[TOPICS_MAX];
   Part part[PARTS_MAX];
@@ -82,12 +84,13 @@ static void read_head(const uint8_t *p, BatchHead *head) {
   head->count = (int32_t)be32(p + 57);
 }
 
-/* Whether it is one whole batch of a client that no transaction holds. Its checksum and its records are not looked at. */
-static bool is_plain_batch(const BatchHead *head, int64_t size) {
+/* Whether it is one whole batch, with no flags but that of a transaction. Its checksum and records are not looked at. */
+static bool is_common_batch(const BatchHead *head, int64_t size, bool transactional) {
   bool whole = (int64_t)head->length + 12 == size && head->magic == 2 && head->base_offset == 0;
   bool counted = head->count >= 1 && head->last_offset_delta == head->count - 1;
-  bool sequenced = head->producer < 0 || (head->base_sequence >= 0 && head->epoch >= 0);
-  return whole && counted && sequenced && head->attributes >= 0 && head->attributes <= 4; /* a codec, and no flags */
+  bool sequenced = head->producer < 0 ? !transactional : head->base_sequence >= 0 && head->epoch >= 0;
+  bool flagged = (head->attributes & ~CODEC) == (transactional ? TRANSACTIONAL : 0);
+  return whole && counted && sequenced && flagged && (head->attributes & CODEC) <= CODEC_LAST;
 }
 
 static bool take_part(Reader *reader, ProduceRequest *request) {
@@ -99,7 +102,7 @@ static bool take_part(Reader *reader, ProduceRequest *request) {
   part->batch.size = size;
   if (!take_bytes(reader, size, &part->batch.at) || !take_no_tags(reader, flexible)) return false;
   read_head(part->batch.at, &part->head);
-  return is_plain_batch(&part->head, size);
+  return is_common_batch(&part->head, size, request->transaction.at != NULL);
 }
 
 static bool take_section(Reader *reader, ProduceRequest *request) {
@@ -127,10 +130,15 @@ static bool take_header(Reader *reader, ProduceRequest *request) {
   return take_no_tags(reader, request->version >= FLEXIBLE);
 }
 
-static bool take_no_transaction(Reader *reader, bool flexible) {
-  int16_t length = 0;
-  if (flexible) return reader->at < reader->end && *reader->at++ == 0;
-  return take_16(reader, &length) && length == -1;
+static bool take_transaction(Reader *reader, bool flexible, Span *transaction) {
+  int32_t length = 0;
+  int16_t small = 0;
+  if (!(flexible ? take_length(reader, true, &length) : take_16(reader, &small))) return false;
+  if (!flexible) length = small;
+  *transaction = (Span){NULL, 0};
+  if (length == -1) return true;
+  transaction->size = length;
+  return length > 0 && take_bytes(reader, length, &transaction->at);
 }
 
 /* Whether `frame`, without its length, is a Produce request as above. */
@@ -140,7 +148,7 @@ static bool recognise(const uint8_t *frame, int64_t size, ProduceRequest *reques
   request->sections = request->parts = 0;
   if (!take_header(&reader, request)) return false;
   bool flexible = request->version >= FLEXIBLE;
-  if (!take_no_transaction(&reader, flexible)) return false;
+  if (!take_transaction(&reader, flexible, &request->transaction)) return false;
   if (!take_16(&reader, &request->acks) || request->acks < -1 || request->acks > 1) return false;
   if (!take_32(&reader, &request->timeout) || !take_length(&reader, flexible, &count) || count < 1) return false;
   for (int32_t i = 0; i < count; i++)

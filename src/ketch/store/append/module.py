@@ -93,12 +93,12 @@ def append(
 
 
 class Parts(NamedTuple):
-    """What `append` packs alike for every batch of one shape that goes to a partition, tracked and in no transaction.
+    """What `append` packs alike for every batch of one shape that goes to a partition, tracked.
 
     Attributes:
         head: up to the last-generated-id that is expected. Behind it come that one and the first offset's id.
         limit: the last id, and the bits. Behind it come the count, whether the stream must exist, and the producer.
-        shape: up to the length of the bytes.
+        shape: the words that `Payload.operands` begins with. Behind them come its other words, and the bytes.
         tail: what follows the bytes.
     """
 
@@ -108,10 +108,24 @@ class Parts(NamedTuple):
     tail: bytes
 
 
-def parts(keys: AppendKeys, numbering: OffsetNumbering, shape: tuple[Word, ...]) -> Parts:
-    """The parts of the command for batches whose `Payload.operands` begin with `shape`."""
-    size = len(("KETCH.APPEND", *keys)) + _PLACED + len(_NO_PRODUCER) + len(shape) + 1
-    head = _MULTI + b"*%d\r\n%b" % (size, _common_bulks("KETCH.APPEND", *keys))
+def parts(
+    keys: AppendKeys,
+    numbering: OffsetNumbering,
+    shape: tuple[Word, ...],
+    varying: int,
+    transactions: bytes | None = None,
+) -> Parts:
+    """The parts of the command for batches whose `Payload.operands` begin with `shape`.
+
+    Args:
+        varying: how many other words these have.
+        transactions: as in `Producer`, of batches that open none.
+    """
+    name: tuple[Word, ...] = ("KETCH.APPEND", *keys)
+    if transactions is not None:
+        name = ("KETCH.TXNAPPEND", *keys, transactions, "")
+    size = len(name) + _PLACED + len(_NO_PRODUCER) + len(shape) + varying + 1
+    head = _MULTI + b"*%d\r\n%b" % (size, _common_bulks(*name))
     limit = _bulks(_last_id(numbering.bits, numbering.dense), numbering.bits)
     return Parts(head, limit, _bulks(*shape), _reads(keys.stream, None))
 
