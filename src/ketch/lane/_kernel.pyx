@@ -136,7 +136,7 @@ cdef class Shape:
     def __init__(self, state, bint records, bint transactional):
         shape, varying = (("records",), 2) if records else (("entry", "batch"), 0)
         transactions = state.transaction_keys.transactions if transactional else None
-        self.parts = module.parts(state.keys, state.numbering, shape, varying, transactions)
+        self.parts = tuple(module.parts(state.keys, state.numbering, shape, varying, transactions))
         self.frame.head, self.frame.limit = span(self.parts[0]), span(self.parts[1])
         self.frame.shape, self.frame.tail = span(self.parts[2]), span(self.parts[3])
         self.frame.records = records
