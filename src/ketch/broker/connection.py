@@ -445,14 +445,14 @@ class Connection(MeteredConnection):
         lane = self._broker.lane
         if lane is not None:
             self._joining = self._frames.buffered > 0
-            if not self._joining:
-                data = self._left_by(lane, data, now)
+            if not self._joining and (room := self._room) > 0:
+                data = self._left_by(lane, data, now, room)
         if data:
             super()._receive(data, now)
 
-    def _left_by(self, lane: Lane, data: bytes, now: float) -> bytes:
+    def _left_by(self, lane: Lane, data: bytes, now: float, room: int) -> bytes:
         try:
-            taken = lane.take(self, data, now)
+            taken = lane.take(self, data, now, room, self._frames.max_bytes)
         except Exception:
             log.exception("%s: unexpected error; connection closed", self.client)
             self._close()
@@ -461,21 +461,16 @@ class Connection(MeteredConnection):
 
     def _shortcut(self, frame: bytes, now: float) -> bool:
         lane = self._broker.lane
-        return lane is not None and self._joining and lane.take_frame(self, frame, now)
+        return lane is not None and self._joining and self._room > 0 and lane.take_frame(self, frame, now)
 
     @property
-    def room(self) -> int:
+    def _room(self) -> int:
         """How many requests the lane may take now: none while the worker has one, or something is in force."""
         if self._worker is not None or self._requests or self._authentication is not None:
             return 0
         if not self._writable or self._muted or self._ending or self._transport is None:
             return 0
         return _IN_FLIGHT_MAX - len(self._responses) - len(self._unanswered)
-
-    @property
-    def frame_max(self) -> int:
-        """Bytes of the largest request."""
-        return self._frames.max_bytes
 
     def taken(self, request: _Taken) -> None:
         """The lane has sent a request's batches."""
@@ -501,7 +496,10 @@ class Connection(MeteredConnection):
             self._transport.write(written[0] if len(written) == 1 else b"".join(written))
         if size:
             self._release(size)
-        self._flush()
+        if responses and responses[0].ready:
+            self._flush()
+        elif self._awaited is not None:
+            self._note_progress()
 
     def take_back(self, sent: _Taken) -> None:
         """A request that the lane has taken does not end as it thought: Python makes the answer."""

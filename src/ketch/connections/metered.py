@@ -117,7 +117,7 @@ class MeteredConnection(asyncio.Protocol):
         self._held += len(data)
         allowed = self._host.budget.take(self, len(data), self._held)
         self._receive(data, now)
-        if not allowed or self._full:
+        if not allowed or (self._held > self._queue_max and self._full):
             self._pause()
 
     def _receive(self, data: bytes, now: float) -> None:

@@ -17,11 +17,11 @@ from libc.math cimport fabs, rint
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from crc32c import crc32c
 
 from ketch import metrics
-from ketch.clock import now_ms
 from ketch.log.appending.notes import CODEC_NAMES
 from ketch.log.appending.producers import Appended, Sequenced
 from ketch.log.appending.state import Append as PythonAppend, Mode
@@ -140,6 +140,13 @@ cdef class Shape:
         self.frame.head, self.frame.limit = span(self.parts[0]), span(self.parts[1])
         self.frame.shape, self.frame.tail = span(self.parts[2]), span(self.parts[3])
         self.frame.records = records
+
+
+cdef inline int64_t clock_ms():
+    """As `ketch.clock.now_ms`."""
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
 cdef inline bytes text(Span of):
@@ -300,7 +307,10 @@ cdef class Flight:
             track.partition.appender.pump()
         self.answer = None
         if not answer.taken_back:
-            lane.gate.give(self.weight)
+            if lane.gate.awaited is None:
+                lane.gate.used -= self.weight
+            else:
+                lane.gate.give(self.weight)
             answer.missing -= 1
             if answer.missing == 0:
                 answer.finish(lane)
@@ -410,7 +420,8 @@ cdef class Lane:
     """
 
     cdef object broker, log, topics, watcher, states, newest, gate, notes, create_future, call_later
-    cdef object pipe
+    cdef object driver, pipe
+    cdef int64_t largest  # bytes of a request
     cdef bint coin
     cdef uint64_t random, serial
     cdef dict known
@@ -420,13 +431,16 @@ cdef class Lane:
     cdef ProduceRequest request
     cdef object timer
     cdef double due
-    cdef object taken, taken_back  # counts of metrics
+    cdef object requests, messages_in, bytes_in, taken, taken_back  # counts of metrics
 
     def __init__(self, broker, loop, bint coin):
         self.broker, self.log, self.coin = broker, broker.log, coin
         self.topics, self.watcher, self.newest = self.log.topics, self.log.watcher, self.log.newest
+        self.driver = self.watcher.driver
         self.states, self.gate, self.notes = self.watcher.states, broker.inflated, broker.topic_notes
         self.create_future, self.call_later = loop.create_future, loop.call_later
+        self.requests, self.messages_in, self.bytes_in = (
+            metrics.requests.counts, metrics.messages_in.counts, metrics.bytes_in.counts)
         self.taken, self.taken_back = metrics.lane_taken.counts, metrics.lane_taken_back.counts
         self.random = time.time_ns() | 1
         self.known, self.live = {}, set()
@@ -438,11 +452,17 @@ cdef class Lane:
 
     # -- requests
 
-    def take(self, connection, bytes data, double now):
-        """Takes whole requests from the front of what a connection has received; how many bytes these are."""
+    def take(self, connection, bytes data, double now, int64_t room, int64_t most):
+        """Takes whole requests from the front of what a connection has received; how many bytes these are.
+
+        Args:
+            room: how many requests the connection may have taken up now.
+            most: bytes of the largest request.
+        """
         cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef int64_t size = PyBytes_GET_SIZE(data), pos = 0, length
-        cdef int64_t most = connection.frame_max, room = self.room(connection)
+        if not self.is_open():
+            return 0
         while room > 0 and size - pos >= 4:
             length = <int32_t>be32(at + pos)
             if length < 0 or length > most or length > size - pos - 4:
@@ -458,24 +478,25 @@ cdef class Lane:
 
     def take_frame(self, connection, bytes frame, double now):
         """Takes a request that is whole, or leaves it."""
-        if self.room(connection) <= 0:
+        if not self.is_open():
             return False
         taken = self.frame(connection, <const uint8_t*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), now)
         self.send()
         return taken
 
-    cdef int64_t room(self, connection) except -1:
-        """How many requests it may take of this connection now: none where something is in force that only Python does."""
+    cdef bint is_open(self) except -1:
+        """Whether it may take anything now: nothing is in force that only Python does, and Redis is there."""
         cdef object broker = self.broker
         if broker.authorizer is not None or broker.quotas.in_force or not self.watcher.module:
-            return 0
-        pipe = self.watcher.driver.pipe
-        if pipe is None or not pipe.connected or pipe.behind:
-            return 0
+            return False
+        pipe = self.driver.pipe
+        if pipe is None or pipe.behind:
+            return False
         if pipe is not self.pipe:
             pipe.quick = self._replies
             self.pipe = pipe
-        return connection.room
+        self.largest = broker.settings.socket_request_max_bytes
+        return True
 
     cdef bint frame(self, connection, const uint8_t* at, int64_t size, double now) except -1:
         """Takes one request, without its length, or leaves it with nothing changed."""
@@ -521,7 +542,7 @@ cdef class Lane:
         cdef Known known
         cdef Flight flight
         cdef list flights = []
-        cdef int64_t room = self.gate.limit - self.gate.used, ms = now_ms()
+        cdef int64_t room = self.gate.limit - self.gate.used, ms = clock_ms()
         cdef int n, i
         self.serial += 1
         for n in range(request.sections):
@@ -587,7 +608,7 @@ cdef class Lane:
         flight = Flight.__new__(Flight)
         flight.track, flight.index, flight.transactional = track, part.index, transactional
         self.measure(known, head, part.batch.size, flight)
-        if flight.weight > <int64_t>self.broker.settings.socket_request_max_bytes or flight.entries > MOST_ENTRIES:
+        if flight.weight > self.largest or flight.entries > MOST_ENTRIES:
             return None
         if not self.is_no_news(known, part, now, ms, flight):
             return None
@@ -610,7 +631,7 @@ cdef class Lane:
 
     cdef bint is_welcome(self, Known known, BatchHead* head, int64_t size, int64_t ms) except -1:
         """What `validate.admit` asks of a batch, but for its checksum. Records that are compressed are not for here."""
-        cdef int64_t most = self.broker.settings.socket_request_max_bytes
+        cdef int64_t most = self.largest
         cdef int codec = head.attributes & CODEC
         if size > known.largest_batch or size > most:
             return False
@@ -707,7 +728,7 @@ cdef class Lane:
             flight.answer = answer
             self.commit(flight, known)
         connection.taken(answer)
-        metrics.requested("produce")
+        self.requests["produce"] += 1
         self.taken["produce"] += 1
         self.live.add(answer)
         if self.timer is None or answer.deadline < self.due:
@@ -741,7 +762,8 @@ cdef class Lane:
             put(&self.commands, PyBytes_AS_STRING(flight.data) + skipped, size - skipped)
         put(&self.commands, frame.tail.at, frame.tail.size)
         self.entries.append((REPLIES, flight))
-        metrics.produced(known.name, flight.append.count, size)
+        self.messages_in[known.name] += flight.append.count
+        self.bytes_in[known.name] += size
         return 0
 
     cdef int cut(self) except -1:
