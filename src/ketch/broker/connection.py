@@ -29,7 +29,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -154,7 +154,6 @@ class Connection(MeteredConnection):
         self._client_id: str | None = None
         self.client_id: bytes | None = None
         self.client = self.peer
-        self._joining = False  # a request has come in several reads
         self._carrying = 0  # bytes of the Produce request at hand
         self._reader = Reader()
         self._responses = deque[_Place]()
@@ -441,14 +440,15 @@ class Connection(MeteredConnection):
 
     # -- the lane's requests
 
-    def _receive(self, data: bytes, now: float) -> None:
+    def _receive(self, data: bytes, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:
         lane = self._broker.lane
         if lane is not None:
-            self._joining = self._frames.buffered > 0
-            if not self._joining and (room := self._room) > 0:
+            if self._frames.buffered:
+                serve = partial(self._take_whole, lane)
+            elif (room := self._room) > 0:
                 data = self._left_by(lane, data, now, room)
         if data:
-            super()._receive(data, now)
+            super()._receive(data, now, serve)
 
     def _left_by(self, lane: Lane, data: bytes, now: float, room: int) -> bytes:
         try:
@@ -459,9 +459,9 @@ class Connection(MeteredConnection):
             return b""
         return data[taken:] if taken else data
 
-    def _shortcut(self, frame: bytes, now: float) -> bool:
-        lane = self._broker.lane
-        return lane is not None and self._joining and self._room > 0 and lane.take_frame(self, frame, now)
+    def _take_whole(self, lane: Lane, frame: bytes, now: float) -> bool:
+        """Has the lane take a request that has come in several reads, or one behind it."""
+        return self._room > 0 and lane.take_frame(self, frame, now)
 
     @property
     def _room(self) -> int:
