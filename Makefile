@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
-KERNEL := $(wildcard src/ketch/*/_kernel*.pyx src/ketch/*/_kernel*.pxi src/ketch/records/*.h)
+KERNEL := $(wildcard src/ketch/*/_kernel*.pyx src/ketch/*/_kernel*.pxi src/ketch/records/*.h src/ketch/lane/csrc/*.h)
 MODULE := $(wildcard src/ketch/append_module/csrc/*)
 PROJECT := pyproject.toml setup.py constraints.txt $(KERNEL) $(MODULE)
 # pip shows nothing of a build that worked, and one without a compiler works.

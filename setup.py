@@ -9,11 +9,13 @@ import sys
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = {"ketch.records._kernel": "src/ketch/records/_kernel.pyx", "ketch.wire._kernel": "src/ketch/wire/_kernel.pyx"}
+KERNELS = {f"ketch.{name}._kernel": f"src/ketch/{name}/_kernel.pyx" for name in ("records", "wire")}
+LANE = {"ketch.lane._kernel": "src/ketch/lane/_kernel.pyx"}
 MODULE = "src/ketch/append_module/csrc"
 
 WITHOUT = {
     **{name: f"no Cython kernel {name} ({{}}); the plain-Python one is used." for name in KERNELS},
+    "ketch.lane._kernel": "no lane ({}); every request goes through Python.",
     "ketch.append_module._append": "no append module ({}); appends are transactions.",
 }
 
@@ -28,10 +30,14 @@ class OptionalBuildExt(build_ext):
             print("ketch:", WITHOUT[ext.name].format(error), file=sys.stderr)
 
 
+def headers(of: str) -> list[str]:
+    return sorted(glob.glob(f"{of}/**/*.h", recursive=True))
+
+
 def kernels() -> list[Extension]:
     extensions = [
-        Extension(name, [source], depends=glob.glob(f"{os.path.dirname(source)}/*.h"), extra_compile_args=["-O3"])
-        for name, source in KERNELS.items()
+        Extension(name, [source], depends=headers(os.path.dirname(source)), extra_compile_args=["-O3"])
+        for name, source in (KERNELS | LANE).items()
         if os.path.exists(source)
     ]
     try:
@@ -49,8 +55,7 @@ def module() -> list[Extension]:
     if not os.path.exists(source):
         return []
     arguments = ["-std=c99", "-O3", "-Wall", "-Wextra", "-fvisibility=hidden"]
-    headers = sorted(glob.glob(f"{MODULE}/*.h"))
-    return [Extension("ketch.append_module._append", [source], depends=headers, extra_compile_args=arguments)]
+    return [Extension("ketch.append_module._append", [source], depends=headers(MODULE), extra_compile_args=arguments)]
 
 
 extensions = kernels() + module()

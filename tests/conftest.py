@@ -69,8 +69,14 @@ ORDERED = "ordered"
 REDIS_KINDS = ("single", "cluster")
 
 
+# Whether requests go without Python through brokers that do not say it themselves: all of those that can, none, or
+# every other one by chance. Answers, logs and counters are to be the same.
+LANE = ("on", "off", "coin")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--append", help=f"comma-separated, of {', '.join(APPEND)}; default: as the settings' default")
+    parser.addoption("--lane", choices=LANE, help="the setting of that name; default: as the settings' default")
     parser.addoption("--minutes", type=float, help="run only those long tests that fit into so many minutes")
     parser.addoption("--redis-user", choices=redis_users.USERS, help="default: each server's default user")
     parser.addoption("--redis-server", choices=NAMES, default=NAMES[0], help=f"default: {NAMES[0]}")
@@ -86,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     brokers are one of these; so is Spark with `--redis-user spark`. In the place of an embedded server stands one of
     `--redis-server`.
     """
+    if lane := config.getoption("--lane"):
+        os.environ["KETCH_LANE"] = lane  # brokers are processes; those within this one read the environment, too
     redis_users.chosen, redis_users.binary = config.getoption("--redis-user"), config.getoption("--redis-server")
 
 

@@ -28,14 +28,16 @@ class _Tally:
         yield family
 
 
-_messages_in = _Tally("ketch_messages_in", "Records produced", "topic")
-_bytes_in = _Tally("ketch_bytes_in", "Bytes of record batches produced", "topic")
+messages_in = _Tally("ketch_messages_in", "Records produced", "topic")
+bytes_in = _Tally("ketch_bytes_in", "Bytes of record batches produced", "topic")
 _bytes_out = _Tally("ketch_bytes_out", "Bytes of record batches fetched", "topic")
 # RemoteFetchRequestsPerSec, RemoteFetchBytesPerSec and RemoteFetchErrorsPerSec of KIP-405.
 _remote_requests = Counter("ketch_remote_fetch_requests", "Reads of the archive for fetches", ["topic"])
 _remote_bytes = Counter("ketch_remote_fetch_bytes", "Bytes of record batches fetched from the archive", ["topic"])
 _remote_errors = Counter("ketch_remote_fetch_errors", "Reads of the archive that failed", ["topic"])
-_requests = _Tally("ketch_requests", "Requests answered", "request")
+requests = _Tally("ketch_requests", "Requests answered", "request")
+lane_taken = _Tally("ketch_lane_requests", "Those of ketch_requests that were taken without Python", "request")
+lane_taken_back = _Tally("ketch_lane_requests_taken_back", "Those of them whose answer Python made", "request")
 
 _commits = Counter("ketch_group_commits", "Offsets committed", ["group", "topic"])
 _transactions = Counter("ketch_transactions", "Transactions that this broker has finished", ["result"])
@@ -86,8 +88,8 @@ legacy_registered = Gauge("ketch_legacy_registered", "1 while ZooKeeper has this
 
 def produced(topic: str, records: int, size: int) -> None:
     """A batch was taken in."""
-    _messages_in.counts[topic] += records
-    _bytes_in.counts[topic] += size
+    messages_in.counts[topic] += records
+    bytes_in.counts[topic] += size
 
 
 def fetched(topic: str, size: int) -> None:
@@ -188,4 +190,4 @@ def session_expired(listener: str) -> None:
 
 def requested(name: str) -> None:
     """A request was answered."""
-    _requests.counts[name] += 1
+    requests.counts[name] += 1

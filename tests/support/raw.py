@@ -9,6 +9,22 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 
 
+def encoded(request: Any, correlation_id: int, client_id: str | None) -> bytes:
+    """Header and body of a request, a kio entity, without the length prefix."""
+    header_type = request.__header_schema__
+    known = header_type.__dataclass_fields__
+    header = {
+        "request_api_key": request.__api_key__,
+        "request_api_version": request.__version__,
+        "correlation_id": correlation_id,
+        "client_id": client_id,
+    }
+    buffer = io.BytesIO()
+    entity_writer(header_type)(buffer, header_type(**{k: v for k, v in header.items() if k in known}))
+    entity_writer(type(request))(buffer, request)
+    return buffer.getvalue()
+
+
 class RawClient:
     """One connection. `call` for whole requests; `send_frame` and `receive` for malformed ones and for pipelining.
 
@@ -27,18 +43,7 @@ class RawClient:
     def encode(self, request: Any) -> bytes:
         """Header and body, without the length prefix; takes the next correlation id."""
         self.correlation_id += 1
-        header_type = request.__header_schema__
-        known = header_type.__dataclass_fields__
-        header = {
-            "request_api_key": request.__api_key__,
-            "request_api_version": request.__version__,
-            "correlation_id": self.correlation_id,
-            "client_id": self.client_id,
-        }
-        buffer = io.BytesIO()
-        entity_writer(header_type)(buffer, header_type(**{k: v for k, v in header.items() if k in known}))
-        entity_writer(type(request))(buffer, request)
-        return buffer.getvalue()
+        return encoded(request, self.correlation_id, self.client_id)
 
     def send_frame(self, payload: bytes, length: int | None = None) -> None:
         """Sends a payload behind its length, or behind a `length` that lies."""

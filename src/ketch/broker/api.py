@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -19,9 +19,13 @@ from ketch.broker.quotas import Timed
 from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
 from ketch.errors import KetchError, WritesRefused
+from ketch.log.appending.producers import Sequenced
+from ketch.log.partition import Partition
 from ketch.security.acls import Operation, ResourceType
 from ketch.security.quotas import Quota
 from ketch.security.rules import Decision
+from ketch.store.layouts.layout import Payload
+from ketch.store.topics.topic import TopicKey
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
 
@@ -235,7 +239,48 @@ class Later:
             take()
 
 
+class SentPart(NamedTuple):
+    """A batch that the lane has sent.
+
+    Attributes:
+        key, number: topic and partition, as the request names them.
+        offset: gets its base offset.
+        producer: where it is part of a transaction; else None.
+    """
+
+    key: TopicKey
+    number: int
+    partition: Partition
+    offset: asyncio.Future[int]
+    batch: Payload
+    producer: Sequenced | None
+
+
+class Sent(Protocol):
+    """A request whose batches the lane has sent, and which goes on in Python; it stands for the request's body, too.
+
+    Attributes:
+        acks: as the request says.
+        transactional_id: the same; None without one.
+        parts: its batches, in their order.
+        left: seconds to its deadline.
+    """
+
+    @property
+    def acks(self) -> int: ...
+
+    @property
+    def transactional_id(self) -> str | None: ...
+
+    @property
+    def parts(self) -> Sequence[SentPart]: ...
+
+    @property
+    def left(self) -> float: ...
+
+
 Handler = Callable[[Request], Awaitable[Answer | Later]]
+Resumer = Callable[[Request, Sent], Later]
 Refuser = Callable[[Request, ErrorCode], Answer]
 
 
@@ -256,6 +301,7 @@ class Api:
         unknown_version: makes the version 0 body that answers a version which is not served; without it the connection
             is closed.
         offered: whether ApiVersions names it now; without it always.
+        resume: makes the answer to a request that the lane had taken.
     """
 
     key: int
@@ -270,6 +316,7 @@ class Api:
     codes: Callable[[KetchError], ErrorCode] = code_of
     unknown_version: Callable[[Services], Body] | None = None
     offered: Callable[[Services], bool] | None = None
+    resume: Resumer | None = None
     metric: str = field(init=False)  # its name in metrics: `list_offsets`
     whole: tuple[Rule, ...] = field(init=False)  # the rules of which a denial refuses the request
     each: Mapping[ResourceType, tuple[Rule, ...]] = field(init=False)  # and of which it refuses one name

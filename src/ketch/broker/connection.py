@@ -18,6 +18,9 @@ Every request goes through one pipeline, `Connection._serve`:
 6. Encode: `_answer` too, when the answer is there. The bytes go out in the order of the requests (`_flush`).
 
 A stage that does nothing costs a request nothing.
+
+A request that the lane takes (`ketch.lane`) goes through none of it: it takes those alone for which no stage has
+anything to do but to handle them. Its answer stands in the line of responses like any other.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -37,7 +40,7 @@ from ketch import metrics
 from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
 from ketch.broker.access.authorizer import Rights
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable, refused_whole
+from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, Sent, printable, refused_whole
 from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.quotas import Timed
@@ -51,14 +54,41 @@ from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError
 from ketch.wire.pieces import BytesLike
-from ketch.wire.requests import api_label, decode_request, peek_api
+from ketch.wire.requests import RequestHeader, api_label, decode_request, peek_api
 from ketch.wire.responses import encode_response
+
+if TYPE_CHECKING:
+    from ketch.lane import Lane
 
 log = logging.getLogger(__name__)
 
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
+
+
+class _Place(Protocol):
+    """A place in the line of responses: a `_Response`, or what the lane puts there."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def made(self) -> list[BytesLike] | KetchError | None: ...
+
+    def set(self, made: list[BytesLike] | KetchError | None) -> None: ...
+
+
+class _Taken(_Place, Sent, Protocol):
+    """A request that the lane has taken."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def correlation_id(self) -> int: ...
 
 
 class _Response:
@@ -87,10 +117,12 @@ class Host(Services, Protocol):
     Attributes:
         budget: bounds the bytes of requests over all connections.
         mechanisms: by which clients authenticate on listeners with SASL.
+        lane: serves what is common without the pipeline; None for none.
     """
 
     budget: Budget
     mechanisms: Mechanisms
+    lane: Lane | None
 
     @property
     def apis(self) -> Mapping[int, Api]: ...
@@ -132,6 +164,7 @@ class Connection(MeteredConnection):
 
     Attributes:
         client: "client-id at host:port", for log lines.
+        client_id: that of the requests, in bytes; None for none.
     """
 
     def __init__(self, broker: Host, listener: Listener) -> None:
@@ -142,11 +175,12 @@ class Connection(MeteredConnection):
         self._authentication: Authentication | None = None
         self._deadline: asyncio.TimerHandle | None = None  # for the client to authenticate
         self._client_id: str | None = None
+        self.client_id: bytes | None = None
         self.client = self.peer
         self._carrying = 0  # bytes of the Produce request at hand
         self._reader = Reader()
-        self._responses = deque[_Response]()
-        self._unanswered = set[Later]()  # requests that get no response and are not stored yet
+        self._responses = deque[_Place]()
+        self._unanswered = set[Later | _Taken]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
 
     def facts(self) -> ClientFacts:
@@ -292,6 +326,7 @@ class Connection(MeteredConnection):
 
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id
+        self.client_id = None if client_id is None else client_id.encode()
         self.client = f"{printable(client_id)} at {self.peer}" if client_id else self.peer
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
@@ -380,7 +415,7 @@ class Connection(MeteredConnection):
         self._responses.append(response)
         return response
 
-    def _later(self, request: Request, response: _Response, answer: Later) -> None:
+    def _later(self, request: Request, response: _Place, answer: Later) -> None:
         try:
             self._answer(request, answer.make(), response)
         except CloseConnection as error:
@@ -400,7 +435,7 @@ class Connection(MeteredConnection):
         self._later(request, self._respond(0), answer)
         self._note_progress()
 
-    def _answer(self, request: Request, answer: Answer, response: _Response) -> None:
+    def _answer(self, request: Request, answer: Answer, response: _Place) -> None:
         self._report(request)
         throttled = self._throttle(request) if self._broker.quotas.in_force else 0
         if answer is None:
@@ -439,6 +474,85 @@ class Connection(MeteredConnection):
         line = self._complaints.line(request.summary, time.monotonic())
         if line:
             log.log(logging.WARNING if request.failures else logging.INFO, "%s: %s", request.client, line)
+
+    # -- the lane's requests
+
+    def _receive(self, data: bytes, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:
+        lane = self._broker.lane
+        if lane is not None:
+            if self._frames.buffered:
+                serve = partial(self._take_whole, lane)
+            elif (room := self._room) > 0:
+                data = self._left_by(lane, data, now, room)
+        if data:
+            super()._receive(data, now, serve)
+
+    def _left_by(self, lane: Lane, data: bytes, now: float, room: int) -> bytes:
+        try:
+            taken = lane.take(self, data, now, room, self._frames.max_bytes)
+        except Exception:
+            log.exception("%s: unexpected error; connection closed", self.client)
+            self._close()
+            return b""
+        return data[taken:] if taken else data
+
+    def _take_whole(self, lane: Lane, frame: bytes, now: float) -> bool:
+        """Has the lane take a request that has come in several reads, or one behind it."""
+        return self._room > 0 and lane.take_frame(self, frame, now)
+
+    @property
+    def _room(self) -> int:
+        """How many requests the lane may take now: none while the worker has one, or something is in force."""
+        if self._worker is not None or self._requests or self._authentication is not None:
+            return 0
+        if not self._writable or self._muted or self._ending or self._transport is None:
+            return 0
+        return _IN_FLIGHT_MAX - len(self._responses) - len(self._unanswered)
+
+    def taken(self, request: _Taken) -> None:
+        """The lane has sent a request's batches."""
+        if request.acks:
+            self._responses.append(request)
+        else:
+            self._unanswered.add(request)
+
+    def stored(self, request: _Taken) -> None:
+        """They are stored, and it gets no response."""
+        if request in self._unanswered:  # else the connection is gone, and its bytes with it
+            self._unanswered.discard(request)
+            self._release(request.size)
+            self._note_progress()
+
+    def deliver(self) -> None:
+        """Some responses of the lane's requests are ready: writes what can be written, at once."""
+        written, size, responses = list[BytesLike](), 0, self._responses
+        while responses and responses[0].ready and isinstance(made := responses[0].made, list):
+            size += responses.popleft().size
+            written += made
+        if self._transport is not None and written:
+            self._transport.write(written[0] if len(written) == 1 else b"".join(written))
+        if size:
+            self._release(size)
+        if responses and responses[0].ready:
+            self._flush()
+        elif self._awaited is not None:
+            self._note_progress()
+
+    def take_back(self, sent: _Taken) -> None:
+        """A request that the lane has taken does not end as it thought: Python makes the answer."""
+        api = self._broker.apis[sent.api_key]
+        assert api.resume is not None
+        header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, self._client_id)
+        request = Request(self._broker, api, header, sent, self._caller, self.client, self._reader, time.monotonic())
+        request.size = sent.size - 4
+        answer = api.resume(request, sent)
+        if answer.answered:
+            answer.then(partial(self._later, request, sent, answer))
+            return
+        if sent in self._unanswered:
+            self._unanswered.discard(sent)
+            self._unanswered.add(answer)
+        answer.then(partial(self._ended, request, sent.size, answer))
 
     # -- the end
 

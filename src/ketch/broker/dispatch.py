@@ -91,6 +91,7 @@ TABLE: dict[int, Api] = {
             produce.handle,
             touches.PRODUCE,
             produce.refused,
+            resume=produce.resume,
             oldest_answered=3,
             carries_records=True,
         ),

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ketch import metrics
 from ketch.broker import expiry
@@ -37,11 +37,15 @@ from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
 from ketch.connections.room import ResponseRoom
 from ketch.errors import KetchError
+from ketch.lane import open_lane
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from ketch.security.acls import Operation
+
+if TYPE_CHECKING:
+    from ketch.lane import Lane
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +90,7 @@ class Broker:
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
         self.cluster_id = ""
+        self.lane: Lane | None = None  # until it starts
         self.ports = Ports(settings, lambda listener: Connection(self, listener))
         self._connections: set[Connection] = set()
         self._background: set[asyncio.Future[Any]] = set()
@@ -106,6 +111,7 @@ class Broker:
         if self.authorizer is not None:
             await self.authorizer.refresh()
         self.mechanisms.check()
+        self.lane = open_lane(self)
         await self.ports.open()
         await self.cluster.join(self.ports.numbers, alone=self.settings.redis is None)
         loop = asyncio.get_running_loop()

@@ -190,6 +190,9 @@ class Settings(BaseSettings):
     )
 
     # -- embedded Valkey
+    lane: Literal["off", "on", "coin"] = Field(
+        "off", description="Whether common requests are served without Python; coin: every other one, by chance."
+    )
     data_dir: Path = Field(Path("ketch-data"), description="Directory of the embedded Valkey's append-only file.")
     fsync: Literal["always", "everysec", "no"] = Field(
         "everysec", description="When the embedded Valkey syncs its append-only file to disk."

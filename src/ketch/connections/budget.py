@@ -85,14 +85,15 @@ class Gate:
 
     Attributes:
         used: what is held. Who takes often may add to it and compare the two numbers itself.
+        awaited: what those who wait are woken by; None while nobody does, and `used` may be lowered without `give`.
     """
 
-    __slots__ = ("_below", "limit", "used")
+    __slots__ = ("awaited", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self._below: asyncio.Event | None = None  # of those who wait
+        self.awaited: asyncio.Event | None = None
 
     @property
     def open(self) -> bool:
@@ -101,9 +102,9 @@ class Gate:
     async def passed(self) -> None:
         """Waits until there is room. The caller takes it before it awaits anything else."""
         while self.used > self.limit:
-            if self._below is None:
-                self._below = asyncio.Event()
-            await self._below.wait()
+            if self.awaited is None:
+                self.awaited = asyncio.Event()
+            await self.awaited.wait()
 
     def take(self, size: int) -> None:
         self.used += size
@@ -111,6 +112,6 @@ class Gate:
     def give(self, size: int, _: object = None) -> None:
         """Args: _: lets it be called with a future that is done."""
         self.used -= size
-        if self._below is not None and self.used <= self.limit:
-            self._below.set()
-            self._below = None
+        if self.awaited is not None and self.used <= self.limit:
+            self.awaited.set()
+            self.awaited = None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from ketch.configs.settings import Settings
@@ -116,15 +117,24 @@ class MeteredConnection(asyncio.Protocol):
         now = self.last_active = time.monotonic()
         self._held += len(data)
         allowed = self._host.budget.take(self, len(data), self._held)
+        self._receive(data, now)
+        if not allowed or (self._held > self._queue_max and self._full):
+            self._pause()
+
+    def _receive(self, data: bytes, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:
+        """Queues the requests that are whole with these bytes.
+
+        Args:
+            serve: says whether it has served a request already, without the worker; else nobody does.
+        """
         try:
             for frame in self._frames.feed(data):
-                self._requests.append((now, frame))
+                if serve is None or not serve(frame, now):
+                    self._requests.append((now, frame))
         except FrameError as error:
             self._requests.append((now, TlsHello() if data.startswith(_TLS_HELLO) else error))
             self.drain()
         self._start_work()
-        if not allowed or self._full:
-            self._pause()
 
     def _start_work(self) -> None:
         if self._requests and self._worker is None:

@@ -163,14 +163,14 @@ class PartitionBounds:
 
     Attributes:
         log_start: the log start offset as last seen.
+        extent: what it follows from; None where that has to be asked for.
     """
 
     def __init__(self, stream: LiveStream, tier: Tier, shared: Shared) -> None:
         self._stream, self._tier, self._shared = stream, tier, shared
         self._copied: int | None = None  # below it every record has its copies
         self._state = BoundsState()
-        # What is known, and what it follows from.
-        self._extent: Extent | None = None
+        self.extent: Extent | None = None
         self._seen: tuple[Extent, Transactions, Bounds] | None = None
         self.log_start = stream.topic.first_offset
 
@@ -226,7 +226,7 @@ class PartitionBounds:
 
         Our own appends do not move it. Any other change of the stream is pushed, and the archive moves it unseen.
         """
-        known, extent = self._stream.known(), self._extent
+        known, extent = self._stream.known(), self.extent
         if known is None or extent is None or extent.archived is not None or extent.info.lineage is not known.lineage:
             return lasting(self._find_start())
         return None
@@ -239,7 +239,7 @@ class PartitionBounds:
         self._stream.changed()
         info = await self._stream.fresh_info()
         self._state.removed_below(offset, info)
-        self._extent = None
+        self.extent = None
         return await self._of(info)
 
     def local(self, info: StreamInfo) -> tuple[int, int]:
@@ -248,11 +248,11 @@ class PartitionBounds:
 
     async def _extent_of(self, info: StreamInfo) -> Extent:
         archived = await self._tier.archived()  # asked after `info`: what was missing there is known here
-        known = self._extent
+        known = self.extent
         if known is None or known.info is not info or known.archived != archived:
             if self._state.asks_compaction(self._stream.topic, info):
                 self._state.compacted(info, await self._stream.start_before_compaction(info))
-            known = self._extent = self._state.extent(self._stream.topic, info, archived)
+            known = self.extent = self._state.extent(self._stream.topic, info, archived)
             self.log_start = known.log_start
         return known
 

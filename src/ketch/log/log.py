@@ -54,6 +54,7 @@ class Log:
         connect: makes the drivers to the Redis it is stored in.
         session: this broker process: the fences of its appends and the terms of what it coordinates name it.
         topics, commits: the topics, and the offsets that groups have committed.
+        newest: the batches that were appended last.
         copies: whether replicas have what was written.
         followers: which replicas there are.
         watcher: what is known of streams, and the connection of appends.
@@ -66,6 +67,7 @@ class Log:
         self._reads = connect("read")
         self.watcher = Watcher(connect, max_age, settings.append)
         self.topics = TopicCache(self.keys, self._reads, max_age, self.defaults)
+        self.newest = Newest()
         self.session = f"{settings.node_id}-{os.getpid()}-{secrets.token_hex(4)}"
         self.commits = Commits(self.keys, self._reads)
         self.followers = Followers(self._reads, self.keys)
@@ -79,7 +81,7 @@ class Log:
             copies=self.copies,
             ahead=ReadAhead(),
             tails=Tails(),
-            newest=Newest(),
+            newest=self.newest,
             archives=self._archives,
             pending_max=settings.group_pending_max,
             exists=self._exists,

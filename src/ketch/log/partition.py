@@ -26,7 +26,7 @@ from ketch.store.append import markers
 from ketch.store.layouts.layout import Payload
 from ketch.store.offsets import MAX_OFFSET
 from ketch.store.stream import search, trimming
-from ketch.store.stream.ranges import PartitionStream
+from ketch.store.stream.ranges import EntrySizes, PartitionStream
 from ketch.store.stream.search import Found
 from ketch.store.topics.topic import Topic
 
@@ -38,6 +38,7 @@ class Partition:
         key: of its stream.
         topic: as it was last described.
         state: what is known of its stream, and what is on its way into it; its appender's.
+        appender: its write side, of which others call what this class passes on.
         bounds: where its log starts and ends.
         reader: its read side.
         group_positions: the native groups of the consumer groups that read it.
@@ -47,8 +48,8 @@ class Partition:
     """
 
     __slots__ = (
-        "_appender", "_shared", "_stream", "bounds", "group_positions", "index", "key", "reader", "shares",
-        "state", "tier", "topic", "transaction_keys",
+        "_shared", "_stream", "appender", "bounds", "group_positions", "index", "key", "reader", "shares", "state",
+        "tier", "topic", "transaction_keys",
     )  # fmt: skip
 
     def __init__(self, topic: Topic, index: int, shared: Shared) -> None:
@@ -64,7 +65,7 @@ class Partition:
         self.transaction_keys = self.state.transaction_keys
         self._shared = shared
         alive = partial(shared.exists, topic)
-        self._appender = Appender(self.state, shared.watcher, shared.newest, self._stream.sizes, alive)
+        self.appender = Appender(self.state, shared.watcher, shared.newest, self._stream.sizes, alive)
 
     @property
     def stream(self) -> PartitionStream:
@@ -80,15 +81,20 @@ class Partition:
 
     def append(self, batch: Payload, producer: Sequenced | None = None, now: int = 0) -> asyncio.Future[int]:
         """See `Appender.append`."""
-        return self._appender.append(batch, producer, now)
+        return self.appender.append(batch, producer, now)
 
     def end_transaction(self, marker: Marker) -> asyncio.Future[bool]:
         """See `Appender.end_transaction`."""
-        return self._appender.end_transaction(marker)
+        return self.appender.end_transaction(marker)
 
     def in_transaction(self, producer: int, epoch: int) -> bool:
         """See `Appender.in_transaction`."""
-        return self._appender.in_transaction(producer, epoch)
+        return self.appender.in_transaction(producer, epoch)
+
+    @property
+    def sizes(self) -> EntrySizes:
+        """How large its entries are."""
+        return self._stream.sizes
 
     @property
     def entry_bytes(self) -> float:
@@ -97,7 +103,7 @@ class Partition:
 
     def close(self) -> None:
         """The topic is being deleted: appends fail from now on, waiting fetches look again."""
-        self._appender.close()
+        self.appender.close()
 
     async def delete_before(self, offset: int) -> int:
         """Removes the records below `offset`, all of them if it is -1; the new log start.

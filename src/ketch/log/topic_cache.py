@@ -17,7 +17,7 @@ from ketch.redis.driver import Driver
 from ketch.store.keys import Keyspace
 from ketch.store.topics import hashes
 from ketch.store.topics.hashes import Created
-from ketch.store.topics.topic import Topic
+from ketch.store.topics.topic import Topic, TopicKey, legal_name
 from ketch.tasks import lasting
 
 _CACHE_MAX = 20_000  # names; a client that asks for ever new ones must not fill memory
@@ -30,11 +30,15 @@ class TopicCache:
     Args:
         max_age: s that an answer is held.
         defaults: configs of a topic whose hash does not say.
+
+    Attributes:
+        cached: by name, when it was read (monotonic seconds) and the topic, None where there is none. A change makes
+            another tuple, or takes it away.
     """
 
     def __init__(self, keys: Keyspace, driver: Driver, max_age: float, defaults: Mapping[str, str]) -> None:
-        self._keys, self._driver, self._max_age, self._defaults = keys, driver, max_age, defaults
-        self._cache: dict[str, tuple[float, Topic | None]] = {}
+        self._keys, self._driver, self.max_age, self._defaults = keys, driver, max_age, defaults
+        self.cached: dict[str, tuple[float, Topic | None]] = {}
         self._names: tuple[float, list[str]] | None = None
         self.changes = 0  # how often something was forgotten: a topic was made, changed or deleted here
         self._ids: dict[uuid.UUID, str] = {}
@@ -52,8 +56,20 @@ class TopicCache:
 
     def _fresh(self, name: str) -> tuple[float, Topic | None] | None:
         """What the cache has of a name, where it is not too old."""
-        cached = self._cache.get(name)
-        return cached if cached is not None and time.monotonic() - cached[0] < self._max_age else None
+        cached = self.cached.get(name)
+        return cached if cached is not None and time.monotonic() - cached[0] < self.max_age else None
+
+    def held(self, wire: bytes, by_id: bool) -> tuple[TopicKey, tuple[float, Topic | None] | None]:
+        """What a request names, and what is cached of it, however old: None where that is no topic.
+
+        Args:
+            wire: the topic's name, or its id's bytes.
+        """
+        key = uuid.UUID(bytes=wire) if by_id else wire.decode(errors="replace")
+        name = self._ids.get(key) if isinstance(key, uuid.UUID) else key
+        cached = None if name is None or not legal_name(name) else self.cached.get(name)
+        topic = None if cached is None else cached[1]
+        return key, cached if topic is not None and key in (topic.id, topic.name) else None
 
     async def get(self, name: str) -> Topic | None:
         """The topic, or None where there is none."""
@@ -89,7 +105,7 @@ class TopicCache:
         """Every topic, by name."""
         now = time.monotonic()
         known = self._names
-        if known is None or now - known[0] >= self._max_age:
+        if known is None or now - known[0] >= self.max_age:
             known = self._names = (now, await self._driver.ask(hashes.names(self._keys)))
             await self._load(known[1])
         # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
@@ -163,7 +179,7 @@ class TopicCache:
     def forget(self, name: str) -> None:
         """Drops what is cached of a topic, so that the next question goes to Redis."""
         self.changes += 1
-        self._cache.pop(name, None)
+        self.cached.pop(name, None)
         self._loading.pop(name, None)
         self._names = None
         for forgotten in self._loads:
@@ -171,7 +187,7 @@ class TopicCache:
 
     def forget_all(self) -> None:
         """Drops what is cached of every topic."""
-        for name in {*self._cache, *self._loading}:
+        for name in {*self.cached, *self._loading}:
             self.forget(name)
 
     def _loaded(self, name: str, task: asyncio.Task[list[Topic | None]]) -> None:
@@ -186,11 +202,11 @@ class TopicCache:
         finally:
             self._loads = [each for each in self._loads if each is not forgotten]
         now = time.monotonic()
-        if len(self._cache) > _CACHE_MAX:
-            self._cache.clear()
+        if len(self.cached) > _CACHE_MAX:
+            self.cached.clear()
         for name, topic in zip(names, topics, strict=True):
             if name not in forgotten:  # else it may say what was before a change of our own
-                self._cache[name] = (now, topic)
+                self.cached[name] = (now, topic)
             if topic is not None:
                 self._ids[topic.id] = name
         return topics

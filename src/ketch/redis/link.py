@@ -40,6 +40,9 @@ class Link:
     Args:
         name, on_up, on_down, on_push: see `driver.Connect`.
         timeout: s that connecting and each reply may take.
+
+    Attributes:
+        pipe: the connection that is up; None while there is none.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class Link:
         self._search = MasterSearch(address, timeout) if address.kind == "sentinel" else None
         self._epoch = 0  # of the failover that made that server the master
         self._on_up, self._on_down, self._on_push = on_up, on_down, on_push
-        self._pipe: Pipe | None = None
+        self.pipe: Pipe | None = None
         self._lost = asyncio.Event()
         self._found = asyncio.Event()  # there is a connection
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,13 +71,13 @@ class Link:
         Raises:
             StorageUnavailable: there is none now; the link is already trying.
         """
-        if self._pipe is None:
+        if self.pipe is None:
             raise StorageUnavailable(f"no connection to Redis at {self._address.describe()}")
-        return self._pipe
+        return self.pipe
 
     @property
     def up(self) -> bool:
-        return self._pipe is not None
+        return self.pipe is not None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -146,7 +149,7 @@ class Link:
 
         `on_down` is not called. `stop` is to be called all the same.
         """
-        self._on_down, pipe, self._pipe = None, self._pipe, None
+        self._on_down, pipe, self.pipe = None, self.pipe, None
         self._found.clear()
         for task in self._tasks:
             task.cancel()
@@ -172,13 +175,13 @@ class Link:
             await self._found.wait()  # without a connection it is `_reconnect` that asks the sentinels
             named = await search.named(_ASK_SENTINELS_S)
             pause = _HURRY_S if named is None or named.down else _ASK_SENTINELS_S
-            if self._pipe is None or named is None or named.epoch < self._epoch or named.place == self.place:
+            if self.pipe is None or named is None or named.epoch < self._epoch or named.place == self.place:
                 continue
             with contextlib.suppress(StorageUnavailable):
                 found = (await search.find(_PATIENCE_S, again=True)).address
-                if self._pipe is not None and found.seeds[0] != self.place:
+                if self.pipe is not None and found.seeds[0] != self.place:
                     log.warning("The master is %s now (%s connection)", found.describe(), self._name)
-                    self._pipe.close()
+                    self.pipe.close()
 
     async def _connect(self, patience: float, again: bool) -> None:
         """For the arguments see `MasterSearch.find`."""
@@ -194,7 +197,7 @@ class Link:
             pipe.close()
             raise
         if pipe.connected:
-            self._pipe = pipe
+            self.pipe = pipe
             self._found.set()
 
     async def _keep(self) -> None:
@@ -205,7 +208,7 @@ class Link:
 
     async def _reconnect(self) -> None:
         delay = _BACKOFF_FIRST
-        while self._pipe is None:
+        while self.pipe is None:
             await asyncio.sleep(delay)
             delay = min(2 * delay, _BACKOFF_MAX if self._search is None else _HURRY_S)
             try:
@@ -214,9 +217,9 @@ class Link:
                 log.debug("%s connection: %s", self._name, error)
 
     def _went(self) -> None:
-        if self._pipe is not None:
+        if self.pipe is not None:
             log.warning("Redis is gone (%s connection, %s); reconnecting", self._name, self._address.describe())
-            self._pipe = None
+            self.pipe = None
             self._found.clear()
             if self._on_down is not None:
                 self._on_down()

@@ -38,6 +38,10 @@ _PUSH = ord(">")
 _ABORTED = b"-EXECABORT"  # says that a command of the transaction was refused, and not why
 
 
+_Waiting = deque[tuple[int, Callable[[Reply], None]]]  # (replies, what takes the last)
+Quick = Callable[[bytearray, int, int, _Waiting], int]
+
+
 class Pipe(asyncio.BufferedProtocol):
     """A connection: write commands in any number, every reply goes to who sent its command, in order.
 
@@ -47,12 +51,14 @@ class Pipe(asyncio.BufferedProtocol):
 
     Attributes:
         behind: whether `drained` would wait.
+        quick: takes the replies that it knows from the front of those that have come in: of the buffer, from where
+            to where, and who waits for them. It says where the first reply begins that it does not know.
     """
 
     def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
         self._on_lost = on_lost
         self._on_push = on_push
-        self._waiting: deque[tuple[int, Callable[[Reply], None]]] = deque()  # (replies, what takes the last)
+        self._waiting: _Waiting = deque()
         self._buffer = bytearray(_START)
         self._start = 0  # where the reply being read begins
         self._scanned = 0  # how far it has been framed
@@ -67,6 +73,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.behind = False
+        self.quick: Quick | None = None
         self._progress = 0  # replies taken so far; the watchdog sees a Redis that hangs by it
 
     # -- asyncio's side
@@ -95,6 +102,8 @@ class Pipe(asyncio.BufferedProtocol):
         try:
             while self._scanned < self._end:
                 before = self._scanned
+                if self.quick is not None and self._passing and before == self._start and self._hurry(self.quick):
+                    continue
                 if self._buffer[before] == _PUSH and self._interrupted is None:
                     self._interrupt()
                 # Stops before a push, which may come between any two replies.
@@ -147,6 +156,20 @@ class Pipe(asyncio.BufferedProtocol):
         """
         _, payload, replies = command
         self._await_reply(replies, take)
+        self._write(payload)
+
+    def post_all(self, takers: Sequence[tuple[int, Callable[[Reply], None]]], payload: tuple[BytesLike, ...]) -> None:
+        """As `post`, for commands that follow each other.
+
+        Args:
+            takers: how many replies each of them makes, more than one, and what takes the last.
+        """
+        if self._transport is None:
+            raise StorageUnavailable("not connected to Redis")
+        idle = not self._waiting
+        self._waiting.extend(takers)
+        if idle:
+            self._expect(takers[0][0])
         self._write(payload)
 
     async def ask(self, question: Question[T]) -> T:
@@ -234,6 +257,20 @@ class Pipe(asyncio.BufferedProtocol):
         """What comes next is no reply but a push."""
         self._interrupted = self._pending, self._passing
         self._pending, self._passing = 1, False
+
+    def _hurry(self, quick: Quick) -> bool:
+        """Has `quick` take what it knows, where a command's first reply begins here; whether it knew anything."""
+        if self._interrupted is not None or not self._waiting or self._pending != self._waiting[0][0] - 1:
+            return False
+        taken = quick(self._buffer, self._start, self._end, self._waiting)
+        if taken == self._start:
+            return False
+        self._progress += 1
+        self._start = self._scanned = taken
+        self._expect(self._waiting[0][0] if self._waiting else 1)
+        if self._start == self._end:
+            self._reset()
+        return True
 
     def _pass(self) -> None:
         """Gives up the room of replies that nobody wants, as far as they have come in."""

@@ -36,7 +36,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
-from ketch.broker.api import Answer, CloseConnection, Later, Request, printable
+from ketch.broker.api import Answer, CloseConnection, Later, Request, Sent, printable
 from ketch.broker.entering import Consent, enter, transactional
 from ketch.broker.errors import Refused
 from ketch.broker.resources import DENIED_TEXTS
@@ -113,6 +113,21 @@ async def handle(request: Request) -> Answer | Later:
         return _answer(request, topics)
     left = max(0.0, deadline - time.monotonic())
     return Later(waits, left, partial(_answer, request, topics), answered=body.acks != 0)
+
+
+def resume(request: Request, sent: Sent) -> Later:
+    """The answer to a request whose batches the lane has sent (`ketch.lane`)."""
+    topics: _Outcomes = []
+    waits: list[asyncio.Future[int]] = []
+    for key, index, partition, appended, batch, producer in sent.parts:
+        offset = appended
+        if producer is not None:
+            offset = lasting(_append_or_enter(request, partition, batch, producer, appended))
+        waits.append(offset)
+        if not topics or topics[-1][0] != key:
+            topics.append((key, []))
+        topics[-1][1].append(_Outcome(index, offset=offset, partition=partition))
+    return Later(waits, sent.left, partial(_answer, request, topics), answered=sent.acks != 0)
 
 
 def _key(request: Request, topic: Any) -> TopicKey:

@@ -115,6 +115,15 @@ class Appender:
         """The topic is being deleted: nothing more is written."""
         self._state.close()
 
+    def resume(self, entry: Append, reply: Reply) -> None:
+        """Takes the reply to a batch that the lane has sent. It is the first of those that fly, and Python's now."""
+        self._state.flying[0] = entry
+        self._replied(reply)
+
+    def pump(self) -> None:
+        """Nothing flies any more: what waits for that is sent."""
+        self._pump(now_ms())
+
     # -- sending
 
     def _pump(self, now: int) -> None:

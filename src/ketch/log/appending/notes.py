@@ -22,7 +22,7 @@ _SIZE_OF = 1_000  # records that the average is about
 
 
 @dataclass(slots=True)
-class _Noted:
+class Noted:
     """What was seen of one topic's batches.
 
     Attributes:
@@ -36,11 +36,15 @@ class _Noted:
 
 
 class TopicNotes:
-    """Watches batches go by."""
+    """Watches batches go by.
+
+    Attributes:
+        noted: what was seen of each topic's batches, by its name.
+    """
 
     def __init__(self, topics: TopicCache) -> None:
         self._topics = topics
-        self._noted: dict[str, _Noted] = {}
+        self.noted: dict[str, Noted] = {}
 
     def news(self, topic: Topic, codec: int, latest: int, batch: Payload, now: int) -> dict[str, str | int]:
         """What is new in a batch that is about to be stored: fields for `write`, mostly none.
@@ -51,9 +55,9 @@ class TopicNotes:
             now: ms.
         """
         count, size = batch.count, batch.size
-        noted = self._noted.get(topic.name)
+        noted = self.noted.get(topic.name)
         if noted is None:
-            noted = self._noted[topic.name] = _Noted(topic.message_bytes or size / count)
+            noted = self.noted[topic.name] = Noted(topic.message_bytes or size / count)
         noted.average += (size / count - noted.average) * min(1.0, count / _SIZE_OF)
         name, before = CODEC_NAMES[codec], topic.message_bytes
         average = round(noted.average)

@@ -112,7 +112,7 @@ def chosen_here(
     if by is not None:
         must_exist = expected != ZERO
         command = module.append(keys, numbering, expected, base, must_exist, batch.count, by, producer, tracked=True)
-        return Append(command, partial(_read_module, numbering, base))
+        return Append(command, module_reader(numbering, base))
     first, end = numbering.format_id(*numbering.to_id(base)), numbering.to_id(last)
     if batch.entries == 1 and expected is not None:
         fields, count = _fields(batch)
@@ -225,6 +225,11 @@ def _read_append(numbering: OffsetNumbering, reply: bytes) -> Landed | Refusal:
     if isinstance(answer, int):
         return Refusal(answer)
     return Landed(numbering.to_offset(*numbering.parse_id(answer)), False)
+
+
+def module_reader(numbering: OffsetNumbering, base: int) -> Callable[[bytes], Landed | Refusal]:
+    """What reads the reply to an append by the module at `base`, see `Append.read`."""
+    return partial(_read_module, numbering, base)
 
 
 def _read_module(numbering: OffsetNumbering, base: int | None, reply: bytes) -> Landed | Refusal:

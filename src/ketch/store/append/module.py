@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import hiredis
 
@@ -20,6 +21,7 @@ from ketch.wire.pieces import BytesLike
 VERSION = 2  # of the module, as it is called here
 TRANSACTIONS_SINCE = 2
 _NO_PRODUCER: tuple[Word, ...] = ("",) * 5
+_PLACED = 6  # words that say where the batch goes: from `expected` to `must_exist`
 _INVALID = "INVALID "
 ASK_VERSION = pack("KETCH.VERSION")
 ASK_PERMISSION = pack("KETCH.TXNAPPEND")  # without arguments: an error of one kind or another
@@ -88,6 +90,44 @@ def append(
     pieces: tuple[BytesLike, ...] = (head, data, tail)
     commands = 1 if not tracked else 4 if watched is None else 5
     return Command(keys.stream, pieces if len(data) > _ONE_PIECE else b"".join(pieces), commands)
+
+
+class Parts(NamedTuple):
+    """What `append` packs alike for every batch of one shape that goes to a partition, tracked.
+
+    Attributes:
+        head: up to the last-generated-id that is expected. Behind it come that one and the first offset's id.
+        limit: the last id, and the bits. Behind it come the count, whether the stream must exist, and the producer.
+        shape: the words that `Payload.operands` begins with. Behind them come its other words, and the bytes.
+        tail: what follows the bytes.
+    """
+
+    head: bytes
+    limit: bytes
+    shape: bytes
+    tail: bytes
+
+
+def parts(
+    keys: AppendKeys,
+    numbering: OffsetNumbering,
+    shape: tuple[Word, ...],
+    varying: int,
+    transactions: bytes | None = None,
+) -> Parts:
+    """The parts of the command for batches whose `Payload.operands` begin with `shape`.
+
+    Args:
+        varying: how many other words these have.
+        transactions: as in `Producer`, of batches that open none.
+    """
+    name: tuple[Word, ...] = ("KETCH.APPEND", *keys)
+    if transactions is not None:
+        name = ("KETCH.TXNAPPEND", *keys, transactions, "")
+    size = len(name) + _PLACED + len(_NO_PRODUCER) + len(shape) + varying + 1
+    head = _MULTI + b"*%d\r\n%b" % (size, _common_bulks(*name))
+    limit = _bulks(_last_id(numbering.bits, numbering.dense), numbering.bits)
+    return Parts(head, limit, _bulks(*shape), _reads(keys.stream, None))
 
 
 def _bulks(*words: Word) -> bytes:

@@ -1,0 +1,105 @@
+"""The hot path without Python: the common Produce request goes from its connection's bytes to the command for Redis,
+and from Redis's reply to the response's bytes, in one piece of C and Cython. It adds speed and never a second meaning:
+a request with anything that it does not know goes through the pipeline (`broker.connection`), as without the lane.
+
+It takes a request whole or not at all. What it takes: Produce v3 to v13 of any acks, for partitions that are known,
+plain and idempotent batches, on topics of the batch layout that want nothing done to a batch; with the append module,
+on one Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs
+Python: an authorizer, SASL, quotas, a pause for want of memory, a Redis that is behind.
+
+Whose a partition's state is. There is one `AppendState` for both ways, and the event loop's thread alone changes it:
+the lane reads and writes it as the appender does. So a batch of Python may follow one of the lane, and the other way
+round, and nothing has to be handed over first. The lane makes two of the transitions in `log.appending.state` itself,
+those of a stream that nobody else writes to. For every other one it calls Python. A batch of the lane (`Flight`) stands
+in `AppendState.flying` and in the pipe's line of replies, a request (`Answer`) in its connection's line of responses.
+
+State and event of a request, and who has it then:
+
+=============== =============================================== ============= =========================================
+state           event                                           next          what happens
+=============== =============================================== ============= =========================================
+received        it, or one before it, is not for the lane       Python's      nothing was changed; the worker serves it
+received        all of it was recognised                        sent          every batch is placed, then all are sent
+sent            a reply says that a batch is stored as expected sent, or      the stream's end moves, waiting fetches
+                                                                answered      are woken (`AppendState.landed`)
+sent            all batches are stored                          answered      its response is written when those before
+                                                                              it are, once for all replies of a read
+sent            any other reply: refused, stored elsewhere, an  taken back    the batch becomes an `Append` of Python,
+                error                                                         which the appender treats as its own
+sent            the connection to Redis is lost                 taken back    the same, of every batch
+sent            its deadline comes                              taken back    Python answers with an error; what is
+                                                                              stored later is stored
+sent            its client is gone                              sent          the batches are stored all the same
+taken back      a batch of it is stored, or fails               taken back    its future gets the result, for which
+                                                                              `broker.handlers.produce.resume` waits
+=============== =============================================== ============= =========================================
+
+A partition is for the lane in one state of `AppendState` alone: mode OURS, no foreign write, nothing that waits, no
+marker on its way, and the stream's end and the log's start known and fresh. A batch is, where it is the next one of a
+producer that is known, its checksum is right, and `TopicNotes` has nothing to note of it.
+
+csrc/ has what is bytes in and bytes out (request.h, redis.h, response.h), `_kernel.pyx` all else. The lane asks Redis
+nothing, writes no error, logs nothing, and waits for nothing but replies and deadlines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from ketch.configs.settings import Settings
+from ketch.connections.budget import Gate
+from ketch.log.appending.notes import TopicNotes
+from ketch.log.log import Log
+from ketch.redis.link import Link
+
+if TYPE_CHECKING:
+    from ketch.lane._kernel import Lane
+
+__all__ = ["Lane", "open_lane"]
+
+log = logging.getLogger(__name__)
+
+
+class _Limits(Protocol):
+    in_force: bool
+
+
+class Host(Protocol):
+    """What the lane uses of the broker.
+
+    Attributes:
+        authorizer: None where everyone may do everything.
+        quotas: whether any are in force.
+    """
+
+    settings: Settings
+    log: Log
+    topic_notes: TopicNotes
+    inflated: Gate
+
+    @property
+    def authorizer(self) -> object: ...
+    @property
+    def quotas(self) -> _Limits: ...
+
+
+def open_lane(broker: Host) -> Lane | None:
+    """The lane of a broker, where its settings want one and there can be one.
+
+    It is to be called on the event loop that the broker runs on.
+    """
+    wanted = broker.settings.lane
+    if wanted == "off" or os.environ.get("KETCH_KERNEL") == "python":
+        return None
+    if not isinstance(broker.log.watcher.driver, Link):
+        log.info("lane: none, as Redis is a cluster")
+        return None
+    try:
+        from ketch.lane._kernel import Lane
+    except ImportError:
+        log.warning("lane: none, as it was not compiled")
+        return None
+    return Lane(broker, asyncio.get_running_loop(), wanted == "coin")
