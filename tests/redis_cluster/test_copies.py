@@ -258,6 +258,8 @@ def test_metadata_does_not_wait_for_a_redis_that_hangs(
 
 def test_only_the_assignment_that_is_there_is_taken(kafka: Kafka, topic: str) -> None:
     kafka.create(topic)
+    # The master may be the one that hung in the test before.
+    eventually(lambda: len(replicas(kafka, topic)[0]) == 2, LIMIT, "the replica to be shown")
     shown, _ = replicas(kafka, topic)
 
     def assign(*nodes: int) -> int:
