@@ -65,6 +65,7 @@ class Groups:
         self._log, self._cluster, self._native_groups = log_, cluster, native_groups
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
         self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
+        self._doubtful: dict[str, int] = {}  # the highest term of a group in which a commit got no answer
         self._none_pending: set[str] = set()  # groups for which no transaction has offsets pending
         self._applying: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         cluster.listen(self.relinquish, self._follow)
@@ -134,7 +135,7 @@ class Groups:
         """
         if commits:
             await self.apply_pending(group_id)  # what transactions have committed before counts before
-        above, tries = 0, _COMMIT_TRIES
+        above, tries = self._doubtful.get(group_id, 0), _COMMIT_TRIES
         while True:
             error, group = await self._machines.submit_to(group_id, make)
             if error or not commits:
@@ -151,7 +152,17 @@ class Groups:
                 above = max(above, newer.term)
 
     async def _store_commits(self, group_id: str, commits: Mapping[TopicPartition, Committed], term: str) -> None:
-        await self._log.commit(group_id, commits, term)
+        try:
+            await self._log.commit(group_id, commits, term)
+        except Overtaken:
+            raise
+        except BaseException:
+            # It may be on its way still, in the buffers of a connection that was given up, and come to Redis when the
+            # network is back. The commits after it take a higher term, so that it is refused then.
+            self._doubtful[group_id] = max(int(term), self._doubtful.get(group_id, 0))
+            raise
+        if int(term) > self._doubtful.get(group_id, int(term)):
+            del self._doubtful[group_id]  # terms rise
         for topic, count in Counter(topic for topic, _ in commits).items():
             metrics.committed(group_id, topic, count)
         self._native_groups.committed(group_id, commits)
@@ -216,7 +227,7 @@ class Groups:
 
     async def _apply_committed(self, group_id: str) -> list[Pending]:
         """What was pending; what of it is committed has been applied."""
-        above, tries = 0, _COMMIT_TRIES
+        above, tries = self._doubtful.get(group_id, 0), _COMMIT_TRIES
         while True:
             try:
                 term = await self._machines.hold(await self.get(group_id), self._cluster.lease, above)
