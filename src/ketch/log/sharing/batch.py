@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TRUSTED_S = 1.0  # for how long nobody else is taken to have changed anything; members of a partition come here
-_FIRST_READ = 1 << 16  # bytes, where it is not known how large records are
+_LEAST_READ = 1 << 20  # bytes that are read at least: the first batches may be in flight already
 _ATTEMPTS = 5  # to change what other brokers change, too; and to get past what holds no records
 
 
@@ -115,7 +115,7 @@ class BatchShare:
 
     def _size_of(self, records: int) -> int:
         """Bytes of batches with so many records, about: a consumer takes 500, and 50 MB."""
-        return int(records * self._record_bytes) if self._record_bytes else _FIRST_READ
+        return max(int(records * self._record_bytes), _LEAST_READ)
 
     async def _read(self, offset: int, size: int, end: int) -> Chunk:
         count = self._stream.sizes.count(size)
