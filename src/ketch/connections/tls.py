@@ -85,12 +85,13 @@ class TlsPort:
             await self._room.acquire()
             try:
                 client, _ = await loop.sock_accept(listening)
+                spare = _second(client)
             except OSError as error:
                 self._room.release()
                 self._complain(f"no connection can be accepted: {reason(error)}")
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
-            task = loop.create_task(self._greet(client))
+            task = loop.create_task(self._greet(client, spare))
             self._handshakes.add(task)
             task.add_done_callback(self._done)
 
@@ -98,8 +99,8 @@ class TlsPort:
         self._handshakes.discard(task)
         self._room.release()
 
-    async def _greet(self, client: socket.socket) -> None:
-        peer, spare = _peer(client), client.dup()  # the loop closes `client` where the handshake fails
+    async def _greet(self, client: socket.socket, spare: socket.socket) -> None:
+        peer = _peer(client)
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -131,6 +132,15 @@ class TlsPort:
         line = self._complaints.line(text, time.monotonic())
         if line:
             log.warning("listener %s: %s", self._name, line)
+
+
+def _second(client: socket.socket) -> socket.socket:
+    """The same connection once more: the loop closes the one that it is given, where its handshake fails."""
+    try:
+        return client.dup()
+    except OSError:
+        client.close()
+        raise
 
 
 async def _alert(client: socket.socket, alert: bytes) -> None:
