@@ -86,12 +86,13 @@ class TlsPort:
         while True:
             try:
                 client, _ = await loop.sock_accept(listening)
+                spare = _second(client)
             except OSError as error:
                 self._complain(f"no connection can be accepted: {reason(error)}")
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
             await self._make_room()
-            task = loop.create_task(self._greet(client))
+            task = loop.create_task(self._greet(client, spare))
             self._handshakes[task] = loop.time()
             task.add_done_callback(self._handshakes.pop)
 
@@ -105,8 +106,8 @@ class TlsPort:
                 oldest.cancel()
             await asyncio.wait([oldest], timeout=max(left, 0) or None)
 
-    async def _greet(self, client: socket.socket) -> None:
-        peer, spare = _peer(client), client.dup()  # the loop closes `client` where the handshake fails
+    async def _greet(self, client: socket.socket, spare: socket.socket) -> None:
+        peer = _peer(client)
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -141,6 +142,15 @@ class TlsPort:
         line = complaints.line(text, time.monotonic())
         if line:
             log.warning("listener %s: %s", self._name, line)
+
+
+def _second(client: socket.socket) -> socket.socket:
+    """The same connection once more: the loop closes the one that it is given, where its handshake fails."""
+    try:
+        return client.dup()
+    except OSError:
+        client.close()
+        raise
 
 
 async def _alert(client: socket.socket, alert: bytes) -> None:

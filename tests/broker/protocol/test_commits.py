@@ -7,10 +7,12 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from ketch.embedded.valkey import server_binary
 from ketch.redis.driver import OwnedDriver
 from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
@@ -21,7 +23,9 @@ from ketch.store.keys import Keyspace
 from ketch.store.scripts import Holder
 from tests.support.coordinator import Driver
 from tests.support.groups import OFFSET_COMMIT, OFFSET_FETCH, SERVED, Member, gather, keys_naming
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.redis_servers import RedisServer
 
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
 
@@ -299,3 +303,33 @@ def test_a_commit_brings_its_own_retention(sweeping: KetchServer, version: int) 
         assert live.committed("t")[0] == 5, "the group has a member"
         live.leave()
         eventually(lambda: live.committed("t") == (-1, -1, ""))
+
+
+def test_a_commit_that_failed_comes_too_late_for_the_next_one(
+    start_ketch: Callable[..., KetchServer], tmp_path: Path
+) -> None:
+    """It may lie in a buffer of the network until another one was acknowledged; here Redis refused it."""
+    with ExitStack() as stack:
+        valkey = RedisServer(str(server_binary()), tmp_path / "valkey")
+        stack.callback(valkey.kill)
+        server = start_ketch("--redis", valkey.url, "--redis-timeout-ms", "1000")
+        with Kafka(server.port) as kafka:
+            kafka.create("t")
+        member = Member(server.port, "g")
+        assert member.commit("t", 1) == 0
+        keys = Keyspace("korvet")
+        commit = keys.commit(keys.stream("t", 0), "g")
+
+        def term() -> int:
+            return int(valkey.client().get(keys.commit_term(commit)) or 0)
+
+        held = term()
+        assert (member.commit("t", 2), term()) == (0, held)
+        valkey.client().execute_command("ACL", "SETUSER", "default", "-set")
+        assert member.commit("t", 3) != 0
+        valkey.client().execute_command("ACL", "SETUSER", "default", "+set")
+        eventually(lambda: member.commit("t", 4) == 0)
+        assert term() > held, "what was written in the earlier term is refused"
+        assert valkey.client().get(commit) == b"4"
+        held = term()
+        assert (member.commit("t", 5), term()) == (0, held), "the terms rise no further"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,9 @@ from tests.clients.test_sasl_clients import NONCE_IS_WRONG
 from tests.support.ketch import eventually
 from tests.support.sasl import SHA_256, SHA_512
 
+PAGE = Path(__file__).parents[3] / "docs" / "security-clients.md"
+ROWS = {name: {"java": "Java", "kafkajs": "KafkaJS"}.get(name, name) for name in CLIENTS}
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -21,6 +25,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site.start()
     yield site
     site.stop()
+
+
+def test_the_page_says_what_each_client_has() -> None:
+    table = [[cell.strip() for cell in line.split("|")] for line in PAGE.read_text().splitlines() if "|" in line]
+    for name, begin in ROWS.items():
+        (cells,) = (row[3:-1] for row in table if row[1].startswith(begin) and len(row) == len(MECHANISMS) + 4)
+        assert cells == ["-" if (name, mechanism) in LACKS else "works" for mechanism in MECHANISMS], name
 
 
 def cases() -> Iterator[object]:
