@@ -331,7 +331,7 @@ def test_a_replica_that_is_gone_is_not_shown(place: Place, kafka: Kafka, topic: 
 
 
 def test_metadata_does_not_wait_for_a_redis_that_hangs(
-    place: Place, start_ketch: Callable[..., KetchServer], topic: str
+    place: Place, on_place: KetchServer, start_ketch: Callable[..., KetchServer], topic: str
 ) -> None:
     server = start_ketch("--redis", place.url, "--metadata-max-age-ms", "3600000", "--node-id", "2")
     with Kafka(server.port, timeout=LIMIT) as kafka:
