@@ -337,8 +337,9 @@ def test_many_at_once(connect: Callable[..., Kafka], kafka: Kafka, made: str) ->
     def work() -> None:
         member = Member(connect(), made)
         while len(seen) < 1_000:
-            given = offsets(member.fetch(made, max_records=40, max_wait=100))
-            if given and len(seen) % 7 == 0:
+            answer = member.fetch(made, max_records=40, max_wait=100)
+            given = offsets(answer)
+            if given and len(seen) % 7 == 0 and counts(answer)[0] == 1:  # what is released too often is given up
                 assert member.acknowledge(made, all_of(given[:1], RELEASE)).error_code == 0
                 given = given[1:]
             if given:
