@@ -77,7 +77,7 @@ class BatchShare:
     async def acquire(self, member: str, records: int, size: int, config: ShareConfig) -> Acquired:
         async def act(flight: InFlight) -> Acquired:
             flight.expire(self._now(), config.delivery_limit)
-            bounds = await self._bounds.get()
+            bounds = await self._bounds.readable()
             flight.removed_below(bounds.local_start)
             return await self._acquire(flight, bounds, member, records, size, config)
 
@@ -154,7 +154,7 @@ class BatchShare:
     async def backlog(self, config: ShareConfig) -> float:
         async with self._lock:
             flight = await self._loaded(config)
-            end = (await self._bounds.get()).end(config.isolation is Isolation.READ_COMMITTED)
+            end = (await self._bounds.readable()).end(config.isolation is Isolation.READ_COMMITTED)
             offset = self._first(flight, end, config)
             if offset is None:
                 return 0
@@ -234,7 +234,7 @@ class BatchShare:
         first = stored.next
         if not stored.version:
             reset = await self._start(config.reset)
-            first = (await self._bounds.get()).high_watermark if reset is None else reset
+            first = (await self._bounds.readable()).high_watermark if reset is None else reset
         held = [Range(each.first, each.last, each.deliveries, each.member, each.until) for each in stored.ranges]
         self._flight = InFlight(first, held)
         return self._flight
