@@ -118,7 +118,8 @@ def both_sides(directory: Path, topics: Iterable[str], allow_if_none: bool = Fal
     try:
         for name in (ADMIN, *USERS):
             add_user(server, name, PASSWORD, "--mechanism", SHA_256)
-        with ApacheKafka({**_SETTINGS, OPEN: str(allow_if_none).lower()}) as kafka:
+        settings = {**_SETTINGS, OPEN: str(allow_if_none).lower()}
+        with ApacheKafka(settings, features=("share.version=1",)) as kafka:
             sides = Side(server.port), Side(kafka.port)
             for side in sides:
                 for name in topics:

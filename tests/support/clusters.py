@@ -470,7 +470,7 @@ class Sentinel(Node):
     """A sentinel; it writes what it learns into its configuration."""
 
     def __init__(self, binary: str, directory: Path, config: Path, port: int, secured: Secured | None) -> None:
-        self.directory, self.port, self.secured = directory, port, secured
+        self.directory, self.host, self.port, self.secured = directory, "127.0.0.1", port, secured
         self._command = [binary, str(config), "--sentinel"]
         self._log, self._env = directory / "redis.log", None
         self.start()

@@ -210,8 +210,8 @@ class PartitionBounds:
             self._copied = None  # it is another stream
         if bounds.high_watermark != self._copied:
             try:
-                bounds = await self._shared.copies.written(
-                    self._shared.watcher.driver, [self._stream.key], wanted, lambda: self.get(offset), _PATIENCE_S
+                bounds = await self._shared.copies.read(
+                    self._shared.watcher.driver, self._stream.key, wanted, lambda: self.get(offset), _PATIENCE_S
                 )
                 self._copied = bounds.high_watermark
             except NotEnoughReplicas:

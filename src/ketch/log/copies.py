@@ -20,7 +20,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ketch.errors import (
     KetchError,
@@ -60,6 +60,14 @@ class _Waiting:
     done: asyncio.Future[None]
 
 
+class _Place(NamedTuple):
+    """What one WAIT vouches for: so many copies of what a node has taken, in memory or on disk."""
+
+    node: Hashable
+    wanted: int
+    on_disk: bool
+
+
 class Copies:
     """Copies of what Redis has taken.
 
@@ -75,10 +83,13 @@ class Copies:
         self._slice_ms, self._on_disk = max(1, timeout_ms // 2), on_disk
         self._able: set[bytes] = set()  # replication ids of nodes whose disks can be waited for
         self._driver: asyncio.Task[OwnedDriver] | None = None
-        self._waiting: dict[tuple[Hashable, int], list[_Waiting]] = {}  # by node and number of copies
+        self._waiting: dict[_Place, list[_Waiting]] = {}
 
-    async def require(self, key: bytes, wanted: int) -> bytes:
+    async def require(self, key: bytes, wanted: int, in_memory: bool = False) -> bytes:
         """The replication id of the key's node, where it has replicas enough for so many copies, its own counted.
+
+        Args:
+            in_memory: a copy need not be synced, whatever is configured.
 
         Raises:
             NotEnoughReplicas: fewer replicas are in sync with it, or its disk cannot be waited for.
@@ -89,7 +100,7 @@ class Copies:
         if found.in_sync < wanted - 1:
             made = found.in_sync + 1
             raise NotEnoughReplicas(f"{made} of the {wanted} copies that min.insync.replicas wants can be made")
-        if self._on_disk and found.id not in self._able:
+        if self._on_disk and not in_memory and found.id not in self._able:
             try:
                 await driver.ask(copies.disks_can_be_waited_for(key))
             except RedisError as error:
@@ -110,13 +121,16 @@ class Copies:
             raise NotEnoughReplicasAfterAppend(str(error)) from None
         return base
 
-    async def made(self, writer: Driver, key: bytes, wanted: int, master: bytes, until: float) -> None:
+    async def made(
+        self, writer: Driver, key: bytes, wanted: int, master: bytes, until: float, in_memory: bool = False
+    ) -> None:
         """Waits until so many nodes have what was written to a key, the key's own counted.
 
         Args:
             writer: the driver by which it was written.
             master: what `require` said before.
             until: seconds of the monotonic clock.
+            in_memory: as of `require`.
 
         Raises:
             NotEnoughReplicasAfterAppend: they had it not in time, or Redis is gone.
@@ -126,7 +140,7 @@ class Copies:
         if driver.node(key) != node:
             raise NotEnoughReplicasAfterAppend(_MOVED)
         each = _Waiting(key, master, until - _SPARE_S, asyncio.get_running_loop().create_future())
-        place = node, wanted
+        place = _Place(node, wanted, self._on_disk and not in_memory)
         if place in self._waiting:
             self._waiting[place].append(each)
         else:
@@ -140,14 +154,12 @@ class Copies:
         keys: Sequence[bytes],
         wanted: int,
         write: Callable[[], Awaitable[T]],
-        longest_s: float = _LONGEST_S,
     ) -> T:
-        """The answer of a write, once all nodes that it concerns have the copies; or of a read, once what it found has.
+        """The answer of a write, once all nodes that it concerns have the copies. It waits no longer than `_LONGEST_S`.
 
         Args:
             writer: the driver of the write.
             keys: that are written.
-            longest_s: how long it waits for copies.
 
         Raises:
             NotEnoughReplicas: nothing was written.
@@ -158,8 +170,23 @@ class Copies:
         answer = await write()
         if nodes != [writer.node(key) for key in keys]:
             raise NotEnoughReplicasAfterAppend(_MOVED)
-        until = time.monotonic() + longest_s
+        until = time.monotonic() + _LONGEST_S
         await asyncio.gather(*(self.made(writer, key, wanted, master, until) for key, master in masters))
+        return answer
+
+    async def read(
+        self, reader: Driver, key: bytes, wanted: int, read: Callable[[], Awaitable[T]], longest_s: float
+    ) -> T:
+        """The answer of a read, once so many nodes have in memory what it found. For errors see `written`.
+
+        Args:
+            longest_s: how long it waits for copies.
+        """
+        master, node = await self.require(key, wanted, in_memory=True), reader.node(key)
+        answer = await read()
+        if node != reader.node(key):
+            raise NotEnoughReplicasAfterAppend(_MOVED)
+        await self.made(reader, key, wanted, master, time.monotonic() + longest_s, in_memory=True)
         return answer
 
     async def stop(self) -> None:
@@ -179,7 +206,7 @@ class Copies:
         await driver.start()
         return driver
 
-    async def _wait(self, driver: OwnedDriver, place: tuple[Hashable, int]) -> None:
+    async def _wait(self, driver: OwnedDriver, place: _Place) -> None:
         """One WAIT after the other, while anybody waits."""
         while self._waiting[place]:
             asked = [each for each in self._waiting[place] if not each.done.done()]
@@ -188,15 +215,13 @@ class Copies:
                 self._waiting[place] = [*await self._wait_once(driver, place, asked), *self._waiting[place]]
         del self._waiting[place]
 
-    async def _wait_once(
-        self, driver: OwnedDriver, place: tuple[Hashable, int], asked: list[_Waiting]
-    ) -> list[_Waiting]:
+    async def _wait_once(self, driver: OwnedDriver, place: _Place, asked: list[_Waiting]) -> list[_Waiting]:
         """One WAIT for all of these; those that have time to wait for another one.
 
         It is behind a write in the slot of the key that came last: the slots of earlier ones may have moved on.
         """
-        node, wanted = place
-        question = copies.made(self._keys, asked[-1].key, wanted, self._slice_ms, self._on_disk)
+        node, wanted, on_disk = place
+        question = copies.made(self._keys, asked[-1].key, wanted, self._slice_ms, on_disk)
         try:
             found = await self._while_time_runs(place, asked, lasting(driver.ask(question)))
         except KetchError as error:
@@ -212,14 +237,12 @@ class Copies:
             return []
         return [each for each in asked if not each.done.done()]
 
-    async def _while_time_runs(
-        self, place: tuple[Hashable, int], asked: list[_Waiting], made: asyncio.Task[Made]
-    ) -> Made:
+    async def _while_time_runs(self, place: _Place, asked: list[_Waiting], made: asyncio.Task[Made]) -> Made:
         """The answer; meanwhile those are told that run out of time, also of those that wait for the next WAIT."""
         while not (await asyncio.wait([made], timeout=_TICK_S))[0]:
             now = time.monotonic()
             late = [each for each in (*asked, *self._waiting[place]) if each.until <= now]
-            _fail(late, NotEnoughReplicasAfterAppend(f"fewer than {place[1]} copies were made in time"))
+            _fail(late, NotEnoughReplicasAfterAppend(f"fewer than {place.wanted} copies were made in time"))
         return made.result()
 
 
