@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from ketch.embedded.valkey import server_binary
 from tests.broker.protocol.test_share import begins
 from tests.support.batches import batch, records
 from tests.support.java import missing_tools
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.redis_servers import RedisServer
 from tests.support.share import Member, acquired
 from tests.support.sharers import Sharer
 
@@ -27,7 +29,7 @@ NO_JAVA = missing_tools()
 pytestmark = pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA))
 
 PAGE = Path(__file__).parents[2] / "docs" / "share-groups.md"
-WAIT = 60.0
+WAIT = 120.0
 
 
 @pytest.fixture
@@ -135,12 +137,13 @@ def test_native_consumers_of_the_same_group(broker: KetchServer, kafka: Kafka, t
 
 @pytest.mark.storage("record")
 def test_a_native_consumer_gets_what_a_killed_broker_had_given(
-    start_ketch: Callable[..., KetchServer], topic: str, tmp_path: Path
+    start_ketch: Callable[..., KetchServer], topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Nobody is there to give anything back: the lock's time is all that counts."""
     lock = ("--group-share-record-lock-duration-ms=1000", "--group-share-min-record-lock-duration-ms=1000")
-    valkey, stream = start_ketch(), f"korvet:stream:{topic}:0"
-    server = start_ketch(*lock, "--redis", valkey.redis_url, "--node-id", "2")
+    valkey, stream = RedisServer(str(server_binary()), tmp_path / "valkey"), f"korvet:stream:{topic}:0"
+    request.addfinalizer(valkey.kill)
+    server = start_ketch(*lock, "--redis", valkey.url)
     native = recipe()
     seen: list[str] = []
     native.work.__globals__["LOCK_MS"] = 1_000
@@ -154,7 +157,7 @@ def test_a_native_consumer_gets_what_a_killed_broker_had_given(
         member = Member(client, topic)
         assert sum(last - first + 1 for first, last, _ in acquired(member.fetch(topic, max_wait=5_000))) == 10
         server.kill()
-    redis = valkey.redis()
+    redis = valkey.client()
     assert redis.xautoclaim(stream, topic, "n", min_idle_time=60_000)[1] == []
 
     def handle(_: bytes, fields: dict[bytes, bytes]) -> None:
