@@ -17,6 +17,7 @@ import random
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -48,9 +49,13 @@ class TransactionalWriter(Client):
             ending = threading.Thread(target=self._end, args=(process,), daemon=True)
             ending.start()
             transaction = Transaction(self.name)
-            for line in process.stdout:
-                transaction = self._heard(transaction, json.loads(line))
+            with process.stdout as lines:
+                for line in lines:
+                    transaction = self._heard(transaction, json.loads(line))
             process.wait()
+            ending.join()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
         if process.returncode:
             self.failed(f"gets no producer id {DRAIN_S:.0f} s after the last fault")
 
