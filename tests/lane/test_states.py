@@ -12,7 +12,7 @@ from tests.support.http import metrics
 from tests.support.kafka import PRODUCE, Kafka, produce
 from tests.support.ketch import KetchServer, eventually
 
-STORAGE_ERROR = 56
+NOT_ENOUGH_REPLICAS, STORAGE_ERROR = 19, 56
 TAKEN, BACK = ("ketch_lane_requests_total", "produce"), ("ketch_lane_requests_taken_back_total", "produce")
 DATA = batch(records([b"a", b"b"]))
 
@@ -38,10 +38,10 @@ class Bench:
     def count(self, what: tuple[str, str]) -> float:
         return metrics(self.server).get(what, 0.0)
 
-    def sent(self, n: int = 1, **given: int) -> list[int]:
+    def sent(self, n: int = 1, data: bytes = DATA, **given: int) -> list[int]:
         """Sends requests while Redis takes no writes, until the lane has them; the numbers of their answers."""
         before = self.count(TAKEN)
-        numbers = [self.kafka.send(PRODUCE, 9, **produce("t", DATA, **given)) for _ in range(n)]
+        numbers = [self.kafka.send(PRODUCE, 9, **produce("t", data, **given)) for _ in range(n)]
         eventually(lambda: self.count(TAKEN) == before + n, what="the lane to have sent them")
         return numbers
 
@@ -50,6 +50,12 @@ class Bench:
 
     def go_on(self) -> None:
         self.redis.execute_command("CLIENT", "UNPAUSE")
+
+    def cut(self) -> None:
+        """Ends the broker's connection of appends, which has tracking on."""
+        for client in self.redis.client_list():
+            if client["name"] == "ketch" and "t" in client["flags"]:
+                self.redis.client_kill_filter(_id=client["id"])
 
     def codes(self, numbers: list[int]) -> list[int]:
         codes = []
@@ -98,14 +104,29 @@ def test_another_writer(bench: Bench) -> None:
 def test_the_connection_to_redis_is_lost(bench: Bench) -> None:
     bench.pause()
     numbers = bench.sent(3)
-    for client in bench.redis.client_list():
-        if client["name"] == "ketch" and "t" in client["flags"]:  # that of appends has tracking on
-            bench.redis.client_kill_filter(_id=client["id"])
+    bench.cut()
     assert bench.codes(numbers) == [STORAGE_ERROR] * 3
     assert bench.count(BACK) == 3
     bench.go_on()
     eventually(lambda: bench.kafka.produce("t", DATA).error_code == 0, what="the broker to be back")
     bench.warm()
+
+
+def test_what_follows_a_refused_batch(bench: Bench) -> None:
+    """It is told to come again, not that there is a gap: `broker.refusals` knows the lane's batches, too."""
+
+    def two_from(sequence: int) -> bytes:
+        return batch(records([b"a", b"b"]), producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    assert bench.kafka.produce("t", two_from(0)).error_code == 0
+    bench.pause()
+    numbers = bench.sent(data=two_from(2))
+    bench.cut()
+    assert bench.codes(numbers) == [STORAGE_ERROR]
+    bench.go_on()
+    eventually(lambda: bench.kafka.produce("t", DATA).error_code == 0, what="the broker to be back")
+    answers = [bench.kafka.produce("t", two_from(sequence)).error_code for sequence in (4, 2, 4)]
+    assert answers == [NOT_ENOUGH_REPLICAS, 0, 0]
 
 
 def test_the_deadline_comes(bench: Bench) -> None:
@@ -143,9 +164,7 @@ def test_acks_0(bench: Bench) -> None:
 def test_acks_0_and_the_connection_to_redis_is_lost(bench: Bench) -> None:
     bench.pause()
     bench.sent(1, acks=0)
-    for client in bench.redis.client_list():
-        if client["name"] == "ketch" and "t" in client["flags"]:
-            bench.redis.client_kill_filter(_id=client["id"])
+    bench.cut()
     assert bench.kafka.closed()
     bench.go_on()
 

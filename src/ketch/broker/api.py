@@ -246,6 +246,7 @@ class SentPart(NamedTuple):
         key, number: topic and partition, as the request names them.
         offset: gets its base offset.
         producer: where it is part of a transaction; else None.
+        records: the batch as it came.
     """
 
     key: TopicKey
@@ -254,6 +255,7 @@ class SentPart(NamedTuple):
     offset: asyncio.Future[int]
     batch: Payload
     producer: Sequenced | None
+    records: bytes
 
 
 class Sent(Protocol):

@@ -400,8 +400,8 @@ cdef class Answer:
             if flight.answer is not None:
                 flight.future.add_done_callback(partial(lane.gate.give, flight.weight))
             producer = flight.sequenced() if flight.transactional else None
-            parts.append(
-                (known.key, flight.index, flight.track.partition, flight.future, flight.whole(), producer))
+            parts.append((
+                known.key, flight.index, flight.track.partition, flight.future, flight.whole(), producer, flight.data))
         self.flights = None
         self.parts, self.left = parts, max(0.0, self.deadline - now)
         lane.taken_back["produce"] += 1

@@ -11,8 +11,7 @@ it in the stream and in its append-only file; `fsync` says when that is synced. 
 of later requests do not wait for Redis; an error then closes the connection, as Kafka does.
 
 Where min.insync.replicas is more than 1, acks -1 waits for replicas of Redis, too (`log.copies`): NOT_ENOUGH_REPLICAS
-(19) where too few are connected, NOT_ENOUGH_REPLICAS_AFTER_APPEND (20) where they have the batch not in time. Readers
-see it before.
+(19) where too few are connected, NOT_ENOUGH_REPLICAS_AFTER_APPEND (20) where they have the batch not in time.
 
 A batch that follows a refused one of its idempotent producer gets NOT_ENOUGH_REPLICAS (19) for a while, not
 OUT_OF_ORDER_SEQUENCE_NUMBER (45), see `broker.refusals`.
@@ -119,14 +118,14 @@ def resume(request: Request, sent: Sent) -> Later:
     """The answer to a request whose batches the lane has sent (`ketch.lane`)."""
     topics: _Outcomes = []
     waits: list[asyncio.Future[int]] = []
-    for key, index, partition, appended, batch, producer in sent.parts:
+    for key, index, partition, appended, batch, producer, records in sent.parts:
         offset = appended
         if producer is not None:
             offset = lasting(_append_or_enter(request, partition, batch, producer, appended))
         waits.append(offset)
         if not topics or topics[-1][0] != key:
             topics.append((key, []))
-        topics[-1][1].append(_Outcome(index, offset=offset, partition=partition))
+        topics[-1][1].append(_Outcome(index, records, offset=offset, partition=partition))
     return Later(waits, sent.left, partial(_answer, request, topics), answered=sent.acks != 0)
 
 
