@@ -18,8 +18,10 @@ Redis before 7 does not count removals. There the start follows the first entry,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from ketch.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, OffsetOutOfRange, StorageUnavailable
 from ketch.log.live import LiveStream, Shared
@@ -193,7 +195,7 @@ class PartitionBounds:
             return bounds
         return await self._of(await self._stream.fresh_info())
 
-    async def readable(self, offset: int = 0) -> Bounds:
+    def readable(self, offset: int = 0) -> Coroutine[Any, Any, Bounds]:
         """As `get`, for a reader: where the topic wants copies, the high watermark is below what lacks them.
 
         So no failover loses what was read: no consumer finds its position beyond the end, or other records there.
@@ -202,16 +204,18 @@ class PartitionBounds:
         Raises:
             StorageUnavailable: Redis is gone, or what has copies is not known.
         """
-        wanted = self._stream.topic.intake.copies
+        copies = self._stream.topic.intake.copies
+        return self.get(offset) if copies == 1 else self._with_copies(offset, copies)
+
+    async def _with_copies(self, offset: int, wanted: int) -> Bounds:
         bounds = await self.get(offset)
-        if wanted == 1:
-            return bounds
         if self._copied is not None and bounds.high_watermark < self._copied:
             self._copied = None  # it is another stream
         if bounds.high_watermark != self._copied:
+            driver, ask = self._shared.watcher.driver, partial(self.get, offset)
             try:
-                bounds = await self._shared.copies.read(
-                    self._shared.watcher.driver, self._stream.key, wanted, lambda: self.get(offset), _PATIENCE_S
+                bounds = await self._shared.copies.copied(
+                    driver, [self._stream.key], wanted, ask, _PATIENCE_S, in_memory=True
                 )
                 self._copied = bounds.high_watermark
             except NotEnoughReplicas:

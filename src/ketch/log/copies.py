@@ -1,5 +1,8 @@
-"""Waits until what was written has copies: acks=all under a `min.insync.replicas` of more than 1, and commits and
-producer ids where that of the brokers is more than 1; and so with what readers are given.
+"""Waits until what was written has copies, and what readers are given, too.
+
+Where the `min.insync.replicas` of a topic is more than 1, appends with acks=all wait, the markers of transactions, and
+readers (`log.bounds`), which want copies in memory alone. Where that of the brokers is more than 1, commits wait,
+producer ids, and what is decided of transactions.
 
 It owns a connection of its own, made when the first copies are wanted, since WAIT holds up what comes behind it. All
 writes to one node that wait at the same time are vouched for by one WAIT: a write that has its answer is older than the
@@ -40,16 +43,16 @@ T = TypeVar("T")
 
 _TICK_S = 0.05  # between two looks at who has run out of time
 _SPARE_S = 0.1  # what is left of a request's time to say that there were too few copies
-_LONGEST_S = 5.0  # a write that no client gave a time (Kafka's offsets.commit.timeout.ms)
+_LONGEST_S = 5.0  # for what no client gave a time (Kafka's offsets.commit.timeout.ms)
 _MOVED = "another node has become the master meanwhile, and may lack the records"
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A write that waits.
+    """A write or read that waits.
 
     Attributes:
-        key: one that was written.
+        key: one that was written or read.
         master: the replication id that its node must have.
         until: seconds of the monotonic clock.
     """
@@ -124,10 +127,10 @@ class Copies:
     async def made(
         self, writer: Driver, key: bytes, wanted: int, master: bytes, until: float, in_memory: bool = False
     ) -> None:
-        """Waits until so many nodes have what was written to a key, the key's own counted.
+        """Waits until so many nodes have what was written to a key, or read of it, the key's own counted.
 
         Args:
-            writer: the driver by which it was written.
+            writer: the driver by which it was written or read.
             master: what `require` said before.
             until: seconds of the monotonic clock.
             in_memory: as of `require`.
@@ -148,45 +151,34 @@ class Copies:
             lasting(self._wait(driver, place))
         await each.done
 
-    async def written(
+    async def copied(
         self,
-        writer: Driver,
+        driver: Driver,
         keys: Sequence[bytes],
         wanted: int,
-        write: Callable[[], Awaitable[T]],
+        ask: Callable[[], Awaitable[T]],
+        longest_s: float = _LONGEST_S,
+        in_memory: bool = False,
     ) -> T:
-        """The answer of a write, once all nodes that it concerns have the copies. It waits no longer than `_LONGEST_S`.
+        """The answer of a write or a read, once so many nodes have what it wrote or found.
 
         Args:
-            writer: the driver of the write.
-            keys: that are written.
+            driver: by which it asks.
+            keys: that are written or read.
+            longest_s: how long it waits for copies.
+            in_memory: as of `require`.
 
         Raises:
-            NotEnoughReplicas: nothing was written.
-            NotEnoughReplicasAfterAppend, StorageUnavailable: as `made`, and whatever the write raises.
+            NotEnoughReplicas: nothing was asked.
+            NotEnoughReplicasAfterAppend, StorageUnavailable: as `made`, and whatever `ask` raises.
         """
-        masters = [(key, await self.require(key, wanted)) for key in keys]
-        nodes = [writer.node(key) for key in keys]
-        answer = await write()
-        if nodes != [writer.node(key) for key in keys]:
+        masters = [(key, await self.require(key, wanted, in_memory)) for key in keys]
+        nodes = [driver.node(key) for key in keys]
+        answer = await ask()
+        if nodes != [driver.node(key) for key in keys]:
             raise NotEnoughReplicasAfterAppend(_MOVED)
-        until = time.monotonic() + _LONGEST_S
-        await asyncio.gather(*(self.made(writer, key, wanted, master, until) for key, master in masters))
-        return answer
-
-    async def read(
-        self, reader: Driver, key: bytes, wanted: int, read: Callable[[], Awaitable[T]], longest_s: float
-    ) -> T:
-        """The answer of a read, once so many nodes have in memory what it found. For errors see `written`.
-
-        Args:
-            longest_s: how long it waits for copies.
-        """
-        master, node = await self.require(key, wanted, in_memory=True), reader.node(key)
-        answer = await read()
-        if node != reader.node(key):
-            raise NotEnoughReplicasAfterAppend(_MOVED)
-        await self.made(reader, key, wanted, master, time.monotonic() + longest_s, in_memory=True)
+        until = time.monotonic() + longest_s
+        await asyncio.gather(*(self.made(driver, key, wanted, master, until, in_memory) for key, master in masters))
         return answer
 
     async def stop(self) -> None:

@@ -248,12 +248,12 @@ class Log:
             keys: on whose nodes it is.
 
         Raises:
-            NotEnoughReplicas, NotEnoughReplicasAfterAppend: see `Copies.written`.
+            NotEnoughReplicas, NotEnoughReplicasAfterAppend: see `Copies.copied`.
         """
         return await self._copied(int(self.defaults["min.insync.replicas"]), driver, keys, write)
 
     async def _copied(self, wanted: int, driver: Driver, keys: Sequence[bytes], write: Callable[[], Awaitable[T]]) -> T:
-        return await (write() if wanted == 1 else self.copies.written(driver, keys, wanted, write))
+        return await (write() if wanted == 1 else self.copies.copied(driver, keys, wanted, write))
 
     async def cluster_id(self) -> str:
         """The id of all brokers on this keyspace, made by the first one."""

@@ -19,6 +19,7 @@ from ketch.log.partition import Partition
 from ketch.log.reading import Member
 from ketch.store.layouts.layout import Chunk
 from ketch.store.stream.isolation import Aborted
+from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
 
 _TOGETHER = 8 << 20  # bytes that partitions read at the same time may give
@@ -74,20 +75,18 @@ async def look(reads: Sequence[PartitionRead]) -> None:
     """Finds out where each partition's log starts and ends: one round trip for all that is not known."""
     for read in reads:
         read.partition.bounds.prefetch()
-    copied = [read for read in reads if read.partition.topic.intake.copies > 1]
-    if len(copied) > 1:  # they share a WAIT
-        await asyncio.gather(*map(_look, copied))
+    # Those that wait for copies do so at the same time, and so share a WAIT.
+    copied = {
+        read: lasting(read.partition.bounds.readable(read.offset))
+        for read in reads
+        if read.partition.topic.intake.copies > 1
+    }
     for read in reads:
-        if read.bounds is None and read.error is None:
-            await _look(read)
-
-
-async def _look(read: PartitionRead) -> None:
-    try:
-        read.bounds = await read.partition.bounds.readable(read.offset)
-        read.bounds.check(read.offset)
-    except KetchError as error:
-        read.fail(error)
+        try:
+            read.bounds = await (copied.get(read) or read.partition.bounds.readable(read.offset))
+            read.bounds.check(read.offset)
+        except KetchError as error:
+            read.fail(error)
 
 
 async def fill(reads: Sequence[PartitionRead], room: int, zstd: bool) -> None:
