@@ -15,9 +15,10 @@
 - torn: some of a transaction's records are in the log and others are not; or one that was aborted was read.
 - failure: what the clients themselves noted (`History.failures`).
 
-Where Redis replicates (`History.replicated`), a reader is given a record before it has its copies, and a failover may
-lose it then: `ahead` finds these reads. They are counted, and are no phantoms; a session may go back after one. A
-record that was acknowledged at the offset is never among them.
+Where Redis replicates (`History.replicated`), a reader may be given a record before it has its copies: a Redis client
+always, a consumer while too few replicas are in sync. A failover may then lose the record. `ahead` finds these reads.
+They are counted, and are no phantoms; a session may go back after one. A record that was acknowledged at the offset is
+never among them.
 """
 
 from __future__ import annotations

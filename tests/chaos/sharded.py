@@ -3,8 +3,8 @@
 A shard is a master and its replica, whichever of the two is which at the time. One fault at a time concerns a shard,
 and it is over when both run again and the replica has what the master has: two copies of everything are what is
 promised. Faults of several shards overlap. Where the network can be cut (`tests.support.cuts`), a node is also cut off
-from the others or from clients. `appendfsync always`, since a master that comes back before its replica
-takes its place must have what it had.
+from the others or from clients. `appendfsync always`, since a master that comes back before its replica takes its place
+must have what it had.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Sharded(System):
     def __init__(self, directory: Path, slow: bool) -> None:
         super().__init__(directory, slow)
         options = ("--appendfsync", "always")
-        self._cuts = None if cuts.why_not() else Cuts(cuts.network())
-        network = None if self._cuts is None else cuts.network()
+        network = None if cuts.why_not() else cuts.network()
+        self._cuts = None if network is None else Cuts(network)
         self._cluster = RedisCluster(
             directory / "redis", self.SHARDS, replicas=1, module=True, options=options, network=network
         )

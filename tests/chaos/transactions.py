@@ -6,8 +6,8 @@ fences it. The process says on standard output, a line of JSON each, which recor
 and how that ended. It ends with its standard input.
 
 Its records count as acknowledged once their transaction is committed. A commit without an answer leaves the outcome
-open: then all of the transaction's records are there, or none. Topics of transactions are read by consumers of
-committed records alone, so a Redis client that reads their streams is none of theirs.
+open: then all of the transaction's records are there, or none. The topics are read by consumers of committed records
+alone: a Redis client that reads their streams would be given what was aborted, too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -75,20 +76,21 @@ class TransactionalWriter(Client):
         assert process.stdin is not None
         process.stdin.close()
 
-    def _heard(self, transaction: Transaction, said: dict[str, list[list[float]] | bool]) -> Transaction:
+    def _heard(self, transaction: Transaction, said: dict[str, Any]) -> Transaction:
+        """Records one line; the transaction that is under way then."""
         if "sends" in said:
             transaction = Transaction(self.name)
-            for topic, index, number, sent in said["sends"]:  # type: ignore[union-attr]
-                partition = Partition(str(topic), int(index))
-                self._next[partition] = int(number) + 1
-                transaction.writes.append(Write(self.name, partition, int(number), sent))
+            for topic, index, number, sent in said["sends"]:
+                partition = Partition(topic, index)
+                self._next[partition] = number + 1
+                transaction.writes.append(Write(self.name, partition, number, sent))
             self.history.writes += transaction.writes
             self.history.transactions.append(transaction)
         else:
-            transaction.committed = bool(said["committed"])
-            for write, (acked, offset) in zip(transaction.writes, said["answers"], strict=True):  # type: ignore[arg-type]
+            transaction.committed = said["committed"]
+            for write, (acked, offset) in zip(transaction.writes, said["answers"], strict=True):
                 if transaction.committed:
-                    write.acked, write.offset = acked, int(offset)
+                    write.acked, write.offset = acked, offset
         return transaction
 
 
