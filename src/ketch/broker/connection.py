@@ -517,7 +517,7 @@ class Connection(MeteredConnection):
             self._unanswered.add(request)
 
     def stored(self, request: _Taken) -> None:
-        """They are stored, and it gets no response."""
+        """The lane's batches of a request with acks=0, which gets no response, are stored."""
         if request in self._unanswered:  # else the connection is gone, and its bytes with it
             self._unanswered.discard(request)
             self._release(request.size)
@@ -539,7 +539,7 @@ class Connection(MeteredConnection):
             self._note_progress()
 
     def take_back(self, sent: _Taken) -> None:
-        """A request that the lane has taken does not end as it thought: Python makes the answer."""
+        """Python makes the answer to a request that the lane has taken: its batches are not all stored as expected."""
         api = self._broker.apis[sent.api_key]
         assert api.resume is not None
         header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, self._client_id)

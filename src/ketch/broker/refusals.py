@@ -30,12 +30,12 @@ _AGAIN = (ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas_after_app
 
 @dataclass(slots=True)
 class _Refused:
-    """Of one producer on one partition.
+    """What was refused of one producer on one partition.
 
     Attributes:
-        first: the base sequence that has to come before all others.
-        until: seconds of the monotonic clock.
-        perhaps_stored: base sequences.
+        first: the lowest base sequence of these batches: that one has to come again before all others.
+        until: when this is forgotten, in seconds of the monotonic clock.
+        perhaps_stored: the base sequences of those that may be stored.
     """
 
     epoch: int
@@ -55,7 +55,7 @@ class Refusals:
 
         Args:
             data: the batch as it came.
-            code: what it would be told without a producer.
+            code: that of the error, which a batch without a producer is told.
         """
         if code is not ErrorCode.out_of_order_sequence_number and code not in _AGAIN:
             return code
