@@ -75,7 +75,7 @@ async def look(reads: Sequence[PartitionRead]) -> None:
     """Finds out where each partition's log starts and ends: one round trip for all that is not known."""
     for read in reads:
         read.partition.bounds.prefetch()
-    # Those that wait for copies do so at the same time, and so share a WAIT.
+    # Those that want copies wait at the same time, and so share a WAIT. Of all others `get` says what is readable.
     copied = {
         read: lasting(read.partition.bounds.readable(read.offset))
         for read in reads
@@ -83,7 +83,7 @@ async def look(reads: Sequence[PartitionRead]) -> None:
     }
     for read in reads:
         try:
-            read.bounds = await (copied.get(read) or read.partition.bounds.readable(read.offset))
+            read.bounds = await (copied[read] if read in copied else read.partition.bounds.get(read.offset))
             read.bounds.check(read.offset)
         except KetchError as error:
             read.fail(error)
