@@ -139,7 +139,7 @@ class PartitionReader:
                 return _limited(archived, bounds, True, limit)
         if not found:
             return await self._read_gap(offset, max_bytes, zstd, at_least_one, committed)
-        if chunk is not found:  # what comes next is not stable yet
+        if chunk is not found:  # what comes next is not stable yet, or lacks copies
             self._gap = (chunk.end if chunk else offset, end)
             if not chunk:
                 return Read(b"", bounds)
