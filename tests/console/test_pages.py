@@ -20,8 +20,10 @@ import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.batches import batch, record
 from tests.support.console import Visitor
 from tests.support.ketch import KetchServer, eventually
+from tests.support.share_members import ShareAdmin, Sharer
 
 StartKetch = Callable[..., KetchServer]
 LIMIT = 60
@@ -462,6 +464,27 @@ def test_pending_deliveries_of_the_native_group(server: KetchServer, visitor: Vi
     eventually(delivered)
     pending = client.xpending(stream, "natives")["pending"]
     assert visitor.get("/group", name="natives").table()[0][6] == str(pending)
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_a_share_group_stands_at_its_first_record_that_is_not_settled(
+    server: KetchServer, visitor: Visitor, layout: str
+) -> None:
+    name = f"share-{layout}"
+    with Sharer(server.port, name) as member, ShareAdmin(server.port, name) as admin:
+        member.create(name, 2, storage_layout=layout)
+        base = member.stored(name, batch([record(b"x", offset_delta=n) for n in range(5)]))
+        member.enters(name)
+        member.goes()
+        admin.alter({name: {0: base + 2}})
+        member.enters(name)
+        (row,) = visitor.get("/groups", q=name).table()
+        assert row[:6] == [name, "Stable", "share", "1", "2", "3"]
+        page = visitor.get("/group", name=name)
+        assert page.table(0)[0][1] == member.id
+        none = "\u2013"
+        assert [(row[1], row[2], row[4]) for row in page.table(1)] == [("0", str(base + 2), "3"), ("1", none, none)]
+        member.goes()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
-"""Consumer groups as Redis has them: members, committed offsets, lag, pending deliveries, and what a reset would do.
+"""Groups as Redis has them: members, committed offsets, lag, pending deliveries, and what a reset would do.
 Questions to Redis alone.
+
+A share group commits nothing: what stands for its commit is the first offset that it has not settled.
 
 A group's state is that which its coordinator has stored last. A rebalance that goes on is not stored: it shows once it
 is over. `views.kafka.groups` asks the coordinator itself, through the Kafka protocol.
@@ -28,7 +30,7 @@ from ketch.store.stream import counting, extents, glances
 from ketch.store.stream.extents import Extent
 from ketch.store.stream.ranges import PartitionStream
 from ketch.store.topics import hashes
-from ketch.views import lag, records
+from ketch.views import lag, records, share_groups
 
 COUNT_MAX = 100_000  # records that one view counts
 _COUNT_LEAST = 1_000  # of one partition, whatever was counted before
@@ -41,7 +43,7 @@ class GroupRow:
     """A group in a list.
 
     Attributes:
-        kind: "classic" or "consumer" (KIP-848).
+        kind: "classic", "consumer" (KIP-848) or "share" (KIP-932).
         state: as it was stored last; "Empty" for one that only commits.
         lag: records over all its partitions; `counted` says whether that is all of them. None for the last groups of a
             list that have too many partitions together.
@@ -74,10 +76,11 @@ class GroupPartition:
     """One partition that a group has committed for, or reads.
 
     Attributes:
-        committed: an offset, None where nothing is committed; `time`: ms, when that was, 0 where it is not known.
+        committed: an offset, None where nothing is committed; of a share group the first one that is not settled.
+        time: when that was committed, ms; 0 where it is not known.
         lag, counted, age: see `GroupRow`; lag is None where nothing is committed.
         pending: deliveries of the native group that are not acknowledged; None where there is no such group.
-        member: id of the member that has it, empty where none has.
+        member: id of the member that has it; empty where none has, or where several may share it.
     """
 
     topic: str
@@ -135,12 +138,13 @@ def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[GroupRow]]:
     found, budget, left = [], _Budget(), _LISTED_MAX
     for name in of:
         fields = yield from groups.load(keys, name)
-        listed = yield from commits.partitions(keys, name)
+        listed = yield from _partitions(keys, name, fields)
         left -= len(listed)
         measured: dict[TopicPartition, _Measured] | None = None
         if left >= 0:
-            committed = yield from _commits(keys, name, listed)
-            measured = yield from _measured(keys, name, committed, budget)
+            there = yield from _extents(keys, listed)
+            committed = yield from _committed(keys, name, fields, there)
+            measured = yield from _measured(name, there, committed, budget)
         found.append(_row(name, fields, len(listed), measured))
     return found
 
@@ -172,12 +176,13 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
     if not fields and not (yield from groups.exists(keys, name)):
         raise ConfigError(f"There is no group {name}.")
     members = _members(fields)
-    owners = {partition: member.id for member in members for partition in member.partitions}
-    listed = sorted({*owners, *(yield from commits.partitions(keys, name))})
-    shown = listed[max(0, first) : max(0, first) + count]
-    committed = yield from _commits(keys, name, shown)
-    measured = yield from _measured(keys, name, committed, _Budget(), shown)
-    pending = yield from _pending(keys, name, shown)
+    alone = () if _shares(fields) else members  # each is the only one that reads its partitions
+    owners = {partition: member.id for member in alone for partition in member.partitions}
+    listed = sorted({*owners, *(yield from _partitions(keys, name, fields))})
+    there = yield from _extents(keys, listed[max(0, first) : max(0, first) + count])
+    committed = yield from _committed(keys, name, fields, there)
+    measured = yield from _measured(name, there, committed, _Budget())
+    pending = yield from _pending(keys, name, there)
     return GroupPage(
         name,
         fields.get("type", "classic"),
@@ -186,8 +191,7 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
         members,
         tuple(
             _partition(each, measured[each], committed.get(each), pending.get(each), owners.get(each, ""))
-            for each in shown
-            if each in measured
+            for each in there
         ),
         max(0, first),
         len(listed),
@@ -252,10 +256,33 @@ class _Measured:
     age: float | None
 
 
-def _commits(
-    keys: Keyspace, name: str, partitions: Iterable[TopicPartition]
+def _shares(fields: Mapping[str, str]) -> bool:
+    return fields.get("type") == share_groups.TYPE
+
+
+def _partitions(keys: Keyspace, name: str, fields: Mapping[str, str]) -> Question[list[TopicPartition]]:
+    """Those that the group has committed for; of a share group those that it has begun to read."""
+    if not _shares(fields):
+        return (yield from commits.partitions(keys, name))
+    try:
+        group = share_groups.read(name, fields)
+    except (ValueError, KeyError, TypeError):  # another client wrote it
+        return []
+    return [(stream.topic.name, stream.index) for stream in (yield from share_groups.begun(keys, group))]
+
+
+def _committed(
+    keys: Keyspace, name: str, fields: Mapping[str, str], of: Mapping[TopicPartition, Extent]
 ) -> Question[dict[TopicPartition, Committed]]:
-    return (yield from commits.committed(keys, name, partitions))
+    """What the group has committed for these partitions, see `GroupPartition.committed`."""
+    if not _shares(fields):
+        return (yield from commits.committed(keys, name, of))
+    found = {}
+    for partition, extent in of.items():
+        start = yield from share_groups.first_unsettled(keys, extent.stream, name)
+        if start is not None:
+            found[partition] = Committed(start)
+    return found
 
 
 def _extents(keys: Keyspace, partitions: Iterable[TopicPartition]) -> Question[dict[TopicPartition, Extent]]:
@@ -269,15 +296,13 @@ def _extents(keys: Keyspace, partitions: Iterable[TopicPartition]) -> Question[d
 
 
 def _measured(
-    keys: Keyspace,
     group: str,
+    of: Mapping[TopicPartition, Extent],
     committed: Mapping[TopicPartition, Committed],
     budget: _Budget,
-    partitions: Iterable[TopicPartition] | None = None,
 ) -> Question[dict[TopicPartition, _Measured]]:
-    found = yield from _extents(keys, committed if partitions is None else partitions)
     measured = {}
-    for partition, extent in found.items():
+    for partition, extent in of.items():
         commit = committed.get(partition)
         if commit is None:
             measured[partition] = _Measured(extent.start, extent.end, None, True, None)
@@ -335,7 +360,7 @@ def moves(
         ConfigError: there is no such topic.
     """
     wanted = yield from _concerned(keys, group, topic, partition)
-    committed = yield from _commits(keys, group, wanted)
+    committed = yield from commits.committed(keys, group, wanted)
     found = yield from _extents(keys, wanted)
     result, budget = [], _Budget()
     for each, extent in found.items():
