@@ -541,6 +541,24 @@ def test_settings_without_secrets(start_ketch: StartKetch, tmp_path: Path) -> No
     assert ("ssl_key_password", "(set)") in own
 
 
+def test_an_archive_that_stands_still_needs_attention_while_records_wait(start_ketch: StartKetch) -> None:
+    server = start_ketch("--http-port", "0", "--console", "--archive-stall-ms", "60000")
+    now = int(time.time() * 1000)
+    ages = {"waits": 90_000, "waits-shortly": 0, "done": 90_000}  # ms
+    for name, age in ages.items():
+        create(server, name, offset_ids="dense")
+        produce(server, name, [(b"k", b"v")] * 3)
+        through = 3 if name == "done" else 2
+        archived = {"metadata": "file:///m", "updated": now - age, "start:0": 0, "through:0": through}
+        server.redis().hset(f"korvet:archive:{name}", mapping=archived)
+    create(server, "without")
+    produce(server, "without", [(b"k", b"v")])
+    alerts = re.findall(r"<strong>archive stands still</strong> (.*?)<br>", Visitor.of(server).get("/").text)
+    assert [re.sub(r"[\d.]+ (s|min)", "TIME", alert) for alert in alerts] == [
+        "nothing of waits was archived for TIME, and records wait"
+    ]
+
+
 def test_what_needs_attention(start_ketch: StartKetch) -> None:
     server = start_ketch("--http-port", "0", "--console")
     server.redis().config_set("appendonly", "no")
