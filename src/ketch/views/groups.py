@@ -30,7 +30,8 @@ from ketch.store.stream import counting, extents, glances
 from ketch.store.stream.extents import Extent
 from ketch.store.stream.ranges import PartitionStream
 from ketch.store.topics import hashes
-from ketch.views import lag, records, share_groups
+from ketch.views import lag, listing, records, share_groups
+from ketch.views.topics import named
 
 COUNT_MAX = 100_000  # records that one view counts
 _COUNT_LEAST = 1_000  # of one partition, whatever was counted before
@@ -87,7 +88,6 @@ class GroupPartition:
     partition: int
     committed: int | None
     time: int
-    metadata: str
     start: int
     end: int
     lag: int | None
@@ -99,7 +99,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """A group with some of its partitions, from the `first` of `total` on."""
+    """A group with some of its partitions, of which it has `total`."""
 
     name: str
     kind: str
@@ -107,7 +107,6 @@ class GroupPage:
     assignor: str
     members: tuple[GroupMember, ...]
     partitions: tuple[GroupPartition, ...]
-    first: int
     total: int
 
 
@@ -129,8 +128,7 @@ To = Literal["earliest", "latest", "time", "offset", "back", "forward"]
 
 def names(keys: Keyspace, search: str = "") -> Question[list[str]]:
     """The groups whose names contain all words of `search`, in any case; sorted."""
-    words = search.lower().split()
-    return [name for name in (yield from groups.names(keys)) if all(word in name.lower() for word in words)]
+    return listing.matching((yield from groups.names(keys)), search)
 
 
 def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[GroupRow]]:
@@ -167,7 +165,7 @@ def _row(
 
 
 def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPage]:
-    """A group with `count` of its partitions.
+    """A group with `count` of its partitions from the one at `first` on.
 
     Raises:
         ConfigError: there is no such group.
@@ -193,7 +191,6 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
             _partition(each, measured[each], committed.get(each), pending.get(each), owners.get(each, ""))
             for each in there
         ),
-        max(0, first),
         len(listed),
     )
 
@@ -201,9 +198,9 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
 def _partition(
     of: TopicPartition, found: _Measured, commit: Committed | None, pending: int | None, owner: str
 ) -> GroupPartition:
-    offset, time, metadata = (None, 0, "") if commit is None else (commit.offset, commit.time, commit.metadata)
+    offset, time = (None, 0) if commit is None else (commit.offset, commit.time)
     place = found.start, found.end
-    return GroupPartition(*of, offset, time, metadata, *place, found.lag, found.counted, found.age, pending, owner)
+    return GroupPartition(*of, offset, time, *place, found.lag, found.counted, found.age, pending, owner)
 
 
 # -- members
@@ -378,9 +375,7 @@ def _concerned(keys: Keyspace, group: str, topic: str, partition: int | None) ->
     listed = yield from commits.partitions(keys, group)
     wanted = [each for each in listed if not topic or each[0] == topic]
     if topic and not wanted:
-        (known,) = yield from hashes.lookup(keys, [topic], LazyDefaults())
-        if known is None:
-            raise ConfigError(f"There is no topic {topic}.")
+        known = yield from named(keys, topic, LazyDefaults())
         wanted = [(topic, n) for n in range(known.partitions)]
     return [each for each in wanted if partition is None or each[1] == partition]
 
