@@ -152,9 +152,12 @@ def test_hostile_topic_names(server: KetchServer, visitor: Visitor) -> None:
             continue
         client.hset(b"korvet:topic:" + evil, mapping={**fields, b"name": evil})
         client.sadd("korvet:topics", evil)
+        client.xadd(b"korvet:stream:" + evil + b":0", {"value": evil, "transaction": evil, "control": "commit"})
+        client.hset(b"korvet:archive:" + evil, mapping={"metadata": evil, "table": evil, "through:0": 1})
     try:
         for path in ("/topics", "/spark", "/archive", "/"):
             assert_harmless(visitor.get(path).text)
+        assert "archive stands still" in visitor.get("/").text
         for evil in HOSTILE:
             for path in ("/topic", "/topic/records", "/topic/record", "/group", "/group/reset", "/change"):
                 answer = visitor.get(path, name=evil, to="earliest", action="delete", tab="configs", offset=3)
@@ -162,7 +165,8 @@ def test_hostile_topic_names(server: KetchServer, visitor: Visitor) -> None:
                 assert_harmless(answer.text)
     finally:
         client.srem("korvet:topics", *HOSTILE)
-        client.delete(*(b"korvet:topic:" + evil for evil in HOSTILE))
+        kinds = (b"korvet:topic:%s", b"korvet:stream:%s:0", b"korvet:archive:%s")
+        client.delete(*(kind % evil for kind in kinds for evil in HOSTILE))
 
 
 def test_hostile_records(server: KetchServer, visitor: Visitor, kind: str) -> None:
