@@ -128,7 +128,11 @@ class Actions:
 
 
 def batch(key: bytes | None, value: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A record batch of one record, with the time of now: made of the entry that the record is in Redis."""
+    """A record batch of one record, with the time of now.
+
+    The record is written down as the reply of XRANGE that an entry with it would give, since `decode_entries` makes
+    batches of such replies. Id and numbering of that entry do not matter: the batch begins at offset 0.
+    """
     words: list[bytes] = []
     for name, content in ((b"key", key), (b"value", value)):
         words += [] if content is None else [name, content]
