@@ -25,6 +25,7 @@ from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.coordination import commits, groups, native
 from ketch.store.coordination.commits import Committed
+from ketch.store.coordination.native import NativeGroup
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import counting, extents, glances
 from ketch.store.stream.extents import Extent
@@ -142,7 +143,8 @@ def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[GroupRow]]:
         if left >= 0:
             there = yield from _extents(keys, listed)
             committed = yield from _committed(keys, name, fields, there)
-            measured = yield from _measured(name, there, committed, budget)
+            natives = yield from _natives(name, there)
+            measured = yield from _measured(there, committed, natives, budget)
         found.append(_row(name, fields, len(listed), measured))
     return found
 
@@ -179,8 +181,8 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
     listed = sorted({*owners, *(yield from _partitions(keys, name, fields))})
     there = yield from _extents(keys, listed[max(0, first) : max(0, first) + count])
     committed = yield from _committed(keys, name, fields, there)
-    measured = yield from _measured(name, there, committed, _Budget())
-    pending = yield from _pending(keys, name, there)
+    natives = yield from _natives(name, there)
+    measured = yield from _measured(there, committed, natives, _Budget())
     return GroupPage(
         name,
         fields.get("type", "classic"),
@@ -188,7 +190,7 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
         fields.get("protocol") or fields.get("assignor") or "",
         members,
         tuple(
-            _partition(each, measured[each], committed.get(each), pending.get(each), owners.get(each, ""))
+            _partition(each, measured[each], committed.get(each), natives.get(each), owners.get(each, ""))
             for each in there
         ),
         len(listed),
@@ -196,10 +198,10 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
 
 
 def _partition(
-    of: TopicPartition, found: _Measured, commit: Committed | None, pending: int | None, owner: str
+    of: TopicPartition, found: _Measured, commit: Committed | None, known: NativeGroup | None, owner: str
 ) -> GroupPartition:
     offset, time = (None, 0) if commit is None else (commit.offset, commit.time)
-    place = found.start, found.end
+    place, pending = (found.start, found.end), None if known is None else known.pending
     return GroupPartition(*of, offset, time, *place, found.lag, found.counted, found.age, pending, owner)
 
 
@@ -292,10 +294,16 @@ def _extents(keys: Keyspace, partitions: Iterable[TopicPartition]) -> Question[d
     return dict(zip(there, found, strict=True))
 
 
+def _natives(group: str, of: Mapping[TopicPartition, Extent]) -> Question[dict[TopicPartition, NativeGroup]]:
+    """The native groups of those partitions that have one."""
+    found = yield from native.named([extent.stream.key for extent in of.values()], group)
+    return {partition: known for partition, known in zip(of, found, strict=True) if known is not None}
+
+
 def _measured(
-    group: str,
     of: Mapping[TopicPartition, Extent],
     committed: Mapping[TopicPartition, Committed],
+    natives: Mapping[TopicPartition, NativeGroup],
     budget: _Budget,
 ) -> Question[dict[TopicPartition, _Measured]]:
     measured = {}
@@ -304,13 +312,13 @@ def _measured(
         if commit is None:
             measured[partition] = _Measured(extent.start, extent.end, None, True, None)
             continue
-        behind, counted = yield from _lag(extent, group, commit.offset, budget)
+        behind, counted = yield from _lag(extent, natives.get(partition), commit.offset, budget)
         age = (yield from _age(extent, commit.offset)) if behind else None
         measured[partition] = _Measured(extent.start, extent.end, behind, counted, age)
     return measured
 
 
-def _lag(of: Extent, group: str, offset: int, budget: _Budget) -> Question[tuple[int, bool]]:
+def _lag(of: Extent, known: NativeGroup | None, offset: int, budget: _Budget) -> Question[tuple[int, bool]]:
     """Records from an offset on, and whether that is all; no question where the log itself has the answer."""
     if offset >= of.end:
         return 0, True
@@ -319,7 +327,7 @@ def _lag(of: Extent, group: str, offset: int, budget: _Budget) -> Question[tuple
     if of.stream.layout.entry_is_record and offset <= of.start:
         return of.info.length, True
     most = budget.most
-    counted = yield from lag.lag(of.stream, group, offset, most)
+    counted = yield from lag.lag(of.stream, known, offset, most)
     budget.left -= counted
     return counted, counted < most
 
@@ -329,15 +337,6 @@ def _age(of: Extent, offset: int) -> Question[float | None]:
     step = yield from glances.forward(of.stream, offset, of.info.entry_bytes, 1, 1)
     stamps = [record.timestamp for record in step.found if record.timestamp >= 0]
     return None if not stamps else max(0.0, (now_ms() - stamps[0]) / 1000)
-
-
-def _pending(keys: Keyspace, group: str, partitions: Iterable[TopicPartition]) -> Question[dict[TopicPartition, int]]:
-    found = {}
-    for topic, index in partitions:
-        known = (yield from native.groups(keys.stream(topic, index))).get(group)
-        if known is not None:
-            found[topic, index] = known.pending
-    return found
 
 
 # -- resetting
@@ -359,13 +358,15 @@ def moves(
     wanted = yield from _concerned(keys, group, topic, partition)
     committed = yield from commits.committed(keys, group, wanted)
     found = yield from _extents(keys, wanted)
+    natives = yield from _natives(group, found)
     result, budget = [], _Budget()
     for each, extent in found.items():
         commit = committed.get(each)
         offset = None if commit is None else commit.offset
         target = yield from _target(keys, extent, offset, to, number)
-        before, whole = (None, True) if offset is None else (yield from _lag(extent, group, offset, budget))
-        after, counted = yield from _lag(extent, group, target, budget)
+        known = natives.get(each)
+        before, whole = (None, True) if offset is None else (yield from _lag(extent, known, offset, budget))
+        after, counted = yield from _lag(extent, known, target, budget)
         result.append(Move(*each, offset, target, before, after, whole and counted))
     return result
 
