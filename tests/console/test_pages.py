@@ -20,8 +20,10 @@ import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.batches import batch, record
 from tests.support.console import Visitor
 from tests.support.ketch import KetchServer, eventually
+from tests.support.share_members import ShareAdmin, Sharer
 
 StartKetch = Callable[..., KetchServer]
 LIMIT = 60
@@ -99,7 +101,8 @@ def test_topics_come_in_pages_and_are_found_by_words(server: KetchServer, visito
         name for name in names if "even" in name and "01" in name
     ]
     assert "No topic has these words" in visitor.get("/topics", q="paged nowhere").text
-    assert visitor.get("/topics", q="paged", **{"from": "x"}).status == 404
+    for number in ("x", "--5", "-", "5-"):
+        assert visitor.get("/topics", q="paged", **{"from": number}).status == 404
     assert len(visitor.get("/topics", q="paged", **{"from": 99999}).table()) == 50
 
 
@@ -149,9 +152,12 @@ def test_hostile_topic_names(server: KetchServer, visitor: Visitor) -> None:
             continue
         client.hset(b"korvet:topic:" + evil, mapping={**fields, b"name": evil})
         client.sadd("korvet:topics", evil)
+        client.xadd(b"korvet:stream:" + evil + b":0", {"value": evil, "transaction": evil, "control": "commit"})
+        client.hset(b"korvet:archive:" + evil, mapping={"metadata": evil, "table": evil, "through:0": 1})
     try:
         for path in ("/topics", "/spark", "/archive", "/"):
             assert_harmless(visitor.get(path).text)
+        assert "archive stands still" in visitor.get("/").text
         for evil in HOSTILE:
             for path in ("/topic", "/topic/records", "/topic/record", "/group", "/group/reset", "/change"):
                 answer = visitor.get(path, name=evil, to="earliest", action="delete", tab="configs", offset=3)
@@ -159,7 +165,8 @@ def test_hostile_topic_names(server: KetchServer, visitor: Visitor) -> None:
                 assert_harmless(answer.text)
     finally:
         client.srem("korvet:topics", *HOSTILE)
-        client.delete(*(b"korvet:topic:" + evil for evil in HOSTILE))
+        kinds = (b"korvet:topic:%s", b"korvet:stream:%s:0", b"korvet:archive:%s")
+        client.delete(*(kind % evil for kind in kinds for evil in HOSTILE))
 
 
 def test_hostile_records(server: KetchServer, visitor: Visitor, kind: str) -> None:
@@ -384,6 +391,7 @@ def test_an_entry_that_another_client_added_and_markers_of_transactions(server: 
     create(server, "mixed")
     client = server.redis()
     client.xadd("korvet:stream:mixed:0", {"value": "by hand", "colour": "red"}, id="5-5")
+    client.xadd("korvet:stream:mixed:0", {"value": "no marker", "transaction": "1:x", "control": "commit"}, id="5-6")
     producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "t"})
     producer.init_transactions(LIMIT)
     for end in (producer.commit_transaction, producer.abort_transaction):
@@ -392,8 +400,8 @@ def test_an_entry_that_another_client_added_and_markers_of_transactions(server: 
         producer.flush(LIMIT)
         end(LIMIT)
     values = [row[4] for row in visitor.get("/topic/records", name="mixed", offset=0).table()]
-    assert values[0] == "by hand"
-    assert [re.sub(r"\d+:\d+", "ID", value) for value in values[1:]] == [
+    assert values[:2] == ["by hand", "no marker"]
+    assert [re.sub(r"\d+:\d+", "ID", value) for value in values[2:]] == [
         "in a transaction", "commit of transaction ID", "in a transaction", "abort of transaction ID",
     ]  # fmt: skip
 
@@ -463,6 +471,27 @@ def test_pending_deliveries_of_the_native_group(server: KetchServer, visitor: Vi
     assert visitor.get("/group", name="natives").table()[0][6] == str(pending)
 
 
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_a_share_group_stands_at_its_first_record_that_is_not_settled(
+    server: KetchServer, visitor: Visitor, layout: str
+) -> None:
+    name = f"share-{layout}"
+    with Sharer(server.port, name) as member, ShareAdmin(server.port, name) as admin:
+        member.create(name, 2, storage_layout=layout)
+        base = member.stored(name, batch([record(b"x", offset_delta=n) for n in range(5)]))
+        member.enters(name)
+        member.goes()
+        admin.alter({name: {0: base + 2}})
+        member.enters(name)
+        (row,) = visitor.get("/groups", q=name).table()
+        assert row[:6] == [name, "Stable", "share", "1", "2", "3"]
+        page = visitor.get("/group", name=name)
+        assert page.table(0)[0][1] == member.id
+        none = "\u2013"
+        assert [(row[1], row[2], row[4]) for row in page.table(1)] == [("0", str(base + 2), "3"), ("1", none, none)]
+        member.goes()
+
+
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
@@ -515,6 +544,24 @@ def test_settings_without_secrets(start_ketch: StartKetch, tmp_path: Path) -> No
     own = re.findall(r'<tr class="own"><td><code>(\w+)</code></td><td class="mono wrap">([^<]*)</td>', page.text)
     assert ("retention_ms", "1234567") in own
     assert ("ssl_key_password", "(set)") in own
+
+
+def test_an_archive_that_stands_still_needs_attention_while_records_wait(start_ketch: StartKetch) -> None:
+    server = start_ketch("--http-port", "0", "--console", "--archive-stall-ms", "60000")
+    now = int(time.time() * 1000)
+    ages = {"waits": 90_000, "waits-shortly": 0, "done": 90_000}  # ms
+    for name, age in ages.items():
+        create(server, name, offset_ids="dense")
+        produce(server, name, [(b"k", b"v")] * 3)
+        through = 3 if name == "done" else 2
+        archived = {"metadata": "file:///m", "updated": now - age, "start:0": 0, "through:0": through}
+        server.redis().hset(f"korvet:archive:{name}", mapping=archived)
+    create(server, "without")
+    produce(server, "without", [(b"k", b"v")])
+    alerts = re.findall(r"<strong>archive stands still</strong> (.*?)<br>", Visitor.of(server).get("/").text)
+    assert [re.sub(r"[\d.]+ (s|min)", "TIME", alert) for alert in alerts] == [
+        "nothing of waits was archived for TIME, and records wait"
+    ]
 
 
 def test_what_needs_attention(start_ketch: StartKetch) -> None:

@@ -29,6 +29,14 @@ def test_a_stream_that_does_not_exist_has_no_groups() -> None:
         answered(native.groups(b"s"), lambda _: resp(RedisError("WRONGTYPE another kind of value")))
 
 
+def test_a_group_on_several_streams() -> None:
+    replies = {b"s": resp([ROW]), b"t": resp(NO_KEY), b"u": resp([[b"name", b"other", *ROW[2:]], ROW])}
+    found = answered(native.named([b"s", b"t", b"u"], "g"), lambda asked: replies[asked[-1]])
+    assert found == [NativeGroup("g", 1, 2, (5, 1), None, None), None, NativeGroup("g", 1, 2, (5, 1), None, None)]
+    with pytest.raises(StopIteration):  # it asks nothing
+        next(native.named([], "g"))
+
+
 def test_making_a_group_that_is_there() -> None:
     asked = []
 

@@ -174,6 +174,7 @@ class Sample:
             (native.create_each, [native.create_each([self.stream, self.other.key], group)]),
             (native.move, [native.move(self.stream, group, ZERO, None)]),
             (native.groups, [native.groups(self.stream)]),
+            (native.named, [native.named([self.stream, self.other.key], group)]),
             (native.pending, [native.pending(self.stream)]),
             (native.acknowledge, [native.acknowledge(self.stream, group, b"0-1", b"9-9")]),
             (native.remove_consumer, [native.remove_consumer(self.stream, group, "c")]),

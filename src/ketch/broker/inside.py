@@ -32,18 +32,18 @@ class Inside:
     def __init__(self, broker: Services, apis: Mapping[int, Api]) -> None:
         self._broker, self._apis = broker, apis
 
-    async def ask(self, key: int, version: int, body: Any, host: str, report: Callable[[str], None]) -> Body:
+    async def ask(self, body: Any, host: str, report: Callable[[str], None]) -> Body:
         """The answer to a request, as its handler makes it.
 
         Args:
-            body: the kio entity of this API and version.
+            body: a kio entity, which says of which API and version it is.
             host: the address of the person who asks, for the log.
             report: takes what the request's line in the log would say.
 
         Raises:
             KetchError: what closes the connection of a client.
         """
-        api, header = self._apis[key], RequestHeader(key, version, 0, CLIENT_ID)
+        api, header = self._apis[body.__api_key__], RequestHeader(body.__api_key__, body.__version__, 0, CLIENT_ID)
         caller = Caller(ANONYMOUS, "console", f"/{host}")
         client = f"{CLIENT_ID} at {host}"
         request = Request(self._broker, api, header, body, caller, client, Reader(), time.monotonic())

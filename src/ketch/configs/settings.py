@@ -30,11 +30,8 @@ OrUnlimited = Annotated[int, Field(ge=-1)]
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 SIMPLE_FORM = ("host", "port", "advertised_host", "advertised_port")  # of one listener; `listeners` has any number
-_PER_LISTENER = (
-    "ssl_",
-    "sasl_",
-    "connections_max_reauth_ms",
-)  # beginnings of the settings that a listener may override
+# Beginnings of the settings that a listener may override
+_PER_LISTENER = ("ssl_", "sasl_", "connections_max_reauth_ms")
 
 
 def _served(names: str) -> str:
@@ -188,11 +185,11 @@ class Settings(BaseSettings):
     append: Literal["auto", "module", "multi"] = Field(
         "auto", description="How batches are appended: by the append module, by MULTI, or by what Redis has."
     )
-
-    # -- embedded Valkey
     lane: Literal["off", "on", "coin"] = Field(
         "off", description="Whether common requests are served without Python; coin: every other one, by chance."
     )
+
+    # -- embedded Valkey
     data_dir: Path = Field(Path("ketch-data"), description="Directory of the embedded Valkey's append-only file.")
     fsync: Literal["always", "everysec", "no"] = Field(
         "everysec", description="When the embedded Valkey syncs its append-only file to disk."

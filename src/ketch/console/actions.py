@@ -50,9 +50,9 @@ class Actions:
     def __init__(self, site: Site, host: str) -> None:
         self._site, self._host = site, host
 
-    async def _ask(self, key: int, version: int, body: Any, what: str) -> dict[str, Any]:
+    async def _ask(self, body: Any, what: str) -> dict[str, Any]:
         log.info("console: %s asks to %s", self._host, what)
-        return await self._site.sources.ask(key, version, body, self._host, log.info)
+        return await self._site.sources.ask(body, self._host, log.info)
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         module = _schema("create_topics", 7)
@@ -61,13 +61,13 @@ class Actions:
             name=name, num_partitions=partitions, replication_factor=-1, assignments=(), configs=given
         )
         body = module.CreateTopicsRequest(topics=(topic,), timeout=_TIMEOUT, validate_only=False)
-        answer = await self._ask(19, 7, body, f"create topic {name!r}")
+        answer = await self._ask(body, f"create topic {name!r}")
         _check(f"Topic {name} was not created", answer["topics"])
 
     async def delete_topic(self, name: str) -> None:
         module = _schema("delete_topics", 6)
         body = module.DeleteTopicsRequest(topics=(module.DeleteTopicState(name=name, topic_id=None),), timeout=_TIMEOUT)
-        answer = await self._ask(20, 6, body, f"delete topic {name!r}")
+        answer = await self._ask(body, f"delete topic {name!r}")
         _check(f"Topic {name} was not deleted", answer["responses"])
 
     async def alter_topic(self, name: str, config: str, value: str | None) -> None:
@@ -76,7 +76,7 @@ class Actions:
         change = module.AlterableConfig(name=config, config_operation=_DELETE if value is None else _SET, value=value)
         resource = module.AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=(change,))
         body = module.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        answer = await self._ask(44, 1, body, f"alter {config!r} of topic {name!r}")
+        answer = await self._ask(body, f"alter {config!r} of topic {name!r}")
         _check(f"{config} was not changed", answer["responses"])
 
     async def add_partitions(self, name: str, count: int) -> None:
@@ -84,7 +84,7 @@ class Actions:
         module = _schema("create_partitions", 3)
         topic = module.CreatePartitionsTopic(name=name, count=count, assignments=None)
         body = module.CreatePartitionsRequest(topics=(topic,), timeout=_TIMEOUT, validate_only=False)
-        answer = await self._ask(37, 3, body, f"have {count} partitions of topic {name!r}")
+        answer = await self._ask(body, f"have {count} partitions of topic {name!r}")
         _check(f"Topic {name} got no partitions", answer["results"])
 
     async def produce(
@@ -100,7 +100,7 @@ class Actions:
         part = module.PartitionProduceData(index=partition, records=batch(key, value, headers))
         topic = module.TopicProduceData(name=name, partition_data=(part,))
         body = module.ProduceRequest(transactional_id=None, acks=-1, timeout=_TIMEOUT, topic_data=(topic,))
-        answer = await self._ask(0, 12, body, f"produce to topic {name!r}, partition {partition}")
+        answer = await self._ask(body, f"produce to topic {name!r}, partition {partition}")
         parts = list(next(iter(answer["responses"]))["partition_responses"])
         _check("The record was not stored", parts)
         return int(parts[0]["base_offset"])
@@ -118,17 +118,21 @@ class Actions:
             module.OffsetCommitRequestTopic(name=name, partitions=tuple(parts)) for name, parts in by_topic.items()
         )
         body = module.OffsetCommitRequest(group_id=group, member_id="", topics=topics)
-        answer = await self._ask(8, 9, body, f"reset group {group!r}")
+        answer = await self._ask(body, f"reset group {group!r}")
         _check(f"Group {group} was not reset", [part for topic in answer["topics"] for part in topic["partitions"]])
 
     async def delete_group(self, group: str) -> None:
         module = _schema("delete_groups", 2)
-        answer = await self._ask(42, 2, module.DeleteGroupsRequest(groups_names=(group,)), f"delete group {group!r}")
+        answer = await self._ask(module.DeleteGroupsRequest(groups_names=(group,)), f"delete group {group!r}")
         _check(f"Group {group} was not deleted", answer["results"])
 
 
 def batch(key: bytes | None, value: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A record batch of one record, with the time of now: made of the entry that the record is in Redis."""
+    """A record batch of one record, with the time of now.
+
+    The record is written down as the reply of XRANGE that an entry with it would give, since `decode_entries` makes
+    batches of such replies. Id and numbering of that entry do not matter: the batch begins at offset 0.
+    """
     words: list[bytes] = []
     for name, content in ((b"key", key), (b"value", value)):
         words += [] if content is None else [name, content]

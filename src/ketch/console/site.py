@@ -121,7 +121,7 @@ def number(request: Request, name: str, default: int, low: int = 0, high: int = 
     text = request.query_params.get(name, "").strip()
     if not text:
         return default
-    if not text.lstrip("-").isdecimal() or len(text) > 20:
+    if not text.removeprefix("-").isdecimal() or len(text) > 20:
         raise ConfigError(f"{name} should be a number, not {text!r}.")
     return min(max(int(text), low), high)
 

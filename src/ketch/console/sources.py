@@ -36,9 +36,7 @@ class Client(Protocol):
 class Ask(Protocol):
     """Sends the broker a request of Kafka's protocol; see `broker.inside.Inside.ask`."""
 
-    def __call__(
-        self, key: int, version: int, body: Any, host: str, report: Callable[[str], None]
-    ) -> Awaitable[dict[str, Any]]: ...
+    def __call__(self, body: Any, host: str, report: Callable[[str], None]) -> Awaitable[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)

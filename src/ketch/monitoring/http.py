@@ -83,7 +83,7 @@ class HttpPort:
             lifespan="off",
             loop="none",
         )
-        config.load()  # now: it sets `ssl`, too, and would do so when the server starts
+        config.load()  # before `ssl` is set: it sets that as well, and the server calls it unless it was called
         if settings.http_ssl_keystore_location is not None:
             config.ssl = server_pair(settings.http_ssl_keystore_location, "http_ssl_keystore_location")
         self._server = _Server(config)

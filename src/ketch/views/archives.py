@@ -104,7 +104,7 @@ def announced(keys: Keyspace, names: Sequence[str]) -> Question[list[PartitionSt
     for each in found:
         announcement = by_topic.get(each.stream.topic.name)
         range_ = announcement.partitions.get(each.stream.index) if announcement else None
-        status = _status(each, range_, _about(each, _waiting_from(each, range_)))
+        status = _status(each, range_, extents.about_from(each, _waiting_from(each, range_)))
         statuses.append(replace(status, topic_records=announcement.records if announcement else 0))
     return statuses
 
@@ -147,16 +147,6 @@ def _waiting_from(of: Extent, range_: ArchivedRange | None) -> int:
 def _lag(of: Extent, start: int) -> Question[int]:
     """How many records there are from `start` on: counted up to `_COUNT_MAX`, else estimated."""
     if of.stream.numbering.dense:
-        return _about(of, start)
+        return extents.about_from(of, start)
     counted = yield from counting.count(of.stream, start, of.end, _COUNT_MAX)
-    return counted if counted < _COUNT_MAX else max(counted, _about(of, start))
-
-
-def _about(of: Extent, start: int) -> int:
-    """The same as offsets tell it: exact with dense ids, else estimated."""
-    stream, info, offsets = of.stream, of.info, max(0, of.end - start)
-    if stream.numbering.dense:
-        return offsets
-    first = stream.layout.start(info, stream.numbering)
-    log = of.end if first is None else first, max(of.end, stream.numbering.to_offset(*info.last) + 1)
-    return extents.about(stream, info, (start, of.end), log, extents.at_most(stream, info, offsets))
+    return counted if counted < _COUNT_MAX else max(counted, extents.about_from(of, start))

@@ -1,5 +1,7 @@
-"""Consumer groups as Redis has them: members, committed offsets, lag, pending deliveries, and what a reset would do.
+"""Groups as Redis has them: members, committed offsets, lag, pending deliveries, and what a reset would do.
 Questions to Redis alone.
+
+A share group commits nothing: what stands for its commit is the first offset that it has not settled.
 
 A group's state is that which its coordinator has stored last. A rebalance that goes on is not stored: it shows once it
 is over. `views.kafka.groups` asks the coordinator itself, through the Kafka protocol.
@@ -23,12 +25,14 @@ from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.coordination import commits, groups, native
 from ketch.store.coordination.commits import Committed
+from ketch.store.coordination.native import NativeGroup
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import counting, extents, glances
 from ketch.store.stream.extents import Extent
 from ketch.store.stream.ranges import PartitionStream
 from ketch.store.topics import hashes
-from ketch.views import lag, records
+from ketch.views import lag, listing, records, share_groups
+from ketch.views.topics import named
 
 COUNT_MAX = 100_000  # records that one view counts
 _COUNT_LEAST = 1_000  # of one partition, whatever was counted before
@@ -41,7 +45,7 @@ class GroupRow:
     """A group in a list.
 
     Attributes:
-        kind: "classic" or "consumer" (KIP-848).
+        kind: "classic", "consumer" (KIP-848) or "share" (KIP-932).
         state: as it was stored last; "Empty" for one that only commits.
         lag: records over all its partitions; `counted` says whether that is all of them. None for the last groups of a
             list that have too many partitions together.
@@ -74,17 +78,17 @@ class GroupPartition:
     """One partition that a group has committed for, or reads.
 
     Attributes:
-        committed: an offset, None where nothing is committed; `time`: ms, when that was, 0 where it is not known.
+        committed: an offset, None where nothing is committed; of a share group the first one that is not settled.
+        time: when that was committed, ms; 0 where it is not known.
         lag, counted, age: see `GroupRow`; lag is None where nothing is committed.
         pending: deliveries of the native group that are not acknowledged; None where there is no such group.
-        member: id of the member that has it, empty where none has.
+        member: id of the member that has it; empty where none has, or where several may share it.
     """
 
     topic: str
     partition: int
     committed: int | None
     time: int
-    metadata: str
     start: int
     end: int
     lag: int | None
@@ -96,7 +100,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """A group with some of its partitions, from the `first` of `total` on."""
+    """A group with some of its partitions, of which it has `total`."""
 
     name: str
     kind: str
@@ -104,7 +108,6 @@ class GroupPage:
     assignor: str
     members: tuple[GroupMember, ...]
     partitions: tuple[GroupPartition, ...]
-    first: int
     total: int
 
 
@@ -126,8 +129,7 @@ To = Literal["earliest", "latest", "time", "offset", "back", "forward"]
 
 def names(keys: Keyspace, search: str = "") -> Question[list[str]]:
     """The groups whose names contain all words of `search`, in any case; sorted."""
-    words = search.lower().split()
-    return [name for name in (yield from groups.names(keys)) if all(word in name.lower() for word in words)]
+    return listing.matching((yield from groups.names(keys)), search)
 
 
 def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[GroupRow]]:
@@ -135,12 +137,14 @@ def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[GroupRow]]:
     found, budget, left = [], _Budget(), _LISTED_MAX
     for name in of:
         fields = yield from groups.load(keys, name)
-        listed = yield from commits.partitions(keys, name)
+        listed = yield from _partitions(keys, name, fields)
         left -= len(listed)
         measured: dict[TopicPartition, _Measured] | None = None
         if left >= 0:
-            committed = yield from _commits(keys, name, listed)
-            measured = yield from _measured(keys, name, committed, budget)
+            there = yield from _extents(keys, listed)
+            committed = yield from _committed(keys, name, fields, there)
+            natives = yield from _natives(name, there)
+            measured = yield from _measured(there, committed, natives, budget)
         found.append(_row(name, fields, len(listed), measured))
     return found
 
@@ -163,7 +167,7 @@ def _row(
 
 
 def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPage]:
-    """A group with `count` of its partitions.
+    """A group with `count` of its partitions from the one at `first` on.
 
     Raises:
         ConfigError: there is no such group.
@@ -172,12 +176,13 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
     if not fields and not (yield from groups.exists(keys, name)):
         raise ConfigError(f"There is no group {name}.")
     members = _members(fields)
-    owners = {partition: member.id for member in members for partition in member.partitions}
-    listed = sorted({*owners, *(yield from commits.partitions(keys, name))})
-    shown = listed[max(0, first) : max(0, first) + count]
-    committed = yield from _commits(keys, name, shown)
-    measured = yield from _measured(keys, name, committed, _Budget(), shown)
-    pending = yield from _pending(keys, name, shown)
+    alone = () if _shares(fields) else members  # each is the only one that reads its partitions
+    owners = {partition: member.id for member in alone for partition in member.partitions}
+    listed = sorted({*owners, *(yield from _partitions(keys, name, fields))})
+    there = yield from _extents(keys, listed[max(0, first) : max(0, first) + count])
+    committed = yield from _committed(keys, name, fields, there)
+    natives = yield from _natives(name, there)
+    measured = yield from _measured(there, committed, natives, _Budget())
     return GroupPage(
         name,
         fields.get("type", "classic"),
@@ -185,21 +190,19 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
         fields.get("protocol") or fields.get("assignor") or "",
         members,
         tuple(
-            _partition(each, measured[each], committed.get(each), pending.get(each), owners.get(each, ""))
-            for each in shown
-            if each in measured
+            _partition(each, measured[each], committed.get(each), natives.get(each), owners.get(each, ""))
+            for each in there
         ),
-        max(0, first),
         len(listed),
     )
 
 
 def _partition(
-    of: TopicPartition, found: _Measured, commit: Committed | None, pending: int | None, owner: str
+    of: TopicPartition, found: _Measured, commit: Committed | None, known: NativeGroup | None, owner: str
 ) -> GroupPartition:
-    offset, time, metadata = (None, 0, "") if commit is None else (commit.offset, commit.time, commit.metadata)
-    place = found.start, found.end
-    return GroupPartition(*of, offset, time, metadata, *place, found.lag, found.counted, found.age, pending, owner)
+    offset, time = (None, 0) if commit is None else (commit.offset, commit.time)
+    place, pending = (found.start, found.end), None if known is None else known.pending
+    return GroupPartition(*of, offset, time, *place, found.lag, found.counted, found.age, pending, owner)
 
 
 # -- members
@@ -252,10 +255,33 @@ class _Measured:
     age: float | None
 
 
-def _commits(
-    keys: Keyspace, name: str, partitions: Iterable[TopicPartition]
+def _shares(fields: Mapping[str, str]) -> bool:
+    return fields.get("type") == share_groups.TYPE
+
+
+def _partitions(keys: Keyspace, name: str, fields: Mapping[str, str]) -> Question[list[TopicPartition]]:
+    """Those that the group has committed for; of a share group those that it has begun to read."""
+    if not _shares(fields):
+        return (yield from commits.partitions(keys, name))
+    try:
+        group = share_groups.read(name, fields)
+    except (ValueError, KeyError, TypeError):  # another client wrote it
+        return []
+    return [(stream.topic.name, stream.index) for stream in (yield from share_groups.begun(keys, group))]
+
+
+def _committed(
+    keys: Keyspace, name: str, fields: Mapping[str, str], of: Mapping[TopicPartition, Extent]
 ) -> Question[dict[TopicPartition, Committed]]:
-    return (yield from commits.committed(keys, name, partitions))
+    """What the group has committed for these partitions, see `GroupPartition.committed`."""
+    if not _shares(fields):
+        return (yield from commits.committed(keys, name, of))
+    found = {}
+    for partition, extent in of.items():
+        start = yield from share_groups.first_unsettled(keys, extent.stream, name)
+        if start is not None:
+            found[partition] = Committed(start)
+    return found
 
 
 def _extents(keys: Keyspace, partitions: Iterable[TopicPartition]) -> Question[dict[TopicPartition, Extent]]:
@@ -268,27 +294,31 @@ def _extents(keys: Keyspace, partitions: Iterable[TopicPartition]) -> Question[d
     return dict(zip(there, found, strict=True))
 
 
+def _natives(group: str, of: Mapping[TopicPartition, Extent]) -> Question[dict[TopicPartition, NativeGroup]]:
+    """The native groups of those partitions that have one."""
+    found = yield from native.named([extent.stream.key for extent in of.values()], group)
+    return {partition: known for partition, known in zip(of, found, strict=True) if known is not None}
+
+
 def _measured(
-    keys: Keyspace,
-    group: str,
+    of: Mapping[TopicPartition, Extent],
     committed: Mapping[TopicPartition, Committed],
+    natives: Mapping[TopicPartition, NativeGroup],
     budget: _Budget,
-    partitions: Iterable[TopicPartition] | None = None,
 ) -> Question[dict[TopicPartition, _Measured]]:
-    found = yield from _extents(keys, committed if partitions is None else partitions)
     measured = {}
-    for partition, extent in found.items():
+    for partition, extent in of.items():
         commit = committed.get(partition)
         if commit is None:
             measured[partition] = _Measured(extent.start, extent.end, None, True, None)
             continue
-        behind, counted = yield from _lag(extent, group, commit.offset, budget)
+        behind, counted = yield from _lag(extent, natives.get(partition), commit.offset, budget)
         age = (yield from _age(extent, commit.offset)) if behind else None
         measured[partition] = _Measured(extent.start, extent.end, behind, counted, age)
     return measured
 
 
-def _lag(of: Extent, group: str, offset: int, budget: _Budget) -> Question[tuple[int, bool]]:
+def _lag(of: Extent, known: NativeGroup | None, offset: int, budget: _Budget) -> Question[tuple[int, bool]]:
     """Records from an offset on, and whether that is all; no question where the log itself has the answer."""
     if offset >= of.end:
         return 0, True
@@ -297,7 +327,7 @@ def _lag(of: Extent, group: str, offset: int, budget: _Budget) -> Question[tuple
     if of.stream.layout.entry_is_record and offset <= of.start:
         return of.info.length, True
     most = budget.most
-    counted = yield from lag.lag(of.stream, group, offset, most)
+    counted = yield from lag.lag(of.stream, known, offset, most)
     budget.left -= counted
     return counted, counted < most
 
@@ -307,15 +337,6 @@ def _age(of: Extent, offset: int) -> Question[float | None]:
     step = yield from glances.forward(of.stream, offset, of.info.entry_bytes, 1, 1)
     stamps = [record.timestamp for record in step.found if record.timestamp >= 0]
     return None if not stamps else max(0.0, (now_ms() - stamps[0]) / 1000)
-
-
-def _pending(keys: Keyspace, group: str, partitions: Iterable[TopicPartition]) -> Question[dict[TopicPartition, int]]:
-    found = {}
-    for topic, index in partitions:
-        known = (yield from native.groups(keys.stream(topic, index))).get(group)
-        if known is not None:
-            found[topic, index] = known.pending
-    return found
 
 
 # -- resetting
@@ -335,15 +356,17 @@ def moves(
         ConfigError: there is no such topic.
     """
     wanted = yield from _concerned(keys, group, topic, partition)
-    committed = yield from _commits(keys, group, wanted)
+    committed = yield from commits.committed(keys, group, wanted)
     found = yield from _extents(keys, wanted)
+    natives = yield from _natives(group, found)
     result, budget = [], _Budget()
     for each, extent in found.items():
         commit = committed.get(each)
         offset = None if commit is None else commit.offset
         target = yield from _target(keys, extent, offset, to, number)
-        before, whole = (None, True) if offset is None else (yield from _lag(extent, group, offset, budget))
-        after, counted = yield from _lag(extent, group, target, budget)
+        known = natives.get(each)
+        before, whole = (None, True) if offset is None else (yield from _lag(extent, known, offset, budget))
+        after, counted = yield from _lag(extent, known, target, budget)
         result.append(Move(*each, offset, target, before, after, whole and counted))
     return result
 
@@ -353,9 +376,7 @@ def _concerned(keys: Keyspace, group: str, topic: str, partition: int | None) ->
     listed = yield from commits.partitions(keys, group)
     wanted = [each for each in listed if not topic or each[0] == topic]
     if topic and not wanted:
-        (known,) = yield from hashes.lookup(keys, [topic], LazyDefaults())
-        if known is None:
-            raise ConfigError(f"There is no topic {topic}.")
+        known = yield from named(keys, topic, LazyDefaults())
         wanted = [(topic, n) for n in range(known.partitions)]
     return [each for each in wanted if partition is None or each[1] == partition]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ketch.redis.question import Question
 from ketch.store.coordination import native
+from ketch.store.coordination.native import NativeGroup
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import counting
 from ketch.store.stream.ranges import PartitionStream
@@ -23,19 +24,22 @@ def record_lag(
         ConfigError: a topic is not in this Redis.
     """
     streams = yield from partitions.streams(keys, committed)
+    known = yield from native.named([stream.key for stream in streams.values()], group)
     found = {}
-    for partition, offset in committed.items():
-        found[partition] = yield from lag(streams[partition], group, offset)
+    for (partition, stream), native_group in zip(streams.items(), known, strict=True):
+        found[partition] = yield from lag(stream, native_group, committed[partition])
     return found
 
 
-def lag(stream: PartitionStream, group: str, committed: int, most: int | None = None) -> Question[int]:
+def lag(stream: PartitionStream, known: NativeGroup | None, committed: int, most: int | None = None) -> Question[int]:
     """How many records there are from offset `committed` on; at least `most`, where that is given and passed.
 
     Redis counts for a native group how many entries it was not given yet. Where an entry is a record, that saves
     counting all of them: only the difference between what was given and what was committed is counted then.
+
+    Args:
+        known: the native group on the stream; None where there is none.
     """
-    known = (yield from native.groups(stream.key)).get(group)
     if known is None or known.lag is None or not stream.layout.entry_is_record:
         return (yield from counting.count(stream, committed, most=most))
     given = stream.numbering.to_offset(*known.last_delivered) + 1

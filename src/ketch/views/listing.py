@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from ketch.configs.topic_checks import LazyDefaults
 from ketch.configs.topic_table import CONFIGS
-from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.keys import Keyspace
 from ketch.store.stream import counting, extents, ranges
@@ -21,7 +20,7 @@ from ketch.store.stream.ranges import PartitionStream
 from ketch.store.topics import archives, hashes
 from ketch.store.topics.archives import Announcement
 from ketch.store.topics.topic import Topic, shown
-from ketch.views.topics import ArchiveState
+from ketch.views.topics import ArchiveState, archive_state, named
 
 PARTITIONS_MAX = 2_000  # of a page whose figures are looked up
 _COUNTED_MAX = 1_000  # batches of one topic's page whose records are counted rather than estimated
@@ -54,24 +53,20 @@ class PartitionRow:
     """One partition of a topic.
 
     Attributes:
-        key: of its stream.
         start, end: of the log in Redis, offsets; `end` exclusive.
         first_id, last_id: of entries; empty where there are none.
         records: in Redis; `exact` says whether they were counted.
-        entries: in the stream.
         bytes: of Redis's memory, about.
         through: the offset up to which it is archived; None where nothing is.
     """
 
     index: int
-    key: str
     start: int
     end: int
     first_id: str
     last_id: str
     records: int
     exact: bool
-    entries: int
     bytes: int
     through: int | None
 
@@ -107,8 +102,13 @@ class TopicPage:
 
 def names(keys: Keyspace, search: str = "") -> Question[list[str]]:
     """The topics whose names contain all words of `search`, in any case; sorted."""
+    return matching((yield from hashes.names(keys)), search)
+
+
+def matching(of: Iterable[str], search: str) -> list[str]:
+    """Those of some names that contain all words of `search`, in any case."""
     words = search.lower().split()
-    return [name for name in (yield from hashes.names(keys)) if all(word in name.lower() for word in words)]
+    return [name for name in of if all(word in name.lower() for word in words)]
 
 
 def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[TopicRow]]:
@@ -137,8 +137,14 @@ def _row(topic: Topic, of: list[tuple[Extent, int]] | None, archive: Announcemen
     if of is None:
         return TopicRow(topic.name, topic.partitions, *kind, None, None, None)
     records = sum(about(extent) for extent, _ in of)
-    state = _archived([extent for extent, _ in of], archive)
+    through = _through(archive)
+    state = archive_state((through.get(extent.stream.index), extent.end) for extent, _ in of)
     return TopicRow(topic.name, topic.partitions, *kind, records, sum(size for _, size in of), state)
+
+
+def _through(archive: Announcement | None) -> dict[int, int]:
+    """By partition, the offset up to which it is archived."""
+    return {} if archive is None else {n: each.through for n, each in archive.partitions.items()}
 
 
 def about(extent: Extent) -> int:
@@ -147,15 +153,7 @@ def about(extent: Extent) -> int:
     if stream.layout.entry_is_record:
         return info.length
     first = stream.layout.start(info, stream.numbering)
-    log = extent.start if first is None else first, extent.end
-    return extents.about(stream, info, log, log, extents.at_most(stream, info, log[1] - log[0]))
-
-
-def _archived(of: Iterable[Extent], archive: Announcement | None) -> ArchiveState:
-    if archive is None or not archive.partitions:
-        return "no"
-    through = {n: each.through for n, each in archive.partitions.items()}
-    return "all" if all(through.get(each.stream.index, 0) >= each.end for each in of) else "behind"
+    return extents.about_from(extent, extent.start if first is None else first)
 
 
 def topic_page(keys: Keyspace, name: str, first: int, count: int, defaults: Mapping[str, str]) -> Question[TopicPage]:
@@ -167,16 +165,13 @@ def topic_page(keys: Keyspace, name: str, first: int, count: int, defaults: Mapp
     Raises:
         ConfigError: there is no such topic.
     """
-    (topic,) = yield from hashes.lookup(keys, [name], defaults)
-    if topic is None:
-        raise ConfigError(f"There is no topic {name}.")
+    topic = yield from named(keys, name, defaults)
     indexes = range(max(0, first), min(topic.partitions, max(0, first) + count))
     streams = [PartitionStream.of(topic, index, keys) for index in indexes]
     found = yield from extents.extents(streams, keys)
     sizes = yield from ranges.sizes([stream.key for stream in streams])
     archive = yield from archives.read(keys, name, str(topic.id))
-    through = {} if archive is None else {n: each.through for n, each in archive.partitions.items()}
-    counted = yield from _counted(found)
+    counted, through = (yield from _counted(found)), _through(archive)
     partitions = tuple(_partition(*each, through) for each in zip(found, sizes, counted, strict=True))
     return TopicPage(
         name,
@@ -215,14 +210,12 @@ def _partition(of: Extent, size: int, counted: int | None, through: Mapping[int,
     id_of = stream.numbering.format_id
     return PartitionRow(
         stream.index,
-        stream.key.decode(),
         of.start,
         of.end,
         "" if info.first is None else id_of(*info.first).decode(),
         id_of(*info.last).decode() if info.exists else "",
         about(of) if counted is None else counted,
         counted is not None,
-        info.length,
         size,
         through.get(stream.index),
     )

@@ -30,8 +30,6 @@ class RedisNode:
     uptime: int
     memory: int
     memory_max: int
-    memory_peak: int
-    fragmentation: str
     appendonly: bool
     append_ok: bool
     append_bytes: int | None
@@ -70,8 +68,6 @@ def parse(info: Mapping[str, str]) -> RedisNode:
         uptime=number("uptime_in_seconds"),
         memory=number("used_memory"),
         memory_max=number("maxmemory"),
-        memory_peak=number("used_memory_peak"),
-        fragmentation=info.get("mem_fragmentation_ratio", ""),
         appendonly=appends,
         append_ok=info.get("aof_last_write_status", "ok") == "ok",
         append_bytes=number("aof_current_size") if appends else None,

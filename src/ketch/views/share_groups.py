@@ -5,6 +5,7 @@ The commands' Kafka library knows no share groups: it lists none, and takes one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ketch.configs.topic_checks import LazyDefaults
@@ -20,7 +21,7 @@ from ketch.store.stream import counting
 from ketch.store.stream.ranges import PartitionStream
 from ketch.store.topics import hashes
 
-_TYPE = "share"
+TYPE = "share"  # in a group's hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def share_groups(keys: Keyspace) -> Question[dict[str, ShareGroup]]:
     names = yield from groups.names(keys)
     kinds = yield from groups.types(keys, names)
     found = {}
-    for name in (name for name in names if kinds[name] == _TYPE):
+    for name in (name for name in names if kinds[name] == TYPE):
         group = yield from share_group(keys, name)
         if group is not None:
             found[name] = group
@@ -51,23 +52,37 @@ def share_groups(keys: Keyspace) -> Question[dict[str, ShareGroup]]:
 def share_group(keys: Keyspace, name: str) -> Question[ShareGroup | None]:
     """The share group of this name; None where there is none."""
     fields = yield from groups.load(keys, name)
-    return from_fields(name, fields, ShareConfig(), 0.0) if fields.get("type") == _TYPE else None
+    return read(name, fields) if fields.get("type") == TYPE else None
+
+
+def read(name: str, fields: Mapping[str, str]) -> ShareGroup:
+    """The share group whose hash has these fields; raises as `coordinator.share.fields.from_fields`."""
+    return from_fields(name, fields, ShareConfig(), 0.0)
 
 
 def positions(keys: Keyspace, group: ShareGroup) -> Question[dict[TopicPartition, Position]]:
-    """Where the group stands on each partition of the topics that it has begun to read, and that there are still."""
-    known = yield from hashes.lookup(keys, sorted(group.begun), LazyDefaults())
+    """Where the group stands on each partition that it has begun to read."""
     found = {}
-    for topic in (topic for topic in known if topic is not None and str(topic.id) == group.begun[topic.name].id):
-        for index in range(min(topic.partitions, group.begun[topic.name].partitions)):
-            stream = PartitionStream.of(topic, index, keys)
-            start = yield from _start(keys, stream, group.id)
-            lag = None if start is None else (yield from counting.count(stream, start))
-            found[topic.name, index] = Position(start, lag)
+    for stream in (yield from begun(keys, group)):
+        start = yield from first_unsettled(keys, stream, group.id)
+        lag = None if start is None else (yield from counting.count(stream, start))
+        found[stream.topic.name, stream.index] = Position(start, lag)
     return found
 
 
-def _start(keys: Keyspace, stream: PartitionStream, group: str) -> Question[int | None]:
+def begun(keys: Keyspace, group: ShareGroup) -> Question[list[PartitionStream]]:
+    """The partitions of the topics that the group has begun to read, and that there are still."""
+    known = yield from hashes.lookup(keys, sorted(group.begun), LazyDefaults())
+    topics = [topic for topic in known if topic is not None and str(topic.id) == group.begun[topic.name].id]
+    return [
+        PartitionStream.of(topic, index, keys)
+        for topic in topics
+        for index in range(min(topic.partitions, group.begun[topic.name].partitions))
+    ]
+
+
+def first_unsettled(keys: Keyspace, stream: PartitionStream, group: str) -> Question[int | None]:
+    """The first offset that a share group has not settled; None where nothing was delivered to it yet."""
     if stream.layout.entry_is_record:
         first = yield from pending.first(stream.key, group)
         if first is None:

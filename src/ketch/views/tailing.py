@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ketch.configs.topic_checks import LazyDefaults
-from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.keys import Keyspace
 from ketch.store.stream import extents, glances
 from ketch.store.stream.extents import Extent
 from ketch.store.stream.glances import Glimpse
 from ketch.store.stream.ranges import PartitionStream
-from ketch.store.topics import hashes
 from ketch.views.records import SHOWN
+from ketch.views.topics import named
 
 PARTITIONS_MAX = 1_000  # of a topic that are followed, from the first on
 
@@ -61,8 +60,6 @@ def since(keys: Keyspace, topic: str, known: Mapping[int, int], most: int) -> Qu
 
 
 def _extents(keys: Keyspace, topic: str) -> Question[list[Extent]]:
-    (known,) = yield from hashes.lookup(keys, [topic], LazyDefaults())
-    if known is None:
-        raise ConfigError(f"There is no topic {topic}.")
+    known = yield from named(keys, topic, LazyDefaults())
     indexes = range(min(known.partitions, PARTITIONS_MAX))
     return (yield from extents.extents([PartitionStream.of(known, index, keys) for index in indexes], keys))

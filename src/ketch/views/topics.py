@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import extents
 from ketch.store.stream.ranges import PartitionStream
+from ketch.store.topics import hashes
+from ketch.store.topics.topic import Topic
 from ketch.views import partitions
-from ketch.views.partitions import Archived
 
 ArchiveState = Literal["all", "behind", "no"]
 
@@ -48,6 +50,21 @@ class Totals:
     archived: Mapping[ArchiveState, int]
 
 
+def named(keys: Keyspace, name: str, defaults: Mapping[str, str]) -> Question[Topic]:
+    """The topic of this name.
+
+    Args:
+        defaults: configs of a topic whose hash does not say.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    (found,) = yield from hashes.lookup(keys, [name], defaults)
+    if found is None:
+        raise ConfigError(f"There is no topic {name}.")
+    return found
+
+
 def figures(keys: Keyspace, topics: Iterable[tuple[str, int]]) -> Question[dict[str, TopicFigures]]:
     """The figures by topic.
 
@@ -67,7 +84,7 @@ def figures(keys: Keyspace, topics: Iterable[tuple[str, int]]) -> Question[dict[
         name: TopicFigures(
             sum(held[partition].records for partition in own),
             sum(held[partition].bytes for partition in own),
-            _state(archives, ends, own) if name in begun else "no",
+            archive_state((archives[partition].through, ends.get(partition, 0)) for partition in own),
         )
         for name, own in by_topic.items()
     }
@@ -79,10 +96,17 @@ def _ends(keys: Keyspace, streams: list[PartitionStream]) -> Question[dict[Topic
     return {(each.stream.topic.name, each.stream.index): each.end for each in found}
 
 
-def _state(
-    archives: Mapping[TopicPartition, Archived], ends: Mapping[TopicPartition, int], own: Iterable[TopicPartition]
-) -> ArchiveState:
-    return "all" if all((archives[each].through or 0) >= ends[each] for each in own) else "behind"
+def archive_state(of: Iterable[tuple[int | None, int]]) -> ArchiveState:
+    """A topic's state, see `TopicFigures`.
+
+    Args:
+        of: of each partition through which offset it is archived, None where nothing is, and its end. The end counts
+            only where a partition of the topic is archived.
+    """
+    places = list(of)
+    if all(through is None for through, _ in places):
+        return "no"
+    return "all" if all((through or 0) >= end for through, end in places) else "behind"
 
 
 def totals(of: Mapping[str, TopicFigures]) -> Totals:

@@ -1,4 +1,6 @@
-"""Gives the console what it may know of the broker: neither of them knows the other."""
+"""Makes the broker's console, and gives it what it may know of the broker: neither of the two packages imports the
+other.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ketch.broker.inside import Inside
 from ketch.cli.examine import examine
+from ketch.configs.listeners import bracketed
 from ketch.console.app import Console
 from ketch.console.sources import Sources
 from ketch.views.health import Check
@@ -47,5 +50,4 @@ async def _checks(broker: Broker, embedded: bool) -> list[Check]:
 def _bootstrap(broker: Broker) -> str:
     """Where a client on this machine connects."""
     first = broker.settings.announced(broker.ports.numbers)[0]
-    host = f"[{first.host}]" if ":" in first.host else first.host
-    return f"{host}:{first.port}"
+    return f"{bracketed(first.host)}:{first.port}"

@@ -1,8 +1,8 @@
 """One run of `ketch serve` in one process, from start to stop: the embedded Valkey unless a Redis is named, the broker,
 and the ports beside it.
 
-It owns the signals, and what the process needs of the system: open files and memory. How often the garbage collector
-looks says `cli.main`, for all commands.
+It owns the signals, and what the process needs of the system: open files and memory. The thresholds of the garbage
+collector are set by `cli.main`, for all commands.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from ketch.configs.refusal import extra, is_secret
 from ketch.configs.settings import Settings
 from ketch.console.site import Site, paged
 from ketch.console.traffic import by_topic
+from ketch.redis.url import RedisAddress
 from ketch.views import archives, listing, writers
 
 _TOPICS, _CLIENTS = 50, 200  # on a page
@@ -70,8 +71,6 @@ def _value(settings: Settings, name: str, field: FieldInfo) -> str:
     if is_secret(field) or extra(field).get("table"):
         return "(set)"
     if name == "redis":  # it may have a password
-        from ketch.redis.url import RedisAddress
-
         return RedisAddress.of(settings).describe()
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -61,13 +61,12 @@ async def _alerts(site: Site, topics: list[str]) -> list[Check]:
 async def _archives(site: Site, topics: list[str]) -> list[Check]:
     """Archives that stand still while records wait for them."""
     archived = await site.ask(writers.archived(site.keys, topics))
-    rows = await site.ask(listing.rows(site.keys, archived[:_ARCHIVES_MAX]))
-    behind = {row.name for row in rows if row.archived == "behind"}
-    stall = site.sources.settings().archive_stall_ms
+    announced = await site.ask(writers.archives_of(site.keys, archived[:_ARCHIVES_MAX]))
+    now, stall = now_ms(), site.sources.settings().archive_stall_ms
+    still = {each.name: age for each in announced if (age := now - each.archive.updated) > stall}
     checks = []
-    for each in await site.ask(writers.archives_of(site.keys, sorted(behind))):
-        still = now_ms() - each.archive.updated
-        if still > stall:
-            seen = f"nothing of {each.name} was archived for {duration(still / 1000)}, and records wait"
+    for row in await site.ask(listing.rows(site.keys, list(still))):
+        if row.archived == "behind":
+            seen = f"nothing of {row.name} was archived for {duration(still[row.name] / 1000)}, and records wait"
             checks.append(Check("archive stands still", "warn", seen, "look at the job, `ketch archive run`"))
     return checks

@@ -40,6 +40,14 @@ def groups(stream: bytes) -> Question[dict[str, NativeGroup]]:
     return {group.name: group for group in map(_read, (yield from _rows("GROUPS", stream)))}
 
 
+def named(streams: Sequence[bytes], group: str) -> Question[list[NativeGroup | None]]:
+    """The native group of this name on each of these streams, None where there is none; in one round trip."""
+    if not streams:
+        return []
+    replies = yield [command(stream, "XINFO", "GROUPS", stream) for stream in streams]
+    return [next((each for each in map(_read, _read_rows(reply)) if each.name == group), None) for reply in replies]
+
+
 def pending(stream: bytes) -> Question[list[tuple[bytes, bytes]]]:
     """Groups and consumers of a stream that have deliveries pending."""
     found = []
@@ -53,6 +61,10 @@ def pending(stream: bytes) -> Question[list[tuple[bytes, bytes]]]:
 def _rows(kind: str, stream: bytes, *group: bytes) -> Question[list[dict[bytes, Any]]]:
     """What XINFO tells of groups or consumers; nothing where the stream or the group is gone."""
     (reply,) = yield (command(stream, "XINFO", kind, stream, *group),)
+    return _read_rows(reply)
+
+
+def _read_rows(reply: bytes) -> list[dict[bytes, Any]]:
     found = parse(reply)
     if isinstance(found, Exception) and ("no such key" in str(found) or "NOGROUP" in str(found)):
         return []

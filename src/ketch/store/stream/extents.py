@@ -1,6 +1,7 @@
 """Where the logs of many partitions start and end: one round trip, one more where trimmed ones are compacted.
 
-And from that, without a further question, about how many records lie in a range of a log (`at_most`, `about`).
+And from that, without a further question, about how many records lie in a range of a log (`at_most`, `about`,
+`about_from`).
 """
 
 from __future__ import annotations
@@ -65,3 +66,13 @@ def about(stream: PartitionStream, info: StreamInfo, span: tuple[int, int], log:
     in_first_entry = stream.numbering.to_offset(*info.first) - first + 1
     density = info.length * in_first_entry / max(1, log_end - first)
     return max(1, min(most, round(density * (end - max(start, first)))))
+
+
+def about_from(of: Extent, start: int) -> int:
+    """About how many records Redis has from an offset of the log on: exact with dense ids, else estimated."""
+    stream, info, offsets = of.stream, of.info, max(0, of.end - start)
+    if stream.numbering.dense:
+        return offsets
+    first = stream.layout.start(info, stream.numbering)
+    log = of.end if first is None else first, max(of.end, stream.numbering.to_offset(*info.last) + 1)
+    return about(stream, info, (start, of.end), log, at_most(stream, info, offsets))

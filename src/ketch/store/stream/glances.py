@@ -7,6 +7,7 @@ decided by it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +25,7 @@ _LEAST = 64  # bytes: names of fields, timestamps and transactions have no more
 _FIELDS_MAX = 64  # of one entry
 _STEP_BYTES = 1 << 20  # bytes of the entries that one script reads, about
 _STEP_MAX = 1_000  # entries of them
+_TRANSACTION = re.compile(rb"\d{1,19}:\d{1,5}")  # what is of another form names none
 
 Match = Literal["", "is", "has"]
 
@@ -183,7 +185,8 @@ def _of_entry(offset: int, entry_id: str, ms: int, named: Sequence[tuple[bytes, 
         elif name.startswith(b"nullheader."):
             headers.append((name.removeprefix(b"nullheader."), None))
     stamp = first.get(b"timestamp", Beginning(b"", 0)).data
-    transaction = first.get(b"transaction", Beginning(b"", 0)).data.decode(errors="replace")
+    text = first.get(b"transaction", Beginning(b"", 0)).data
+    transaction = text.decode() if _TRANSACTION.fullmatch(text) else ""
     control = first.get(b"control", Beginning(b"", 0)).data.decode(errors="replace") if transaction else ""
     return Glimpse(
         offset,
