@@ -229,6 +229,25 @@ def test_a_lock_expires(start_ketch: Callable[..., KetchServer], topic: str) -> 
         assert values(one.fetch(topic, max_wait=9_000)) == [b"0"]
 
 
+def test_an_acknowledgement_that_comes_too_late(connect: Callable[..., Kafka], kafka: Kafka, made: str) -> None:
+    """While another member has the record it is refused; once that has settled it, it is taken and changes nothing.
+
+    So after a lock has expired two members may be told that they have accepted a record, as in Kafka.
+    """
+    store(kafka, made, 2)
+    one, other = Member(connect(), made), Member(connect(), made)
+    mine = offsets(one.fetch(made))
+    assert one.close().error_code == 0
+    one.epoch = 0
+    one.fetch(made, max_records=0)
+    assert offsets(other.fetch(made, max_wait=5_000)) == mine
+    assert one.acknowledge(made, all_of(mine, ACCEPT)).error_code == 121
+    assert other.acknowledge(made, all_of(mine[:1], ACCEPT)).error_code == 0
+    assert one.acknowledge(made, all_of(mine[1:], ACCEPT)).error_code == 121
+    assert one.acknowledge(made, all_of(mine[:1], RELEASE)).error_code == 0
+    assert offsets(one.fetch(made)) == []
+
+
 def test_only_committed_records(
     broker: KetchServer, connect: Callable[..., Kafka], kafka: Kafka, topic: str, storage: str
 ) -> None:
