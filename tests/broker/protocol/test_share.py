@@ -15,6 +15,7 @@ from tests.support.batches import batch, records
 from tests.support.kafka import INCREMENTAL_ALTER_CONFIGS, Kafka, split
 from tests.support.ketch import KetchServer, eventually
 from tests.support.share import ACCEPT, GAP, REJECT, RELEASE, Member, acquired
+from tests.support.share_members import ShareAdmin, Sharer
 from tests.support.transactions import Written
 
 pytestmark = pytest.mark.storage("record", "batch", "record-dense", "batch-dense")
@@ -324,6 +325,28 @@ def test_the_next_broker_knows_who_holds_what(start_ketch: Callable[..., KetchSe
             store(kafka, topic, 2)
             assert len(eventually(lambda: offsets(other.fetch(topic)))) == 2
             assert offsets(member.fetch(topic)) == []
+
+
+def test_a_group_that_another_broker_has_moved(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    """A broker does not go on from what it knew of the group before it was forgotten elsewhere, and moved."""
+    one = start_ketch()
+    ports = [one.port, start_ketch("--redis", one.redis_url, "--node-id", "2").port]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Kafka(port)) for port in ports]
+        clients[0].create(topic, retention_ms=-1)
+        begins(clients[0], topic)
+        eventually(lambda: all(len(client.metadata().brokers) == 2 for client in clients))
+        sharers = [stack.enter_context(Sharer(port, topic)) for port in ports]
+        at = eventually(lambda: [n for n, each in enumerate(sharers) if each.enters(topic).error_code == 0])[0]
+        assert sharers[at].goes().error_code == 0
+        member = Member(clients[1 - at], topic)  # not at the coordinator's
+        assert offsets(member.fetch(topic)) == []
+        store(clients[0], topic, 1, 1, 1)
+        last = clients[0].list_offsets(topic, -1).offset - 1
+        admin = stack.enter_context(ShareAdmin(ports[at], topic))
+        assert admin.forget(topic).error_code == 0
+        assert admin.alter({topic: {0: last}}).error_code == 0
+        assert values(eventually(lambda: member.fetch(topic, max_wait=1_000))) == [b"2"]
 
 
 @pytest.mark.parametrize("who", ["broker", "redis"])

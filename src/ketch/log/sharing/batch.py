@@ -230,12 +230,12 @@ class BatchShare(LockedShare):
             for _, now in changes
             if now is not None
         ]
-        now = await self._driver.ask(
+        saved = await self._driver.ask(
             stored_ranges.save(self._shares, self._group, self._version, flight.next, gone, come)
         )
-        if now is None:
+        if saved is None:
             return False
-        self._version, self._next, self._skew = self._version + 1, flight.next, now - now_ms()
+        self._version, self._next, self._skew = saved.version, flight.next, saved.now - now_ms()
         self._seen = time.monotonic()
         return True
 
