@@ -13,9 +13,10 @@ import pytest
 
 from tests.support import cache, programs
 from tests.support.batches import batch, records
-from tests.support.kafka import INCREMENTAL_ALTER_CONFIGS, Kafka
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.members import Feed, Member
+from tests.support.share import begins
 from tests.support.share_members import ShareAdmin, Sharer, settled
 
 MISSING = cache.missing("java", "javac", "mvn")
@@ -41,10 +42,7 @@ def server(start_ketch: Callable[..., KetchServer]) -> KetchServer:
     server = start_ketch(env={f"KETCH_GROUP_SHARE_{name.upper()}": value for name, value in SETTINGS.items()})
     with Kafka(server.port) as client:
         client.create(TOPIC, PARTITIONS)
-        configs = [{"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}]
-        resources = [{"resource_type": 32, "resource_name": GROUP, "configs": configs}]
-        answer = client.ask(INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
-        assert answer.responses[0].error_code == 0
+        begins(client, GROUP)
     return server
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.batches import batch, records
-from tests.support.kafka import INCREMENTAL_ALTER_CONFIGS, Kafka, split
+from tests.support.kafka import Kafka, split
 from tests.support.ketch import KetchServer, eventually
-from tests.support.share import ACCEPT, GAP, REJECT, RELEASE, Member, acquired
+from tests.support.share import ACCEPT, GAP, REJECT, RELEASE, Member, acquired, begins
 from tests.support.share_members import ShareAdmin, Sharer
 from tests.support.transactions import Written
 
@@ -34,21 +34,6 @@ def connect(broker: KetchServer) -> Iterator[Callable[..., Kafka]]:
 @pytest.fixture
 def kafka(connect: Callable[..., Kafka]) -> Kafka:
     return connect()
-
-
-def begins(kafka: Kafka, group: str, **configs: str) -> None:
-    """The group's configs: it begins at the first record."""
-    wanted = {
-        "share.auto.offset.reset": "earliest",
-        **{name.replace("_", "."): value for name, value in configs.items()},
-    }
-    changes = [
-        {"name": name.replace("_", "."), "config_operation": 0, "value": value} for name, value in wanted.items()
-    ]
-    answer = kafka.ask(
-        INCREMENTAL_ALTER_CONFIGS, 1, resources=[{"resource_type": 32, "resource_name": group, "configs": changes}]
-    )
-    assert answer.responses[0].error_code == 0, answer
 
 
 def offsets(partition: Any) -> list[int]:
