@@ -199,7 +199,7 @@ def _drop(group: ShareGroup, members: list[Member]) -> None:
 
 
 def move(group: ShareGroup, event: ShareMove, now: float) -> None:
-    """Whether an administrator may have the group begin elsewhere: while it has no members."""
+    """An administrator asks to have the group begin elsewhere on some topics, which it may while it has no members."""
     if _stands_still(group, event.token):
         group.begun |= event.topics
         group.effects.append(Persist())
@@ -207,7 +207,7 @@ def move(group: ShareGroup, event: ShareMove, now: float) -> None:
 
 
 def forget(group: ShareGroup, event: ShareForget, now: float) -> None:
-    """Whether what is kept of the group on some topics may go: while it has no members."""
+    """An administrator asks to remove what is kept of the group on some topics: allowed while it has no members."""
     if _stands_still(group, event.token):
         group.begun = {name: info for name, info in group.begun.items() if name not in event.names}
         group.effects.append(Persist())
