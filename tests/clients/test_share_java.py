@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 
 from ketch.embedded.valkey import server_binary
-from tests.broker.protocol.test_share import begins
 from tests.support.batches import batch, records
 from tests.support.java import missing_tools
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.redis_servers import RedisServer
-from tests.support.share import Member, acquired
+from tests.support.share import Member, acquired, begins
 from tests.support.sharers import Sharer
 
 NO_JAVA = missing_tools()

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.kafka import NO_ID, Kafka
+from tests.support.kafka import INCREMENTAL_ALTER_CONFIGS, Kafka
 
 SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
 GAP, ACCEPT, RELEASE, REJECT = range(4)
@@ -84,6 +84,21 @@ class Member:
         return {"topic_id": self._id(topic), "partitions": partitions}
 
 
+def begins(kafka: Kafka, group: str, **configs: str) -> None:
+    """The group's configs: it begins at the first record."""
+    wanted = {
+        "share.auto.offset.reset": "earliest",
+        **{name.replace("_", "."): value for name, value in configs.items()},
+    }
+    changes = [
+        {"name": name.replace("_", "."), "config_operation": 0, "value": value} for name, value in wanted.items()
+    ]
+    answer = kafka.ask(
+        INCREMENTAL_ALTER_CONFIGS, 1, resources=[{"resource_type": 32, "resource_name": group, "configs": changes}]
+    )
+    assert answer.responses[0].error_code == 0, answer
+
+
 def new_id() -> str:
     """A member id in Kafka's form."""
     return base64.urlsafe_b64encode(b"m" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
@@ -106,6 +121,3 @@ def acquired(partition: Any) -> list[tuple[int, int, int]]:
     """First offset, last offset and delivery count of what a member was given."""
     runs = partition.acquired_records if partition is not None else ()
     return [(run.first_offset, run.last_offset, run.delivery_count) for run in runs]
-
-
-__all__ = ["ACCEPT", "GAP", "NO_ID", "REJECT", "RELEASE", "SHARE_ACKNOWLEDGE", "SHARE_FETCH", "Member", "acquired"]

@@ -1,7 +1,7 @@
-"""What AlterShareGroupOffsets and DeleteShareGroupOffsets have in common: topics, and whether the group lets it be.
+"""What AlterShareGroupOffsets and DeleteShareGroupOffsets have in common: finding topics, and asking the group.
 
-The group is asked before anything of it is changed: it must be a share group without members, and it is stored what it
-stands on. What it has on a partition is changed by the partition's `Share`.
+The group's machine is asked first: it refuses unless it is a share group without members, and it is stored with the
+topics on which it stands from now on. Only then do the handlers have each partition's `Share` change what it keeps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ async def find(request: Request, name: str) -> tuple[Topic | None, ErrorCode]:
 async def judge(
     request: Request, group: str, make: Callable[[Token], ShareMove | ShareForget]
 ) -> tuple[ErrorCode, str | None]:
-    """Whether the group lets it be, in the words of a whole answer. Raises as `Groups.submit`."""
+    """Asks the group whether its offsets may be changed: error code and message of a whole answer, or no error.
+
+    Args:
+        make: the event from its token.
+
+    Raises:
+        KetchError: as `Groups.submit`.
+    """
     if not group:
         return ErrorCode.invalid_group_id, _NO_ID
     result: BeatResult = await request.broker.groups.submit(group, make)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.support.batches import batch, records
-from tests.support.kafka import INCREMENTAL_ALTER_CONFIGS, Kafka, split
+from tests.support.kafka import Kafka, split
 from tests.support.ketch import KetchServer, eventually
-from tests.support.share import ACCEPT, GAP, REJECT, RELEASE, Member, acquired
+from tests.support.share import ACCEPT, GAP, REJECT, RELEASE, Member, acquired, begins
+from tests.support.share_members import ShareAdmin, Sharer
 from tests.support.transactions import Written
 
 pytestmark = pytest.mark.storage("record", "batch", "record-dense", "batch-dense")
@@ -33,21 +34,6 @@ def connect(broker: KetchServer) -> Iterator[Callable[..., Kafka]]:
 @pytest.fixture
 def kafka(connect: Callable[..., Kafka]) -> Kafka:
     return connect()
-
-
-def begins(kafka: Kafka, group: str, **configs: str) -> None:
-    """The group's configs: it begins at the first record."""
-    wanted = {
-        "share.auto.offset.reset": "earliest",
-        **{name.replace("_", "."): value for name, value in configs.items()},
-    }
-    changes = [
-        {"name": name.replace("_", "."), "config_operation": 0, "value": value} for name, value in wanted.items()
-    ]
-    answer = kafka.ask(
-        INCREMENTAL_ALTER_CONFIGS, 1, resources=[{"resource_type": 32, "resource_name": group, "configs": changes}]
-    )
-    assert answer.responses[0].error_code == 0, answer
 
 
 def offsets(partition: Any) -> list[int]:
@@ -229,6 +215,25 @@ def test_a_lock_expires(start_ketch: Callable[..., KetchServer], topic: str) -> 
         assert values(one.fetch(topic, max_wait=9_000)) == [b"0"]
 
 
+def test_an_acknowledgement_that_comes_too_late(connect: Callable[..., Kafka], kafka: Kafka, made: str) -> None:
+    """While another member has the record it is refused; once that has settled it, it is taken and changes nothing.
+
+    So after a lock has expired two members may be told that they have accepted a record, as in Kafka.
+    """
+    store(kafka, made, 2)
+    one, other = Member(connect(), made), Member(connect(), made)
+    mine = offsets(one.fetch(made))
+    assert one.close().error_code == 0
+    one.epoch = 0
+    one.fetch(made, max_records=0)
+    assert offsets(other.fetch(made, max_wait=5_000)) == mine
+    assert one.acknowledge(made, all_of(mine, ACCEPT)).error_code == 121
+    assert other.acknowledge(made, all_of(mine[:1], ACCEPT)).error_code == 0
+    assert one.acknowledge(made, all_of(mine[1:], ACCEPT)).error_code == 121
+    assert one.acknowledge(made, all_of(mine[:1], RELEASE)).error_code == 0
+    assert offsets(one.fetch(made)) == []
+
+
 def test_only_committed_records(
     broker: KetchServer, connect: Callable[..., Kafka], kafka: Kafka, topic: str, storage: str
 ) -> None:
@@ -305,6 +310,28 @@ def test_the_next_broker_knows_who_holds_what(start_ketch: Callable[..., KetchSe
             store(kafka, topic, 2)
             assert len(eventually(lambda: offsets(other.fetch(topic)))) == 2
             assert offsets(member.fetch(topic)) == []
+
+
+def test_a_group_that_another_broker_has_moved(start_ketch: Callable[..., KetchServer], topic: str) -> None:
+    """A broker does not go on from what it knew of the group before it was forgotten elsewhere, and moved."""
+    one = start_ketch()
+    ports = [one.port, start_ketch("--redis", one.redis_url, "--node-id", "2").port]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Kafka(port)) for port in ports]
+        clients[0].create(topic, retention_ms=-1)
+        begins(clients[0], topic)
+        eventually(lambda: all(len(client.metadata().brokers) == 2 for client in clients))
+        sharers = [stack.enter_context(Sharer(port, topic)) for port in ports]
+        at = eventually(lambda: [n for n, each in enumerate(sharers) if each.enters(topic).error_code == 0])[0]
+        assert sharers[at].goes().error_code == 0
+        member = Member(clients[1 - at], topic)  # not at the coordinator's
+        assert offsets(member.fetch(topic)) == []
+        store(clients[0], topic, 1, 1, 1)
+        last = clients[0].list_offsets(topic, -1).offset - 1
+        admin = stack.enter_context(ShareAdmin(ports[at], topic))
+        assert admin.forget(topic).error_code == 0
+        assert admin.alter({topic: {0: last}}).error_code == 0
+        assert values(eventually(lambda: member.fetch(topic, max_wait=1_000))) == [b"2"]
 
 
 @pytest.mark.parametrize("who", ["broker", "redis"])

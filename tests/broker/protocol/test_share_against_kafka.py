@@ -15,12 +15,22 @@ from typing import Any
 import pytest
 
 from tests.broker.protocol.test_against_kafka import until_led
-from tests.broker.protocol.test_share import begins
 from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
 from tests.support.batches import batch, records
 from tests.support.kafka import FIND_COORDINATOR, Kafka
 from tests.support.ketch import KetchServer, eventually
-from tests.support.share import ACCEPT, GAP, REJECT, RELEASE, SHARE_ACKNOWLEDGE, SHARE_FETCH, Member, acquired, new_id
+from tests.support.share import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    Member,
+    acquired,
+    begins,
+    new_id,
+)
 from tests.support.share_members import SHARE_GROUP_HEARTBEAT
 
 NO_KAFKA = missing_tools()

@@ -414,7 +414,7 @@ class Machines(Generic[M]):
 
         Where a hundred members of a group change at once, the group is so stored a few times, and not a hundred.
         """
-        # As it is now, where not every state of it may be stored: it may change meanwhile.
+        # Where not every state may be stored, the fields are made now: the machine may change before its turn comes.
         fields = None if self._stores_any_state(machine) else self._kinds.to_fields(machine)
         waits = self._next.get(machine.id)
         if waits is not None and waits.machine is machine and not self._namespace.shared:
@@ -425,7 +425,7 @@ class Machines(Generic[M]):
         self._spawn(self._persist(save))
 
     def _stores_any_state(self, machine: M) -> bool:
-        """Whether each state between two events may be stored, whatever was stored last: it is made when it is."""
+        """Whether each of its states may be stored, whichever was stored last: then the save makes its fields."""
         return not self._namespace.shared and not self._kinds.of(machine).outlives
 
     async def _persist(self, save: _Save[M]) -> None:

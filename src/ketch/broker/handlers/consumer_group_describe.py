@@ -6,10 +6,8 @@ each member uses: one that still uses the classic one may be in a consumer group
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
-
 from ketch.broker.api import Answer, Request
-from ketch.broker.describing import NoGroup, assignment, check_topics, find, operations
+from ketch.broker.describing import assignment, describe
 from ketch.coordinator.consumer.group import ConsumerGroup
 from ketch.coordinator.consumer.member import Member
 from ketch.wire.responses import Body
@@ -18,26 +16,8 @@ _OF_CLASSIC_PROTOCOL, _OF_CONSUMER_PROTOCOL = 0, 1
 
 
 async def handle(request: Request) -> Answer:
-    return {"groups": [await _describe(request, name) for name in request.body.group_ids]}
-
-
-async def _describe(request: Request, name: str) -> Body:
-    try:
-        group = await find(request, name, ConsumerGroup, "consumer")
-        if request.rights is not None:
-            check_topics(request, name, _topics(group))
-    except NoGroup as missing:
-        return missing.body
     return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "group_id": name,
-        "group_state": str(group.state),
-        "group_epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor,
-        "members": [_member(group, member) for member in group.members.values()],
-        "authorized_operations": operations(request, name),
+        "groups": [await describe(request, name, ConsumerGroup, _topics, _member) for name in request.body.group_ids]
     }
 
 

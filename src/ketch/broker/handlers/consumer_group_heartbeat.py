@@ -18,7 +18,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.api import Answer, Request, printable
+from ketch.broker.api import Answer, Request
+from ketch.broker.heartbeats import answer
 from ketch.broker.touches import LISTS_TOPIC
 from ketch.coordinator.consumer.events import (
     JOIN_EPOCH,
@@ -28,30 +29,29 @@ from ketch.coordinator.consumer.events import (
     BeatResult,
     Depart,
 )
-from ketch.coordinator.consumer.topics import Partitions, by_topic
+from ketch.coordinator.consumer.topics import Partitions
 from ketch.errors import KetchError
-from ketch.wire.responses import Body
 
 _ID_OF_CLIENT_SINCE = 1
 
 
 def refused(request: Request, code: ErrorCode) -> Answer:
     """The answer to a client that may not be a member of the group, or not describe a topic that it names."""
-    return _answer(BeatResult(code, None))
+    return answer(BeatResult(code, None))
 
 
 async def handle(request: Request) -> Answer:
     body = request.body
     wrong = next(_wrong(request), None)
     if wrong is not None:
-        return _answer(BeatResult(ErrorCode.invalid_request, wrong))
+        return answer(BeatResult(ErrorCode.invalid_request, wrong))
     try:
         result: BeatResult = await (_beat(request) if body.member_epoch >= JOIN_EPOCH else _depart(request))
     except KetchError as error:
         result = BeatResult(request.refuse(f"group {body.group_id}", error), str(error))
     if result.error is ErrorCode.none and body.member_epoch >= JOIN_EPOCH and result.member_id:
         request.broker.assignments.speaks(request.reader, body.group_id, result.member_id)
-    return _answer(result)
+    return answer(result)
 
 
 def _wrong(request: Request) -> Iterator[str]:
@@ -123,18 +123,3 @@ async def _depart(request: Request) -> Any:
     return await request.broker.groups.submit(
         body.group_id, lambda token: Depart(token, body.member_id, body.instance_id, body.member_epoch)
     )
-
-
-def _answer(result: BeatResult) -> Body:
-    return {
-        "error_code": result.error,
-        "error_message": None if result.message is None else printable(result.message),
-        "member_id": result.member_id,
-        "member_epoch": result.epoch,
-        "heartbeat_interval": round(result.interval * 1000),
-        "assignment": None if result.assignment is None else {"topic_partitions": _by_topic(result.assignment)},
-    }
-
-
-def _by_topic(partitions: Partitions) -> list[Body]:
-    return [{"topic_id": uuid.UUID(topic), "partitions": indexes} for topic, indexes in by_topic(partitions).items()]

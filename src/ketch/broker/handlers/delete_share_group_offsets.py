@@ -47,10 +47,11 @@ async def handle(request: Request) -> Answer:
 
 
 async def _forget(request: Request, name: str, topic: Topic | None, error: ErrorCode, begun: bool) -> Body:
-    """
+    """Removes what is kept of the group on one topic: the topic's part of the answer.
+
     Args:
-        begun: the group knows the topic. It may be gone from it, and something be kept of it still, where a broker died
-            over an earlier request.
+        begun: the group's machine knows the topic. Where it does not, something may still be kept on the partitions:
+            the machine forgets a topic first, and a broker may have died before it removed the rest.
     """
     if topic is None:
         return _topic(name, topic, error)

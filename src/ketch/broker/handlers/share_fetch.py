@@ -149,7 +149,7 @@ async def _enough(fetch: _Fetch, found: list[tuple[PartitionKey, Partition]]) ->
         try:
             there += await partition.shares.of(fetch.session.key[0]).backlog(fetch.config)
         except KetchError:
-            return True  # `_acquire` will say it
+            return True  # `_acquire` meets the same error, and reports it
     return there >= least
 
 

@@ -5,36 +5,15 @@ A group of another kind gets GROUP_ID_NOT_FOUND (69).
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
-
 from ketch.broker.api import Answer, Request
-from ketch.broker.describing import NoGroup, assignment, check_topics, find, operations
+from ketch.broker.describing import assignment, describe
 from ketch.coordinator.share.group import ShareGroup
 from ketch.coordinator.share.member import Member
 from ketch.wire.responses import Body
 
 
 async def handle(request: Request) -> Answer:
-    return {"groups": [await _describe(request, name) for name in request.body.group_ids]}
-
-
-async def _describe(request: Request, name: str) -> Body:
-    try:
-        group = await find(request, name, ShareGroup, "share")
-        check_topics(request, name, _topics(group))
-    except NoGroup as missing:
-        return missing.body
-    return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "group_id": name,
-        "group_state": str(group.state),
-        "group_epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor,
-        "members": [_member(group, member) for member in group.members.values()],
-        "authorized_operations": operations(request, name),
-    }
+    return {"groups": [await describe(request, name, ShareGroup, _topics, _member) for name in request.body.group_ids]}
 
 
 def _topics(group: ShareGroup) -> set[str]:

@@ -7,33 +7,31 @@ from its first member until it is deleted.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ketch.broker.api import Answer, Request, printable
+from ketch.broker.api import Answer, Request
+from ketch.broker.heartbeats import answer
 from ketch.coordinator.consumer.events import JOIN_EPOCH, LEAVE_EPOCH, BeatResult
-from ketch.coordinator.consumer.topics import Partitions, by_topic
 from ketch.coordinator.share.events import ShareBeat, ShareDepart
 from ketch.errors import KetchError
-from ketch.wire.responses import Body
 
 
 def refused(request: Request, code: ErrorCode) -> Answer:
     """The answer to a client that may not be a member of the group, or not describe a topic that it names."""
-    return _answer(BeatResult(code, None))
+    return answer(BeatResult(code, None))
 
 
 async def handle(request: Request) -> Answer:
     wrong = next(_wrong(request.body), None)
     if wrong is not None:
-        return _answer(BeatResult(ErrorCode.invalid_request, wrong))
+        return answer(BeatResult(ErrorCode.invalid_request, wrong))
     try:
-        return _answer(await (_depart(request) if request.body.member_epoch == LEAVE_EPOCH else _beat(request)))
+        return answer(await (_depart(request) if request.body.member_epoch == LEAVE_EPOCH else _beat(request)))
     except KetchError as error:
-        return _answer(BeatResult(request.refuse(f"group {request.body.group_id}", error), str(error)))
+        return answer(BeatResult(request.refuse(f"group {request.body.group_id}", error), str(error)))
 
 
 def _wrong(body: Any) -> Iterator[str]:
@@ -71,18 +69,3 @@ async def _beat(request: Request) -> Any:
 async def _depart(request: Request) -> Any:
     body = request.body
     return await request.broker.groups.submit(body.group_id, lambda token: ShareDepart(token, body.member_id))
-
-
-def _answer(result: BeatResult) -> Body:
-    return {
-        "error_code": result.error,
-        "error_message": None if result.message is None else printable(result.message),
-        "member_id": result.member_id,
-        "member_epoch": result.epoch,
-        "heartbeat_interval": round(result.interval * 1000),
-        "assignment": None if result.assignment is None else {"topic_partitions": _by_topic(result.assignment)},
-    }
-
-
-def _by_topic(partitions: Partitions) -> list[Body]:
-    return [{"topic_id": uuid.UUID(topic), "partitions": indexes} for topic, indexes in by_topic(partitions).items()]

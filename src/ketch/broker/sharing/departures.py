@@ -1,4 +1,7 @@
-"""What members of share groups hold is given back when their session is over, or their connection has closed."""
+"""What members of share groups hold is given back when their session is over, or their connection has closed.
+
+It owns no session: `broker.sharing.sessions` says which one is over, and which partitions it has touched.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Departures:
-    """Gives back.
+    """Gives back what members held whose sessions are over.
 
     Args:
         background: keeps a task alive.
@@ -31,7 +34,10 @@ class Departures:
             self._background(asyncio.get_running_loop().create_task(self.give_back(session)))
 
     async def give_back(self, session: ShareSession) -> None:
-        """The session is over. What cannot be given back now is when its lock expires."""
+        """Gives back what the member of a session that is over holds.
+
+        What cannot be given back now is given up when its lock expires.
+        """
         for key in session.touched:
             try:
                 await self._leave(session, key)

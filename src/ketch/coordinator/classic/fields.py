@@ -29,8 +29,9 @@ def to_fields(group: Group, now_ms: int) -> dict[str, str]:
 def _stored_state(group: Group) -> State:
     """The state in which the next coordinator begins: Stable, as a member that joins again starts a new rebalance.
 
-    Only a group that has just been converted from a consumer group is stored in its rebalance. Its members would find
-    the generation that they know, and nobody would read the partitions of the member that left.
+    Only a group that has just been converted from a consumer group is stored in its rebalance. Were it loaded as
+    Stable, its members would find the generation that they know and not join again, and nobody would read the
+    partitions of the member that left.
     """
     if not group.members:
         return State.EMPTY

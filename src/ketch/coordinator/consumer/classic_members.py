@@ -22,18 +22,17 @@ from kio.schema.errors import ErrorCode
 
 from ketch.coordinator.classic.events import Heartbeat, Join, JoinResult, Sync, SyncResult
 from ketch.coordinator.classic.payload import CONSUMER, Subscription, read_subscription, write_assignment
+from ketch.coordinator.consumer.assigned import Refused, unknown
 from ketch.coordinator.consumer.events import OnlyClassic
 from ketch.coordinator.consumer.member import ClassicSide, Member, MemberState, State
 from ketch.coordinator.consumer.state import (
     GroupState,
-    Refused,
     advance,
     announce,
     check_room,
     enter,
     static_member,
     succeed,
-    unknown,
 )
 from ketch.coordinator.consumer.topics import Partitions, Topics
 

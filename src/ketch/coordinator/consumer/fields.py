@@ -27,10 +27,20 @@ def to_fields(group: ConsumerGroup, now_ms: int) -> dict[str, str]:
         "groupEpoch": str(group.epoch),
         "assignmentEpoch": str(group.assignment_epoch),
         "assignor": group.assignor,
-        "topics": json.dumps({name: [info.id, info.partitions] for name, info in group.topics.items()}),
+        "topics": topics_text(group.topics),
         "updated": str(now_ms),
     }
     return fields | {_MEMBER + member.id: _member(member) for member in group.members.values()}
+
+
+def topics_text(topics: Mapping[str, TopicInfo]) -> str:
+    """Topics as JSON: by name, id and number of partitions."""
+    return json.dumps({name: [info.id, info.partitions] for name, info in sorted(topics.items())})
+
+
+def read_topics(text: str) -> dict[str, TopicInfo]:
+    """What `topics_text` was made of."""
+    return {name: TopicInfo(str(id), int(partitions)) for name, (id, partitions) in json.loads(text).items()}
 
 
 def _member(member: Member) -> str:
@@ -66,8 +76,7 @@ def from_fields(group_id: str, fields: Mapping[str, str], config: ConsumerConfig
         ValueError, KeyError, TypeError: the fields are not what `to_fields` makes.
     """
     group = ConsumerGroup(group_id, config, int(fields["groupEpoch"]), int(fields["assignmentEpoch"]))
-    topics = json.loads(fields["topics"])
-    group.topics = {name: TopicInfo(str(id), int(partitions)) for name, (id, partitions) in topics.items()}
+    group.topics = read_topics(fields["topics"])
     for name, value in fields.items():
         if name.startswith(_MEMBER):
             member = _read_member(name.removeprefix(_MEMBER), json.loads(value), config, now)

@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch.coordinator.classic.events import Commit, Heartbeat, Join, JoinResult, Leave, Sync, SyncResult
 from ketch.coordinator.consumer import classic_members
+from ketch.coordinator.consumer.assigned import Refused, unknown
 from ketch.coordinator.consumer.events import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -35,7 +36,6 @@ from ketch.coordinator.consumer.events import (
 from ketch.coordinator.consumer.member import Member
 from ketch.coordinator.consumer.state import (
     GroupState,
-    Refused,
     advance,
     announce,
     check_room,
@@ -45,7 +45,6 @@ from ketch.coordinator.consumer.state import (
     resolve,
     static_member,
     succeed,
-    unknown,
 )
 from ketch.coordinator.consumer.topics import NO_PARTITIONS, regex_error
 from ketch.coordinator.machine import Persist, Tick

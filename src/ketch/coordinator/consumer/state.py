@@ -8,70 +8,42 @@ and who owns what.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ketch.coordinator.classic.events import Assigned, Removed
+from ketch.coordinator.consumer.assigned import AssignedGroup, Refused, follow, read
 from ketch.coordinator.consumer.assignors import ASSIGNORS, Subscriber
-from ketch.coordinator.consumer.events import JOIN_EPOCH, Effect, OnlyClassic
+from ketch.coordinator.consumer.events import JOIN_EPOCH, OnlyClassic
 from ketch.coordinator.consumer.member import ConsumerConfig, Member, MemberState, State
 from ketch.coordinator.consumer.reconciling import reconcile
-from ketch.coordinator.consumer.topics import NO_PARTITIONS, Partition, Partitions, TopicInfo, Topics, named
-from ketch.coordinator.machine import Persist, Reply
+from ketch.coordinator.consumer.topics import NO_PARTITIONS, Partition, Partitions, Topics
+from ketch.coordinator.machine import Persist
 
 _NO_NAMES: frozenset[str] = frozenset()
 
 
-class Refused(Exception):
-    """What a member wants is not done; nothing has changed.
-
-    Args:
-        error: what it is told.
-        message: why, in Kafka's words.
-    """
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error, self.message = error, message
-
-
 @dataclass(slots=True)
-class GroupState:
+class GroupState(AssignedGroup[ConsumerConfig, Member]):
     """One group's state; `coordinator.consumer.group.ConsumerGroup` says what its events do.
 
     Attributes:
-        epoch: the group epoch; 0 where there is no such group yet.
-        topics: those that members subscribe to and that exist.
-        seen: all topics as of the last look.
         resolved: by regular expression, the topics that it found (`resolve`); as of `resolved_serial` of all topics.
         resolve_by: when they are looked for again though no topic has come.
         announced: the partitions of which others were told that the group reads them.
         assigned_here: an assignment was given by this process; else the group was loaded with all of them.
     """
 
-    id: str
-    config: ConsumerConfig
-    epoch: int = 0
-    assignment_epoch: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
-    topics: dict[str, TopicInfo] = field(default_factory=dict)
-    seen: Topics | None = None
     resolved: dict[str, frozenset[str]] = field(default_factory=dict)
     resolved_serial: int = -1
     resolve_by: float = 0.0
     owners: dict[Partition, str] = field(default_factory=dict)  # -> the member that has it or has still to give it up
     announced: Partitions = NO_PARTITIONS
     assigned_here: bool = False
-    retired: bool = False
-    term: str = "0"  # see `Machine`, as the next one
-    held_at: float = -math.inf
-    effects: list[Effect] = field(default_factory=list)
 
     protocol_type = "consumer"
 
@@ -92,16 +64,6 @@ class GroupState:
         return min((member.due for member in self.members.values()), default=None)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether it has no members."""
-        return not self.members
-
-    def retire(self) -> bool:
-        """The group is about to be deleted; False where it has members."""
-        self.retired = not self.members
-        return self.retired
-
-    @property
     def assignor(self) -> str:
         """The assignor that most members want, of those that want any."""
         wanted = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
@@ -117,16 +79,9 @@ class GroupState:
         """The topics that any member subscribes to, by name or by a regular expression."""
         return {name for member in self.members.values() for name in member.names}.union(self.topics)
 
-    def named(self, partitions: Partitions) -> dict[tuple[str, str], list[int]]:
-        """Partitions by their topics' ids and names; without those of topics that are gone."""
-        return named(partitions, self.topics)
-
     def places(self, partitions: Partitions) -> list[tuple[str, int]]:
         """Partitions by their topics' names, as `named`."""
         return [(name, index) for (_, name), indexes in self.named(partitions).items() for index in indexes]
-
-    def reply(self, token: Hashable, result: Any) -> None:
-        self.effects.append(Reply(token, result))
 
 
 def check_room(group: GroupState, member_id: str) -> None:
@@ -145,11 +100,6 @@ def static_member(group: GroupState, member_id: str, instance_id: str) -> Member
         text = f"Static member {member_id} with instance id {instance_id} was fenced by member {member.id}."
         raise Refused(ErrorCode.fenced_instance_id, text)
     return member
-
-
-def unknown(group: GroupState, member_id: str) -> Refused:
-    """Why somebody who is no member is refused."""
-    return Refused(ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {group.id}.")
 
 
 # -- members come, change and go
@@ -193,7 +143,9 @@ def advance(
         found: whether a regular expression has found other topics than before.
     """
     epochs = group.epoch, group.assignment_epoch
-    _count(group, member, before, topics, found)
+    # The group epoch rises where the topics, or what the member wants, have changed.
+    bump = found or before is None or (before.names, before.regex) != (member.names, member.regex)
+    follow(group, topics, bump, look)
     if group.epoch > group.assignment_epoch:
         _retarget(group)
     if reconcile(member, group.assignment_epoch, owned, group.owners):
@@ -222,29 +174,14 @@ def resolve(group: GroupState, topics: Topics, hides: Callable[[str], bool], now
     return any(group.resolved[regex] != before.get(regex) for regex in regexes)
 
 
-def _count(group: GroupState, member: Member, before: Member | None, topics: Topics, found: bool) -> None:
-    """Looks at the topics; the group epoch rises where they, or what the member wants, have changed."""
-    bump = found or before is None or (before.names, before.regex) != (member.names, member.regex)
-    newer = group.seen is None or topics.serial > group.seen.serial
-    if newer:
-        group.seen = topics
-    if newer or bump:
-        bump |= look(group)
-    if bump:
-        group.epoch += 1
-
-
 def look(group: GroupState) -> bool:
     """Looks which topics the group reads; whether that has changed, or any of them."""
-    assert group.seen is not None
     members = group.members.values()
     names = {name for member in members for name in member.names}
     regexes = {member.regex for member in members}  # whoever comes with another one has it looked for
     group.resolved = {regex: names for regex, names in group.resolved.items() if regex in regexes}
     names.update(*group.resolved.values())
-    found = {name: group.seen.by_name[name] for name in sorted(names) if name in group.seen.by_name}
-    found, group.topics = group.topics, found
-    return found != group.topics
+    return read(group, names)
 
 
 def _retarget(group: GroupState) -> None:

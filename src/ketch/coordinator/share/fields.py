@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ketch.coordinator.consumer.topics import Partitions, TopicInfo, by_topic, of_topics
+from ketch.coordinator.consumer.fields import read_topics, topics_text
+from ketch.coordinator.consumer.topics import Partitions, by_topic, of_topics
 from ketch.coordinator.share.config import ShareConfig
 from ketch.coordinator.share.group import ShareGroup
 from ketch.coordinator.share.member import Member
@@ -22,19 +23,11 @@ def to_fields(group: ShareGroup, now_ms: int) -> dict[str, str]:
         "state": str(group.state),
         "groupEpoch": str(group.epoch),
         "assignmentEpoch": str(group.assignment_epoch),
-        "topics": _topics(group.topics),
-        "begun": _topics(group.begun),
+        "topics": topics_text(group.topics),
+        "begun": topics_text(group.begun),
         "updated": str(now_ms),
     }
     return fields | {_MEMBER + member.id: _member(member) for member in group.members.values()}
-
-
-def _topics(topics: Mapping[str, TopicInfo]) -> str:
-    return json.dumps({name: [info.id, info.partitions] for name, info in sorted(topics.items())})
-
-
-def _read_topics(text: str) -> dict[str, TopicInfo]:
-    return {name: TopicInfo(str(id), int(partitions)) for name, (id, partitions) in json.loads(text).items()}
 
 
 def _member(member: Member) -> str:
@@ -63,7 +56,7 @@ def from_fields(group_id: str, fields: Mapping[str, str], config: ShareConfig, n
         ValueError, KeyError, TypeError: the fields are not what `to_fields` makes.
     """
     group = ShareGroup(group_id, config, int(fields["groupEpoch"]), int(fields["assignmentEpoch"]))
-    group.topics, group.begun = _read_topics(fields["topics"]), _read_topics(fields["begun"])
+    group.topics, group.begun = read_topics(fields["topics"]), read_topics(fields["begun"])
     for name, value in fields.items():
         if name.startswith(_MEMBER):
             member = _read_member(name.removeprefix(_MEMBER), json.loads(value), now + config.session_timeout)

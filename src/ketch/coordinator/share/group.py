@@ -16,18 +16,17 @@ What an event does is read off TABLE, at the end. Every reply is given at once: 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ketch.coordinator.consumer.assigned import AssignedGroup, Refused, follow, read, unknown
 from ketch.coordinator.consumer.assignors import Subscriber
 from ketch.coordinator.consumer.events import JOIN_EPOCH, LEAVE_EPOCH, BeatResult
-from ketch.coordinator.consumer.state import Refused
-from ketch.coordinator.consumer.topics import Partitions, TopicInfo, Topics, named
-from ketch.coordinator.machine import Persist, Reply, Tick
+from ketch.coordinator.consumer.topics import TopicInfo
+from ketch.coordinator.machine import Persist, Tick
 from ketch.coordinator.share.assignor import NAME, assign_simply
 from ketch.coordinator.share.config import ShareConfig
 from ketch.coordinator.share.events import Effect, Event, ShareBeat, ShareDepart, ShareForget, ShareMove
@@ -37,28 +36,14 @@ _ABANDON = "The member must abandon all its partitions and rejoin."
 
 
 @dataclass(slots=True)
-class ShareGroup:
+class ShareGroup(AssignedGroup[ShareConfig, Member]):
     """One group.
 
     Attributes:
-        epoch: the group epoch; 0 where there is no such group yet.
-        topics: those that members subscribe to and that exist.
         begun: topics on whose partitions the group may stand somewhere, by name: it read them, or was moved there.
-        seen: all topics as of the last look.
     """
 
-    id: str
-    config: ShareConfig
-    epoch: int = 0
-    assignment_epoch: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
-    topics: dict[str, TopicInfo] = field(default_factory=dict)
     begun: dict[str, TopicInfo] = field(default_factory=dict)
-    seen: Topics | None = None
-    retired: bool = False
-    term: str = "0"  # see `Machine`, as the next one
-    held_at: float = -math.inf
-    effects: list[Effect] = field(default_factory=list)
 
     protocol_type = "share"
     assignor = NAME
@@ -82,26 +67,9 @@ class ShareGroup:
         return min((member.deadline for member in self.members.values()), default=None)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether it has no members."""
-        return not self.members
-
-    def retire(self) -> bool:
-        """The group is about to be deleted; False where it has members."""
-        self.retired = not self.members
-        return self.retired
-
-    @property
     def subscribed(self) -> set[str]:
         """The topics that any member subscribes to."""
         return {name for member in self.members.values() for name in member.names}
-
-    def named(self, partitions: Partitions) -> dict[tuple[str, str], list[int]]:
-        """Partitions by their topics' ids and names; without those of topics that are gone."""
-        return named(partitions, self.topics)
-
-    def reply(self, token: Hashable, result: BeatResult) -> None:
-        self.effects.append(Reply(token, result))
 
 
 # -- heartbeats
@@ -138,14 +106,10 @@ def _find(group: ShareGroup, event: ShareBeat) -> Member | None:
         text = f"The share group has reached its maximum capacity of {group.config.max_size} members."
         raise Refused(ErrorCode.group_max_size_reached, text)
     if member is None and event.epoch != JOIN_EPOCH:
-        raise _unknown(group, event.member_id)
+        raise unknown(group, event.member_id)
     if member is not None:
         _check_epoch(member, event.epoch)
     return member
-
-
-def _unknown(group: ShareGroup, member_id: str) -> Refused:
-    return Refused(ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {group.id}.")
 
 
 def _check_epoch(member: Member, epoch: int) -> None:
@@ -165,24 +129,14 @@ def _hear(group: ShareGroup, member: Member, event: ShareBeat, before: Member | 
     member.client_id, member.host = event.client_id, event.host
     member.rack_id = member.rack_id if event.rack_id is None else event.rack_id
     member.names = member.names if event.names is None else event.names
-    bump = before is None or before.names != member.names
-    newer = group.seen is None or event.topics.serial > group.seen.serial
-    if newer:
-        group.seen = event.topics
-    if newer or bump:
-        bump |= _look(group)
-    if bump:
-        group.epoch += 1
+    follow(group, event.topics, before is None or before.names != member.names, _look)
 
 
 def _look(group: ShareGroup) -> bool:
     """Looks which topics the group reads; whether that has changed, or any of them."""
-    assert group.seen is not None
-    there = group.seen.by_name
-    found = {name: there[name] for name in sorted(group.subscribed) if name in there}
-    found, group.topics = group.topics, found
+    changed = read(group, group.subscribed)
     group.begun |= group.topics
-    return found != group.topics
+    return changed
 
 
 def _retarget(group: ShareGroup) -> None:
@@ -216,7 +170,7 @@ def depart(group: ShareGroup, event: ShareDepart, now: float) -> None:
     """A member goes."""
     member = group.members.get(event.member_id)
     if member is None:
-        refused = _unknown(group, event.member_id)
+        refused = unknown(group, event.member_id)
         if group.epoch == 0:
             refused = Refused(ErrorCode.group_id_not_found, f"Group {group.id} not found.")
         group.reply(event.token, BeatResult(refused.error, refused.message))
@@ -245,7 +199,7 @@ def _drop(group: ShareGroup, members: list[Member]) -> None:
 
 
 def move(group: ShareGroup, event: ShareMove, now: float) -> None:
-    """Whether an administrator may have the group begin elsewhere: while it has no members."""
+    """An administrator asks to have the group begin elsewhere on some topics, which it may while it has no members."""
     if _stands_still(group, event.token):
         group.begun |= event.topics
         group.effects.append(Persist())
@@ -253,7 +207,7 @@ def move(group: ShareGroup, event: ShareMove, now: float) -> None:
 
 
 def forget(group: ShareGroup, event: ShareForget, now: float) -> None:
-    """Whether what is kept of the group on some topics may go: while it has no members."""
+    """An administrator asks to remove what is kept of the group on some topics: allowed while it has no members."""
     if _stands_still(group, event.token):
         group.begun = {name: info for name, info in group.begun.items() if name not in event.names}
         group.effects.append(Persist())

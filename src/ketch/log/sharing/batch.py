@@ -11,8 +11,6 @@ Locks are ms of Redis's clock, which comes with every answer of it.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,20 +18,16 @@ from typing import TypeVar
 
 from ketch.clock import now_ms
 from ketch.coordinator.share.config import Isolation, ShareConfig
-from ketch.errors import KetchError, StorageUnavailable
+from ketch.errors import StorageUnavailable
 from ketch.log.appending.notes import fetch_codec
-from ketch.log.bounds import Bounds, PartitionBounds
-from ketch.log.live import LiveStream
+from ketch.log.bounds import Bounds
 from ketch.log.sharing.in_flight import InFlight, Range
-from ketch.log.sharing.share import Acknowledged, Acquired, InvalidRecordState, NotInFlight, Run, Start, joined
-from ketch.redis.driver import Driver
+from ketch.log.sharing.locked import LockedShare, SharedPartition
+from ketch.log.sharing.share import Acknowledged, Acquired, InvalidRecordState, NotInFlight, Run, joined
 from ketch.store.coordination.sharing import stored_ranges
 from ketch.store.coordination.sharing.stored_ranges import StoredRange
 from ketch.store.layouts.layout import Chunk, Span
 from ketch.store.stream.isolation import AbortedIndex
-from ketch.tasks import lasting
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -42,35 +36,21 @@ _LEAST_READ = 1 << 20  # bytes that are read at least: the first batches may be 
 _ATTEMPTS = 5  # to change what other brokers change, too; and to get past what holds no records
 
 
-class BatchShare:
+class BatchShare(LockedShare):
     """One share group on one partition in the batch layout: a `Share`.
 
     Args:
         shares: the key of the hash.
-        start: where a new group begins.
-        changed: called when there may be something for those who wait.
     """
 
-    def __init__(
-        self,
-        group: str,
-        shares: bytes,
-        stream: LiveStream,
-        bounds: PartitionBounds,
-        driver: Driver,
-        start: Start,
-        changed: Callable[[], None],
-    ) -> None:
-        self._group, self._shares, self._stream, self._bounds, self._driver = group, shares, stream, bounds, driver
-        self._start, self._changed = start, changed
+    def __init__(self, of: SharedPartition, shares: bytes) -> None:
+        super().__init__(of)
+        self._shares = shares
         self._flight: InFlight | None = None  # as it is in Redis; None: it has to be read
         self._version = self._next = 0  # as they are in Redis
         self._seen = 0.0  # when they were last known to be, monotonic seconds
         self._record_bytes = 0.0  # of a record in its batch; 0: not known
         self._skew = 0  # ms by which Redis's clock is ahead
-        self._timer: asyncio.TimerHandle | None = None
-        self._starved = False  # somebody got nothing because of the limit of locks
-        self._lock = asyncio.Lock()
 
     # -- giving
 
@@ -250,12 +230,12 @@ class BatchShare:
             for _, now in changes
             if now is not None
         ]
-        now = await self._driver.ask(
+        saved = await self._driver.ask(
             stored_ranges.save(self._shares, self._group, self._version, flight.next, gone, come)
         )
-        if now is None:
+        if saved is None:
             return False
-        self._version, self._next, self._skew = self._version + 1, flight.next, now - now_ms()
+        self._version, self._next, self._skew = saved.version, flight.next, saved.now - now_ms()
         self._seen = time.monotonic()
         return True
 
@@ -266,23 +246,14 @@ class BatchShare:
 
     def _watch(self, config: ShareConfig) -> None:
         expiry = None if self._flight is None else self._flight.expiry
-        if self._timer is None and expiry is not None:
-            after = max((expiry - self._now()) / 1000, 0.01)
-            self._timer = asyncio.get_running_loop().call_later(after, self._ring, config)
+        if expiry is not None:
+            self._watch_locks((expiry - self._now()) / 1000, config)
 
-    def _ring(self, config: ShareConfig) -> None:
-        self._timer = None
-        lasting(self._expire(config))
-
-    async def _expire(self, config: ShareConfig) -> None:
+    async def _give_up_expired(self, config: ShareConfig) -> None:
         async def act(flight: InFlight) -> bool:
             return flight.expire(self._now(), config.delivery_limit)
 
-        try:
-            self._freed(await self._change(act, config))
-        except KetchError as error:
-            log.info("share group %s on %s: %s", self._group, self._stream.key.decode(), error)
-            return
+        self._freed(await self._change(act, config))
         self._watch(config)
 
 

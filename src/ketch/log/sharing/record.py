@@ -14,19 +14,16 @@ and a native consumer too.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ketch.coordinator.share.config import Isolation, ShareConfig
 from ketch.errors import KetchError, RedisError
 from ketch.log.appending.notes import fetch_codec
-from ketch.log.bounds import PartitionBounds
-from ketch.log.live import LiveStream
+from ketch.log.sharing.locked import LockedShare, SharedPartition
 from ketch.log.sharing.share import (
     BEYOND_FIRST,
     BEYOND_LAST,
@@ -39,13 +36,11 @@ from ketch.log.sharing.share import (
     InvalidRecordState,
     NotInFlight,
     Run,
-    Start,
     joined,
     runs_of,
 )
 from ketch.records import DecodedBatch
 from ketch.records.columns import row_timestamps
-from ketch.redis.driver import Driver
 from ketch.store.coordination.native import destroy, entry_count
 from ketch.store.coordination.sharing import pending
 from ketch.store.coordination.sharing.pending import Held, Standing
@@ -53,10 +48,7 @@ from ketch.store.layouts.layout import Chunk, DecodedChunk
 from ketch.store.offsets import ZERO
 from ketch.store.stream.isolation import AbortedIndex, readable
 from ketch.store.xinfo import StreamInfo
-from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
-
-log = logging.getLogger(__name__)
 
 _TAKEN_MAX = 500  # entries that are delivered again at once: they pass through Lua
 _ATTEMPTS = 3  # to read where other brokers do
@@ -67,16 +59,13 @@ _WORDS = {
     Acknowledge.RELEASE: "release",
     Acknowledge.REJECT: "done",
 }
-
-
-_REASONS = {
-    pending.Refusal.NOT_HELD: NOT_HELD,
-    pending.Refusal.NOT_OWNED: NOT_OWNED,
-    pending.Refusal.NOTHING: NOTHING,
-    pending.Refusal.BEYOND_LAST: BEYOND_LAST,
-    pending.Refusal.BEYOND_FIRST: BEYOND_FIRST,
+_REFUSALS: dict[pending.Refusal, tuple[type[KetchError], str]] = {
+    pending.Refusal.NOT_HELD: (InvalidRecordState, NOT_HELD),
+    pending.Refusal.NOT_OWNED: (InvalidRecordState, NOT_OWNED),
+    pending.Refusal.NOTHING: (InvalidRecordState, NOTHING),
+    pending.Refusal.BEYOND_LAST: (NotInFlight, BEYOND_LAST),
+    pending.Refusal.BEYOND_FIRST: (NotInFlight, BEYOND_FIRST),
 }
-_REFUSED = {pending.Refusal.BEYOND_LAST: NotInFlight, pending.Refusal.BEYOND_FIRST: NotInFlight}
 
 
 class Locks:
@@ -103,33 +92,16 @@ class Locks:
         return min(own, self._looked + lock / 2)
 
 
-class RecordShare:
-    """One share group on one partition in the record layout: a `Share`.
+class RecordShare(LockedShare):
+    """One share group on one partition in the record layout: a `Share`."""
 
-    Args:
-        start: where a new group begins.
-        changed: called when there may be something for those who wait.
-    """
-
-    def __init__(
-        self,
-        group: str,
-        stream: LiveStream,
-        bounds: PartitionBounds,
-        driver: Driver,
-        start: Start,
-        changed: Callable[[], None],
-    ) -> None:
-        self._group, self._stream, self._bounds, self._driver = group, stream, bounds, driver
-        self._start, self._changed = start, changed
-        self._key, self._numbering = stream.key, stream.numbering
+    def __init__(self, of: SharedPartition) -> None:
+        super().__init__(of)
+        self._key, self._numbering = of.stream.key, of.stream.numbering
         self._standing = Standing(ZERO, 0, False)  # as it was last seen
         self._stale = True  # it has to be looked at again
         self._seen = 0.0  # when it was last looked at, monotonic seconds
         self._locks = Locks()
-        self._timer: asyncio.TimerHandle | None = None
-        self._starved = False  # somebody got nothing because of the limit of locks
-        self._lock = asyncio.Lock()
 
     # -- giving
 
@@ -303,7 +275,8 @@ class RecordShare:
         lock, limit = _ms(config.lock_duration), config.delivery_limit
         settled = await self._driver.ask(pending.settle(self._key, self._group, member, lock, limit, ranges))
         if isinstance(settled, pending.Refusal):
-            raise _REFUSED.get(settled, InvalidRecordState)(_REASONS[settled])
+            error, why = _REFUSALS[settled]
+            raise error(why)
         self._freed(settled)
 
     def _held(self, what: str, first: int, last: int) -> Held:
@@ -347,22 +320,15 @@ class RecordShare:
             await self._look(config)
 
     def _watch(self, config: ShareConfig) -> None:
-        if self._timer is None:
-            at = self._locks.due(config.lock_duration) - time.monotonic()
-            self._timer = asyncio.get_running_loop().call_later(max(at, 0.01), self._ring, config)
+        self._watch_locks(self._locks.due(config.lock_duration) - time.monotonic(), config)
 
-    def _ring(self, config: ShareConfig) -> None:
-        self._timer = None
-        lasting(self._sweep(config))
-
-    async def _sweep(self, config: ShareConfig) -> None:
+    async def _give_up_expired(self, config: ShareConfig) -> None:
         try:
             async with self._lock:
                 await self._expire(config)
-        except KetchError as error:
-            log.info("share group %s on %s: %s", self._group, self._key.decode(), error)
+        except KetchError:
             self._stale = True
-            return
+            raise
         if self._standing.pending:
             self._watch(config)
         if self._standing.available or self._starved:

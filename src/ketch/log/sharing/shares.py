@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from ketch.log.bounds import PartitionBounds
 from ketch.log.live import LiveStream, Shared
 from ketch.log.sharing.batch import BatchShare
+from ketch.log.sharing.locked import SharedPartition
 from ketch.log.sharing.record import RecordShare
 from ketch.log.sharing.share import Share, Start
 from ketch.log.states import Waiter
@@ -28,16 +28,15 @@ class Shares:
         """The group on this partition."""
         share = self._shares.get(group)
         if share is None:
-            changed = partial(self._shared.watcher.states.written, self._news(group))
-            share = self._shares[group] = self._new(group, changed)
+            share = self._shares[group] = self._new(group)
         return share
 
-    def _new(self, group: str, changed: Callable[[], None]) -> Share:
-        stream, reads = self._stream, self._shared.reads
-        if stream.layout.entry_is_record:
-            return RecordShare(group, stream, self._bounds, reads, self._start, changed)
-        shares = self._shared.keys.shares(stream.key)
-        return BatchShare(group, shares, stream, self._bounds, reads, self._start, changed)
+    def _new(self, group: str) -> Share:
+        changed = partial(self._shared.watcher.states.written, self._news(group))
+        of = SharedPartition(group, self._stream, self._bounds, self._shared.reads, self._start, changed)
+        if self._stream.layout.entry_is_record:
+            return RecordShare(of)
+        return BatchShare(of, self._shared.keys.shares(self._stream.key))
 
     def watch(self, group: str, waiter: Waiter) -> tuple[bytes, bytes]:
         """Has the waiter woken when there may be something for the group: the keys that it is told."""

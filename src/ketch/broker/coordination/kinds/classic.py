@@ -1,7 +1,6 @@
-"""Classic groups as a kind: their fields, log lines and metrics, and what native groups do for their effects.
+"""Classic groups as a kind: their fields, log lines and metrics.
 
-The machine is `coordinator.classic.group`. It does no I/O: `broker.coordination.native_groups` asks Redis, in tasks of
-its own.
+The machine is `coordinator.classic.group`. For what native groups do see `broker.coordination.kinds.followed`.
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch import metrics
+from ketch.broker.coordination.kinds.followed import FollowedKind
 from ketch.broker.coordination.native_groups import NativeGroups
 from ketch.clock import now_ms
 from ketch.configs.settings import Settings
 from ketch.coordinator.classic.events import (
-    Assigned,
     Commit,
     Effect,
     Event,
     Join,
     JoinResult,
-    Removed,
     Sync,
     SyncResult,
 )
@@ -36,7 +34,7 @@ from ketch.coordinator.classic.member import GroupConfig
 log = logging.getLogger(__name__)
 
 
-class ClassicKind:
+class ClassicKind(FollowedKind[Group]):
     """What is particular to classic groups, see `broker.coordination.kinds.kind.Kind`.
 
     Args:
@@ -49,11 +47,10 @@ class ClassicKind:
     name = "classic"
     machine: type[Group] = Group
     events: UnionType = Event
-    gives_way = True
     outlives = True
 
     def __init__(self, settings: Settings, native_groups: NativeGroups) -> None:
-        self._native_groups = native_groups
+        super().__init__(native_groups)
         self.config = GroupConfig(
             settings.group_min_session_timeout_ms / 1000,
             settings.group_max_session_timeout_ms / 1000,
@@ -80,10 +77,6 @@ class ClassicKind:
 
     # -- events and effects
 
-    def takes_over(self, event: Event) -> bool:
-        """A commit without a generation is not a member's."""
-        return not (isinstance(event, Commit) and event.generation < 0)
-
     def handle(self, machine: Group, event: Event, now: float) -> list[Effect]:
         state, generation = machine.state, machine.generation
         effects = machine.handle(event, now)
@@ -93,24 +86,6 @@ class ClassicKind:
         if machine.generation != generation:
             metrics.rebalanced(machine.id)
         return effects
-
-    def carry_out(self, machine: Group, effect: Removed | Assigned) -> None:
-        match effect:
-            case Removed(member_id):
-                self._native_groups.member_left(machine.id, member_id)
-            case Assigned():
-                self._native_groups.assigned(machine.id)
-
-    def changed(self, machine: Group) -> None:
-        self._native_groups.reassigned(machine)
-
-    def unstored(self, result: Any) -> Any:
-        """Members join again; an answer that is an error code stays as it is."""
-        return result if isinstance(result, ErrorCode) else type(result)(ErrorCode.coordinator_not_available)
-
-    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
-        """A consumer group has the events of classic members among its own."""
-        return []
 
     def refusal(self, event: Event) -> Any:
         """As Kafka's GroupMetadataManager answers for a group that is neither classic nor of consumers."""

@@ -1,7 +1,6 @@
-"""Consumer groups (KIP-848) as a kind: their fields, log lines, metrics, and what native groups do for their effects.
+"""Consumer groups (KIP-848) as a kind: their fields, log lines and metrics, and when a group changes its protocol.
 
-The machine is `coordinator.consumer.group`. It does no I/O: `broker.coordination.native_groups` asks Redis, in tasks of
-its own.
+The machine is `coordinator.consumer.group`. For what native groups do see `broker.coordination.kinds.followed`.
 
 A classic group with members becomes a consumer group, and the other way round, where `group.consumer.migration.policy`
 allows it (`coordinator.migration`). A consumer group has the events of classic members among its own, so only two
@@ -21,9 +20,10 @@ from kio.schema.errors import ErrorCode
 from ketch import metrics
 from ketch.broker.coordination.group_configs import GroupConfigs
 from ketch.broker.coordination.kinds.classic import ClassicKind, new_member_id
+from ketch.broker.coordination.kinds.followed import FollowedKind
 from ketch.broker.coordination.native_groups import NativeGroups
 from ketch.clock import now_ms
-from ketch.coordinator.classic.events import Assigned, Commit, Join, JoinResult, Removed
+from ketch.coordinator.classic.events import Join, JoinResult
 from ketch.coordinator.classic.group import Group
 from ketch.coordinator.classic.payload import CONSUMER
 from ketch.coordinator.consumer.events import JOIN_EPOCH, Beat, BeatResult, Depart, Effect, Event, OnlyClassic
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _UPGRADES, _DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 
 
-class ConsumerKind:
+class ConsumerKind(FollowedKind[ConsumerGroup]):
     """What is particular to consumer groups, see `broker.coordination.kinds.kind.Kind`.
 
     Args:
@@ -51,11 +51,11 @@ class ConsumerKind:
     name = "consumer"
     machine: type[ConsumerGroup] = ConsumerGroup
     events: UnionType = Event
-    gives_way = True
     outlives = False  # a member must not be told what the next coordinator does not know
 
     def __init__(self, configs: GroupConfigs, native_groups: NativeGroups, classic: ClassicKind, policy: str) -> None:
-        self._configs, self._native_groups, self._classic = configs, native_groups, classic
+        super().__init__(native_groups)
+        self._configs, self._classic = configs, classic
         self._upgrades, self._downgrades = policy in _UPGRADES, policy in _DOWNGRADES
 
     # -- machines
@@ -70,10 +70,6 @@ class ConsumerKind:
         return to_fields(machine, now_ms())
 
     # -- events and effects
-
-    def takes_over(self, event: Event) -> bool:
-        """A commit without an epoch is not a member's."""
-        return not (isinstance(event, Commit) and event.generation < 0)
 
     def handle(self, machine: ConsumerGroup, event: Event, now: float) -> list[Any]:
         machine.config = self._configs.consumer(machine.id)  # they may have changed
@@ -144,22 +140,6 @@ class ConsumerKind:
         heir = downgrade(machine, config, new_member_id, left.epoch, left.rebalances, now)
         log.info("group %s: converted to a classic group, %d members", heir.id, len(heir.members))
         return [Heir(heir), *effects]
-
-    # -- effects
-
-    def carry_out(self, machine: ConsumerGroup, effect: Removed | Assigned) -> None:
-        match effect:
-            case Removed(member_id):
-                self._native_groups.member_left(machine.id, member_id)
-            case Assigned():
-                self._native_groups.assigned(machine.id)
-
-    def changed(self, machine: ConsumerGroup) -> None:
-        self._native_groups.reassigned(machine)
-
-    def unstored(self, result: Any) -> Any:
-        """Members come again; an answer that is an error code stays as it is."""
-        return result if isinstance(result, ErrorCode) else type(result)(ErrorCode.coordinator_not_available)
 
     def refusal(self, event: Event) -> Any:
         """As Kafka's GroupMetadataManager answers for a group that is no consumer group."""

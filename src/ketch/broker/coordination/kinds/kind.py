@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from types import UnionType
 from typing import Any, Generic, Protocol, TypeVar
 
+from kio.schema.errors import ErrorCode
+
 from ketch.coordinator.machine import Machine
 from ketch.errors import KetchError
 
@@ -30,6 +32,8 @@ class UnknownKind(KetchError):
 
 class Kind(Protocol[M]):
     """One kind of machine: its fields, its events, and its effects outside the machine. It does no I/O itself.
+
+    The methods that have a body here are right for most kinds.
 
     Attributes:
         name: as the stored hash has it, see `Kinds`.
@@ -65,6 +69,7 @@ class Kind(Protocol[M]):
 
     def takes_over(self, event: Any) -> bool:
         """Whether the event comes from a client that relies on the machine, which then is coordinated here."""
+        return True
 
     def handle(self, machine: M, event: Any, now: float) -> list[Any]:
         """Has the machine handle the event; metrics and log lines are made here."""
@@ -76,13 +81,18 @@ class Kind(Protocol[M]):
         """The machine was loaded, or is about to be stored."""
 
     def unstored(self, result: Any) -> Any:
-        """What a client is told in place of `result` where the machine could not be stored."""
+        """What a client is told in place of `result` where the machine could not be stored: it comes again.
+
+        A result that is an error code stays as it is.
+        """
+        return result if isinstance(result, ErrorCode) else type(result)(ErrorCode.coordinator_not_available)
 
     def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
         """Has an event of this kind convert a machine of another kind, which clients rely on.
 
         The effects hold Heir where it does; there are none where this kind converts no such machine.
         """
+        return []
 
     def refusal(self, event: Any) -> Any:
         """What a client is told whose event meets a machine of another kind, which is not converted."""

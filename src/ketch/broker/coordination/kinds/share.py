@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from ketch import metrics
 from ketch.broker.coordination.group_configs import GroupConfigs
+from ketch.broker.coordination.kinds.kind import Kind
 from ketch.clock import now_ms
 from ketch.coordinator.consumer.events import BeatResult
 from ketch.coordinator.share.events import Effect, Event
@@ -24,7 +25,7 @@ from ketch.coordinator.share.group import ShareGroup
 log = logging.getLogger(__name__)
 
 
-class ShareKind:
+class ShareKind(Kind[ShareGroup]):
     """What is particular to share groups, see `broker.coordination.kinds.kind.Kind`.
 
     Args:
@@ -53,9 +54,6 @@ class ShareKind:
 
     # -- events and effects
 
-    def takes_over(self, event: Event) -> bool:
-        return True
-
     def handle(self, machine: ShareGroup, event: Event, now: float) -> list[Effect]:
         machine.config = self._configs.share(machine.id)  # they may have changed
         epoch = machine.epoch
@@ -71,13 +69,6 @@ class ShareKind:
 
     def changed(self, machine: ShareGroup) -> None:
         """Nobody follows it."""
-
-    def unstored(self, result: Any) -> Any:
-        return BeatResult(ErrorCode.coordinator_not_available)
-
-    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
-        """A group of another kind that has members stays what it is."""
-        return []
 
     def refusal(self, event: Event) -> Any:
         """As Kafka's GroupMetadataManager answers for a group that is no share group."""

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from ketch.broker.coordination.kinds.kind import Kind
 from ketch.clock import now_ms
 from ketch.coordinator.transactions.fields import from_fields, to_fields
 from ketch.coordinator.transactions.transaction import Event, Finish, Transaction
@@ -20,7 +19,7 @@ from ketch.coordinator.transactions.transaction import Event, Finish, Transactio
 log = logging.getLogger(__name__)
 
 
-class TransactionKind:
+class TransactionKind(Kind[Transaction]):
     """What is particular to transactional ids, see `broker.coordination.kinds.kind.Kind`.
 
     Args:
@@ -49,9 +48,6 @@ class TransactionKind:
 
     # -- events and effects
 
-    def takes_over(self, event: Event) -> bool:
-        return True
-
     def handle(self, machine: Transaction, event: Event, now: float) -> list[Any]:
         state = machine.state
         effects = machine.handle(event, now)
@@ -63,14 +59,7 @@ class TransactionKind:
         self._finish(machine.id, effect)
 
     def changed(self, machine: Transaction) -> None:
-        pass
-
-    def unstored(self, result: Any) -> Any:
-        return type(result)(ErrorCode.coordinator_not_available)
-
-    def convert(self, machine: Any, event: Any, now: float) -> list[Any]:
-        """It is the only kind of its namespace."""
-        return []
+        """Nobody follows it."""
 
     def refusal(self, event: Event) -> Any:
         raise AssertionError("there is no other kind in its namespace")

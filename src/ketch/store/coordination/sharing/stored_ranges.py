@@ -3,6 +3,7 @@
 The hash `{ks}:shares:{<stream>}` has the share groups of one partition. Fields of a group:
 
 - `:<group>` is `<version> <next>`: a number that rises with each write, and the first offset that was never delivered.
+  The first version is the time (ms). So a group that was removed and made again has no version that it had before.
 - `<first>:<group>` is `<last> <deliveries> <until> <member>`, a range of offsets in flight; until when the member may
   hold it (ms, by Redis's clock), both 0 and empty where it is available again.
 
@@ -29,6 +30,18 @@ class StoredRange(NamedTuple):
     deliveries: int
     until: int
     member: str
+
+
+class Saved(NamedTuple):
+    """What has been written.
+
+    Attributes:
+        now: Redis's clock, ms.
+        version: that the group has by now.
+    """
+
+    now: int
+    version: int
 
 
 class Stored(NamedTuple):
@@ -88,8 +101,8 @@ def version(shares: bytes, group: str) -> Question[int]:
 
 def save(
     shares: bytes, group: str, version: int, following: int, gone: Sequence[int], ranges: Sequence[StoredRange]
-) -> Question[int | None]:
-    """Writes what has changed since `version`: Redis's clock, ms; None where others have changed it since.
+) -> Question[Saved | None]:
+    """Writes what has changed since `version`; None where others have changed it since.
 
     Args:
         following: the first offset that was never delivered.
@@ -99,8 +112,8 @@ def save(
     words: list[Word] = [version, following, len(gone), *gone]
     for each in ranges:
         words += [each.first, f"{each.last} {each.deliveries} {each.until} {each.member}"]
-    saved: int = yield from ask(scripts.share_save(shares, group, *words))
-    return saved or None
+    saved = Saved(*(yield from ask(scripts.share_save(shares, group, *words))))
+    return saved if saved.version else None
 
 
 def move(shares: bytes, group: str, offset: int) -> Question[None]:
