@@ -95,7 +95,7 @@ def _throughput(own: Server, listener: str, size: str, kind: str, run: Run) -> I
 def _good_client(own: Server, run: Run, when: str) -> Iterator[Sample]:
     at, count = own.listeners[TLS_LOGIN], run.count(_COUNTS["1 KB"])
     await_quiet(own.pid)
-    found = tools.end_to_end(at, TOPIC, run.count(1500, 500), 100, java(TLS_LOGIN))
+    found = tools.end_to_end(at, TOPIC, run.count(1500, 500), 100, java())
     yield from (Sample(f"{_ONE}, {when}", "java", name, value) for name, value in found.items())
     tools.lines(_SIZES["1 KB"], count)
     seconds = timed(lambda: tools.kcat_produce(at, TOPIC, _SIZES["1 KB"], count, options=librdkafka(TLS_LOGIN)))
