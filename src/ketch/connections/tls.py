@@ -98,6 +98,8 @@ class TlsPort:
 
     async def _make_room(self) -> None:
         """Waits until one more handshake may begin."""
+        if len(self._handshakes) < _HANDSHAKES_MAX:
+            self._crowded.over()
         while len(self._handshakes) >= _HANDSHAKES_MAX:
             oldest, begun = next(iter(self._handshakes.items()))
             left = begun + _ROOM_AFTER_S - asyncio.get_running_loop().time()
