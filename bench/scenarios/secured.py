@@ -23,6 +23,7 @@ _WARM_UP = 4  # a quarter as many records go over each listener first, uncounted
 _STRANGERS = 999
 _ALONE, _BESIDE = "alone", f"beside {_STRANGERS} bad clients"
 _ONE, _MANY = "100 B, one at a time", "produce 1 KB"
+_GOOD = ((_ONE, "java"), (_MANY, "kcat"))  # what the good client does, and with which program
 
 
 class Secured(Scenario):
@@ -64,9 +65,6 @@ class Secured(Scenario):
                 with tools.background("strangers", **places, count=_STRANGERS):
                     beside = list(_good_client(own, run, _BESIDE))
                 yield from beside
-
-
-_GOOD = ((_ONE, "java"), (_MANY, "kcat"))
 
 
 def _load(verb: str, size: str, kind: str) -> str:
