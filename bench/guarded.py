@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 from bench.contestants import Kafka, Ketch, Server
 from bench.model import home
 from ketch.security.authority import Authority
+from tests.clients.security import properties
 from tests.support.apache_kafka import free_ports
 
 PLAIN, TLS, LOGIN, TLS_LOGIN = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
@@ -53,13 +54,11 @@ def librdkafka(listener: str) -> list[str]:
     return [word for name, value in found.items() for word in ("-X", f"{name}={value}")]
 
 
-def java(listener: str) -> Path:
-    """A file with the properties of a Java client on a listener where it logs in."""
-    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" password="{PASSWORD}";'
-    lines = {"security.protocol": listener, "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
-    lines |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(_certificates()[0])}
-    path = home() / f"{listener}.properties"
-    path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+def java() -> Path:
+    """A file with the properties of a Java client on TLS_LOGIN."""
+    login = {"mechanism": "PLAIN", "user": USER, "password": PASSWORD, "ca": str(_certificates()[0])}
+    path = home() / f"{TLS_LOGIN}.properties"
+    path.write_text(properties.text(properties.java(login)))
     return path
 
 

@@ -1,8 +1,8 @@
 """Clients that a broker should not let in: "ready" when each has tried once; then each tries again every second.
 
-A third begin a handshake of TLS, do not go on, and come again where they were sent away. A third send rubbish. A third
-log in by SCRAM with a wrong password. Argument: JSON with `tls` and `plain`, the broker's ports with SASL and with TLS
-and without, and `count`. Ends when stdin closes, with 1 where one of them was let in.
+A third of them begin a handshake of TLS and send no more until they are sent away. A third send rubbish. A third log in
+by SCRAM with a wrong password. Argument: JSON with `tls` and `plain`, the addresses of the broker's listeners with SASL
+and TLS and with SASL alone, and `count`. Ends when stdin closes, with 1 where one of them was let in.
 """
 
 from __future__ import annotations

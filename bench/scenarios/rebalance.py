@@ -28,7 +28,7 @@ class Rebalance(Scenario):
         f"A group of the consumer group protocol (KIP-848) with {MEMBERS} members on a topic with {PARTITIONS:,} "
         "partitions. One program sends the heartbeats of all members in rounds, the next round when all are answered; "
         "the time ends when all members are in one epoch and all partitions are assigned. Consumers send heartbeats "
-        "every five seconds by default: their rebalances take so many intervals as this takes rounds."
+        "every five seconds by default: their rebalances take as many intervals as this takes rounds."
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "kafka")
     quick: ClassVar[bool] = False

@@ -23,6 +23,7 @@ _WARM_UP = 4  # a quarter as many records go over each listener first, uncounted
 _STRANGERS = 999
 _ALONE, _BESIDE = "alone", f"beside {_STRANGERS} bad clients"
 _ONE, _MANY = "100 B, one at a time", "produce 1 KB"
+_GOOD = ((_ONE, "java"), (_MANY, "kcat"))  # what the good client does, and with which program
 
 
 class Secured(Scenario):
@@ -66,9 +67,6 @@ class Secured(Scenario):
                 yield from beside
 
 
-_GOOD = ((_ONE, "java"), (_MANY, "kcat"))
-
-
 def _load(verb: str, size: str, kind: str) -> str:
     return f"{verb} {size}, {kind}"
 
@@ -95,7 +93,7 @@ def _throughput(own: Server, listener: str, size: str, kind: str, run: Run) -> I
 def _good_client(own: Server, run: Run, when: str) -> Iterator[Sample]:
     at, count = own.listeners[TLS_LOGIN], run.count(_COUNTS["1 KB"])
     await_quiet(own.pid)
-    found = tools.end_to_end(at, TOPIC, run.count(1500, 500), 100, java(TLS_LOGIN))
+    found = tools.end_to_end(at, TOPIC, run.count(1500, 500), 100, java())
     yield from (Sample(f"{_ONE}, {when}", "java", name, value) for name, value in found.items())
     tools.lines(_SIZES["1 KB"], count)
     seconds = timed(lambda: tools.kcat_produce(at, TOPIC, _SIZES["1 KB"], count, options=librdkafka(TLS_LOGIN)))

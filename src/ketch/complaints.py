@@ -15,6 +15,10 @@ class Complaints:
     _next: float = 0.0  # when another line may be written
     _left_out: int = 0
 
+    def over(self) -> None:
+        """What went wrong goes well again: where the same fails once more, that is worth a line of its own."""
+        self._said = ""
+
     def line(self, text: str, now: float) -> str | None:
         """What to log for a request that went wrong, None for nothing.
 

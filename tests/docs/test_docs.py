@@ -112,14 +112,18 @@ def test_lines_are_short(page: Path) -> None:
 
 def test_each_threat_has_a_test_that_is_there() -> None:
     """Those without one are for the operator to guard against, which the row says."""
-    threats = [row for row in rows("security.md") if len(row) == 4 and row[3] not in ("test", "---")]
-    assert len(threats) > 20
-    for *_, answer, named in threats:
-        assert bool(named) != answer.startswith("nothing here"), answer
-        if named:
-            file, _, name = named.strip("`").partition("::")
-            path = ROOT / (file if "/" in file else f"tests/broker/protocol/{file}")
-            assert re.search(rf"^def {name}\(", path.read_text(), re.MULTILINE), named
+    table = rows("security.md")
+    first, second = table.index(["where", "who could", "what stands against it"]), table.index(["who could", "test"])
+    threats = {threat: answer for _, threat, answer in table[first + 2 : second]}
+    tests = dict(table[second + 2 :])
+    assert len(threats) == second - first - 2 > 20
+    assert tests.keys() <= threats.keys()
+    for threat, answer in threats.items():
+        assert (threat in tests) != answer.startswith("Nothing here"), threat
+    for named in tests.values():
+        file, _, name = named.partition("::")
+        path = ROOT / (file if "/" in file else f"tests/broker/protocol/{file}")
+        assert re.search(rf"^def {name}\(", path.read_text(), re.MULTILINE), named
 
 
 def slug(heading: str) -> str:

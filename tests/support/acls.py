@@ -34,32 +34,11 @@ def deny(resource: ResourceType, name: str, operation: Operation) -> Acl:
     return allow(resource, name, operation, Permission.DENY)
 
 
-class Marks:
-    """Two further ACLs, by which a client of theirs sees that the ACLs that were stored with them are in force.
-
-    Attributes:
-        acls: one topic may be described, another one not.
-    """
-
-    def __init__(self, principal: str = ANYONE) -> None:
-        self._number = next(_marks)
-        self._names = f"allowed-{self._number}", f"denied-{self._number}"
-        self.acls = [
-            allow(ResourceType.TOPIC, name, Operation.DESCRIBE, permission, principal=principal)
-            for name, permission in zip(self._names, (Permission.ALLOW, Permission.DENY), strict=True)
-        ]
-
-    def wait(self, kafka: Kafka, seconds: float = 20.0) -> None:
-        eventually(lambda: self._denied(kafka) == [False, True], seconds, f"ACLs to be in force: {self._number}")
-
-    def _denied(self, kafka: Kafka) -> list[bool]:
-        asked = {"topics": [{"name": name} for name in self._names], "allow_auto_topic_creation": False}
-        found = {topic.name: topic.error_code == _DENIED for topic in kafka.ask(METADATA, 9, **asked).topics}
-        return [found[name] for name in self._names]
-
-
 class Acls:
     """The ACLs of a broker.
+
+    Two further ones are stored with them: one topic may be described, another one not. By these a client sees that
+    those which were stored with them are in force.
 
     Args:
         client: of its Redis.
@@ -71,9 +50,16 @@ class Acls:
 
     def set(self, acls: Iterable[Acl]) -> None:
         """Replaces all ACLs, and waits until the broker has them."""
-        marks = Marks()
+        number = next(_marks)
+        yes, no = f"allowed-{number}", f"denied-{number}"
+        marks = [make(ResourceType.TOPIC, name, Operation.DESCRIBE) for make, name in ((allow, yes), (deny, no))]
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(KEY)
-        pipe.sadd(KEY, *(acl.text for acl in [*marks.acls, *acls]))
+        pipe.sadd(KEY, *(acl.text for acl in [*marks, *acls]))
         pipe.execute()
-        marks.wait(self._kafka)
+        eventually(lambda: self._denied(yes, no) == [False, True], 20.0, f"ACLs to be in force: {number}")
+
+    def _denied(self, *names: str) -> list[bool]:
+        asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
+        found = {topic.name: topic.error_code == _DENIED for topic in self._kafka.ask(METADATA, 9, **asked).topics}
+        return [found[name] for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def key_of(pem: Path) -> bytes:
     """The key in a file without its certificate."""
     data = pem.read_bytes()
     return data[: data.index(b"-----BEGIN CERTIFICATE-----")]
+
+
+def client_hello() -> bytes:
+    """What a client of TLS sends first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    connection = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        connection.do_handshake()
+    return outgoing.read()
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:

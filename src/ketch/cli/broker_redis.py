@@ -159,7 +159,9 @@ def find_or_say(admin: AdminClient, url: str | None, keyspace: str | None, what:
 
 
 def find_if_any(admin: AdminClient, url: str | None, keyspace: str | None) -> BrokerRedis | None:
-    """As `find_or_say`, without the sentence, for what few brokers have; None, too, where the broker is not to say."""
+    """As `find_or_say`, for what few brokers have: no sentence, and None, too, where the broker does not let the client
+    ask for its configs.
+    """
     try:
         return find(admin, url, keyspace)
     except (StorageUnavailable, ClientError):

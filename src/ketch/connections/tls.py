@@ -98,6 +98,8 @@ class TlsPort:
 
     async def _make_room(self) -> None:
         """Waits until one more handshake may begin."""
+        if len(self._handshakes) < _HANDSHAKES_MAX:
+            self._crowded.over()
         while len(self._handshakes) >= _HANDSHAKES_MAX:
             oldest, begun = next(iter(self._handshakes.items()))
             left = begun + _ROOM_AFTER_S - asyncio.get_running_loop().time()
@@ -145,7 +147,7 @@ class TlsPort:
 
 
 def _second(client: socket.socket) -> socket.socket:
-    """The same connection once more: the loop closes the one that it is given, where its handshake fails."""
+    """A second socket of a connection: the loop closes the first if its handshake fails, before the alert is sent."""
     try:
         return client.dup()
     except OSError:
@@ -157,7 +159,7 @@ async def _alert(client: socket.socket, alert: bytes) -> None:
     """Tells a client why its handshake has failed, and waits a while until it hangs up.
 
     To close a socket with unread bytes is a reset, which would take the alert from the client again: with TLS 1.3 its
-    first request is there already. Not for what is no TLS: Kafka's clients take an alert for a frame of 352 MB.
+    first request is there already. Not for a client that speaks no TLS: Kafka's take an alert for a frame of 352 MB.
     """
     loop = asyncio.get_running_loop()
     with suppress(OSError):  # TimeoutError among them

@@ -1,6 +1,6 @@
 """SASL PLAIN's only message (RFC 4616), with Kafka's refusals (PlainSaslServer).
 
-Pure. Whether a password is right, `scram` tells.
+Pure. `scram` says whether a password is right.
 """
 
 from __future__ import annotations

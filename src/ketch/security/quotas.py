@@ -126,7 +126,7 @@ def ip_limit(limits: Limits, address: str) -> Limit | None:
 
 
 def _first(limits: Limits, quota: Quota, candidates: Iterable[tuple[Entity, tuple[str, str]]]) -> Limit | None:
-    """The limit of the first candidate that has one; beside each entity stands who share its limit."""
+    """The limit of the first candidate that has one; beside each entity stands the key of those who share it."""
     for whom, shared in candidates:
         rate = limits.get(whom, {}).get(quota)
         if rate is not None:

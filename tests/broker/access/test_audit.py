@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ketch import complaints
 from ketch.broker.access.audit import Audit
 from ketch.broker.caller import Caller
 from ketch.security.acls import Operation, ResourceType
@@ -54,6 +55,22 @@ def test_a_directory_that_is_removed_and_made_again(tmp_path: Path, caplog: pyte
     file.parent.mkdir()
     note(audit, "after")
     assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == ["after"]
+
+
+def test_a_directory_that_is_removed_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a minute apart: the second time is said, too."""
+    monkeypatch.setattr(complaints, "_EVERY_S", 0.0)
+    file = tmp_path / "logs" / "audit"
+    file.parent.mkdir()
+    audit = Audit(file, "denied")
+    for number in range(2):
+        shutil.rmtree(file.parent)
+        note(audit, f"lost {number}")
+        file.parent.mkdir()
+        note(audit, f"after {number}")
+    assert len([each for each in caplog.records if each.levelno == logging.ERROR]) == 2
 
 
 def test_a_file_that_is_moved_away(tmp_path: Path) -> None:

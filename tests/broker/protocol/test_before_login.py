@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ketch.connections import tls
-from tests.support.certificates import Certificates
+from tests.support.certificates import Certificates, client_hello
 from tests.support.kafka import API_VERSIONS
 from tests.support.ketch import KetchServer, eventually
 from tests.support.sasl import SHA_256, SaslClient, add_user
@@ -100,15 +100,6 @@ def is_sent_away(client: socket.socket, rest: bytes) -> bool:
                     return True
         return False
     return True
-
-
-def client_hello() -> bytes:
-    """What a client sends first."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    connection = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with suppress(ssl.SSLWantReadError):
-        connection.do_handshake()
-    return outgoing.read()
 
 
 def works(server: KetchServer, files: Certificates) -> bool:

@@ -4,7 +4,6 @@ bounded memory, and another client that notices nothing."""
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -21,6 +20,7 @@ from kio.index import load_response_schema
 
 from ketch.broker.telemetry import Wanted
 from tests.support.batches import batch, record, records
+from tests.support.certificates import client_hello
 from tests.support.kafka import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -116,15 +116,6 @@ def target(running: Target) -> Iterator[Target]:
     running.check()
 
 
-def hello() -> bytes:
-    """What a TLS client says first."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with suppress(ssl.SSLWantReadError):
-        client.do_handshake()
-    return outgoing.read()
-
-
 def frame(payload: bytes) -> bytes:
     return len(payload).to_bytes(4) + payload
 
@@ -132,7 +123,7 @@ def frame(payload: bytes) -> bytes:
 CLOSED = {
     "HTTP": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP request"),
     "HTTP post": (b"POST / HTTP/1.1\r\n\r\n", "HTTP request"),
-    "TLS": (hello(), "a TLS handshake on a plaintext port"),
+    "TLS": (client_hello(), "a TLS handshake on a plaintext port"),
     "SSH": (b"SSH-2.0-OpenSSH_9.2p1\r\n", "frame length"),
     "Redis": (b"*1\r\n$4\r\nPING\r\n", "frame length"),
     "2 GB": ((2**31 - 1).to_bytes(4), "frame length of 2147483647"),

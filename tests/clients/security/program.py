@@ -19,7 +19,6 @@ from typing import Any
 from tests.clients.matrix.client import Client, load
 
 HERE = Path(__file__).parent
-NAMES = sorted(each.parent.name for each in HERE.glob("*/client.toml"))
 ANSWER_S = 60.0  # of an order: every client of this room gives up earlier by itself
 
 

@@ -121,6 +121,8 @@ class _File(logging.handlers.WatchedFileHandler):
             super().emit(record)
         except OSError:  # from opening it again
             self.handleError(record)
+        if self.stream is not None:  # `handleError` closes it
+            self._complaints.over()
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Called while the error is handled, in place of printing it."""

@@ -72,7 +72,7 @@ class AuthenticationFailed(KetchError):
     """The connection is closed, after the answer and a delay.
 
     Attributes:
-        told: what an answer to a token says of it.
+        told: the error message where it is the answer to a token.
         answer: what the client is sent, in pieces; None for nothing.
     """
 
@@ -160,14 +160,14 @@ class Authentication:
             raise refused
         if self._stage is Stage.WRONG_MECHANISM:
             raise self._failed("another mechanism than before")
-        if self._exchange is not None and self._exchange.refused:  # KafkaJS and aiokafka do not look at that token
+        if self._exchange is not None and self._exchange.refused:  # KafkaJS and aiokafka go on as if they were let in
             raise self._failed(self._exchange.refused)
         raise NotAuthenticated(f"API key {api_label(key)} before it has authenticated")
 
     def left(self) -> str:
-        """Why it was, where the client hung up on being told that its login has failed; else "". Counts the failure.
+        """Why the login failed of a client that was told so in a token and hung up without confirming it; else "".
 
-        franz-go does so with OAUTHBEARER.
+        franz-go does so with OAUTHBEARER. The failure is counted here.
         """
         if self._exchange is None or not self._exchange.refused:
             return ""

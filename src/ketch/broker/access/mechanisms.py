@@ -41,7 +41,7 @@ class Exchange(Protocol):
     Attributes:
         name: who the client is; None while it has not shown it.
         lifetime_ms: for how long that is so by the client's own credential; None where that says nothing.
-        refused: why the exchange has failed, of which the client was sent word in a token; it has yet to confirm it.
+        refused: why the exchange has failed, once the client was told so in a token that it has to confirm; else "".
     """
 
     name: str | None

@@ -77,7 +77,8 @@ def describe(names: Names, watch: Watch = None, *, where: Where, as_json: Json =
     """Show members, positions and lag in records.
 
     Lag is counted in the Redis that the broker names. Where that cannot be asked it is left out, save for topics with
-    offset.ids=dense. So it is with the epochs of a consumer group and its members, which --json shows.
+    offset.ids=dense. The epochs of a consumer group, which --json shows with those of its members, come from that
+    Redis, too, and are left out where it cannot be asked.
     """
     admin = client.admin(where.bootstrap)
     unique = list(dict.fromkeys(names))
@@ -132,7 +133,7 @@ def _as_json(group: Group) -> dict[str, Any]:
 
 
 def _known(**fields: int | None) -> dict[str, int]:
-    """What is not known of a group, or is nothing that a classic group has, is left out."""
+    """The fields that have a value. The others are not known, or are none that a classic group has."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
