@@ -27,6 +27,7 @@ from tests.support.sharers import Sharer
 NO_JAVA = missing_tools()
 pytestmark = pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA))
 
+DESCRIBE_SHARE_GROUP_OFFSETS = 90
 PAGE = Path(__file__).parents[2] / "docs" / "share-groups.md"
 WAIT = 120.0
 
@@ -84,10 +85,20 @@ def test_what_a_killed_member_has_goes_to_another(
             eventually(all_are_accepted, WAIT)
         values += store(kafka, topic, len(values), 500)
         one.kill()
-        eventually(lambda: set(one.accepted) | set(other.accepted) == set(values), WAIT)
+        eventually(lambda: all_is_settled(kafka, topic), WAIT, "every record to be settled")
         other.leave()
-    # What the killed one had accepted and could not say any more may come again, and nothing else.
+    # The broker may have taken the last acknowledgement of the killed one, which did not live to say so.
+    unsaid = {value for value, _ in one.read} - set(one.accepted)
+    assert set(values) - unsaid <= set(one.accepted) | set(other.accepted) <= set(values)
     assert set(one.accepted) & set(other.accepted) == set()
+
+
+def all_is_settled(kafka: Kafka, topic: str) -> bool:
+    """Whether the group of the topic's name stands at the end of both partitions."""
+    asked = [{"topic_name": topic, "partitions": [0, 1]}]
+    (group,) = kafka.ask(DESCRIBE_SHARE_GROUP_OFFSETS, 0, groups=[{"group_id": topic, "topics": asked}]).groups
+    starts = {part.partition_index: part.start_offset for part in group.topics[0].partitions}
+    return all(starts[n] == kafka.list_offsets(topic, -1, partition=n).offset for n in (0, 1))
 
 
 def recipe() -> SimpleNamespace:
