@@ -21,7 +21,7 @@ class PipeTally:
     """The series of one connection to one node.
 
     Attributes:
-        commands: how many were answered.
+        commands: how many were sent.
     """
 
     __slots__ = ("commands", "_depth", "_taken")
@@ -58,7 +58,7 @@ class _Pipes:
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """For prometheus_client."""
-        family = CounterMetricFamily("ketch_redis_commands", "Commands answered", labels=_LABELS)
+        family = CounterMetricFamily("ketch_redis_commands", "Commands sent", labels=_LABELS)
         for labels, tally in self._tallies.copy().items():
             family.add_metric(labels, tally.commands)
         yield family

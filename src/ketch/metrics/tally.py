@@ -1,12 +1,11 @@
 """Counters and histograms for what every request counts: those of prometheus_client, with their locks, take five times
 as long.
 
-They belong to the event loop's thread. The lane writes into the arrays of a `Histogram` as well.
+They belong to the event loop's thread. The lane writes into the lists of a `Histogram` as well.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -46,15 +45,15 @@ class Histogram:
 
     Attributes:
         counts: values by the first bound that is not below them; the last are above all bounds.
-        total: the sum, in an array of one.
+        total: the sum, in a list of one.
     """
 
     __slots__ = ("_bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float] = LATENCY) -> None:
         self._bounds = bounds
-        self.counts = array("q", bytes(8 * (len(bounds) + 1)))
-        self.total = array("d", (0.0,))
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = [0.0]
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self._bounds, value)] += 1

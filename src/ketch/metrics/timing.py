@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cache
 
-from ketch.metrics.tally import Histograms, Tally
+from ketch.metrics.tally import LATENCY, Histograms, Tally
 
 requests = Tally("ketch_requests", "Requests answered", "request")
 lane_taken = Tally("ketch_lane_requests", "Those of ketch_requests that were taken without Python", "request")
@@ -28,11 +29,19 @@ class Times:
         self.wait, self.send = _wait.of(name), _send.of(name)
 
     def add(self, total: float, queue: float, redis: float, wait: float, send: float) -> None:
-        """A request took so long, in seconds: in all, and the parts."""
-        self.total.observe(total)
-        self.queue.observe(queue)
-        self.redis.observe(redis)
-        self.send.observe(send)
+        """A request took so long, in seconds: in all, and the parts.
+
+        As `Histogram.observe` of each, written out: every request comes here, and four calls take as long again.
+        """
+        for_total, for_queue, for_redis, for_send = self.total, self.queue, self.redis, self.send
+        for_total.counts[bisect_left(LATENCY, total)] += 1
+        for_total.total[0] += total
+        for_queue.counts[bisect_left(LATENCY, queue)] += 1
+        for_queue.total[0] += queue
+        for_redis.counts[bisect_left(LATENCY, redis)] += 1
+        for_redis.total[0] += redis
+        for_send.counts[bisect_left(LATENCY, send)] += 1
+        for_send.total[0] += send
         if wait:
             self.wait.observe(wait)
 
