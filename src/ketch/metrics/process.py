@@ -51,9 +51,8 @@ def running(version: str, kernels: Callable[[], Mapping[str, str]]) -> None:
 
 async def watch_loop() -> None:
     """Measures how late timers of the running event loop are, until it is cancelled."""
-    series, loop = _delay.of(), asyncio.get_running_loop()
+    series = _delay.of()
     while True:
-        due, ran = time.monotonic() + _EVERY_S, loop.create_future()
-        loop.call_later(_EVERY_S, ran.set_result, None)
-        await ran
+        due = time.monotonic() + _EVERY_S
+        await asyncio.sleep(_EVERY_S)
         series.observe(max(0.0, time.monotonic() - due))

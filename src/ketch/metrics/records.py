@@ -39,9 +39,16 @@ def fetched(topic: str, size: int) -> None:
     _bytes_out.counts[topics[topic]] += size
 
 
+_latencies: dict[str, Histogram] = {}
+
+
 def append_latency(topic: str) -> Histogram:
     """The latency of appends to a topic."""
-    return _append_latency.of(topics[topic])
+    label = topics[topic]
+    found = _latencies.get(label)
+    if found is None:
+        found = _latencies[label] = _append_latency.of(label)
+    return found
 
 
 @cache
