@@ -461,6 +461,8 @@ class Connection(MeteredConnection):
 
     def _answer(self, request: Request, answer: Answer, response: _Place) -> None:
         self._report(request)
+        if self._broker.tracer is not None and request.api.traced is not None:
+            request.traces = request.api.traced(request, answer)
         throttled = self._throttle(request) if self._broker.quotas.in_force else 0
         if answer is None:
             response.set(None)

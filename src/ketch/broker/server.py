@@ -34,6 +34,7 @@ from ketch.broker.sharing.departures import Departures
 from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
 from ketch.broker.timekeeper import Timekeeper
+from ketch.broker.tracing import open_tracer
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
 from ketch.connections.room import ResponseRoom
@@ -87,7 +88,8 @@ class Broker:
         self.writes_alert = WritesAlert(self.log, self.background)
         self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.mechanisms = Mechanisms(settings, self.log)
-        self.timekeeper = Timekeeper(settings)
+        self.tracer = open_tracer(settings)
+        self.timekeeper = Timekeeper(settings, self.tracer)
         metrics.limit_topics(settings.metrics_topics_max)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
@@ -241,6 +243,8 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.log.stop()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.stop)
 
     async def _part_with_secured(self) -> None:
         """Lets the last bytes of TLS connections out."""
