@@ -359,7 +359,7 @@ cdef class Flight:
 @cython.final
 @cython.freelist(256)
 cdef class Answer:
-    """One request. It stands in its connection's line of responses, see `broker.connection._Response`."""
+    """One request. It stands in its connection's line of responses, see `broker.places.Response`."""
 
     cdef Lane lane
     cdef object connection
@@ -381,7 +381,7 @@ cdef class Answer:
     api_key = 0
 
     def set(self, made):
-        """See `broker.connection._Response`."""
+        """See `broker.places.Response`."""
         self.made, self.ready, self.made_at = made, True, clock()
 
     def done(self, double now):
