@@ -9,20 +9,13 @@ OpenTelemetry is an extra, and imported where it is wanted alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import ketch
 from ketch.configs.settings import Settings
 from ketch.errors import ConfigError
 from ketch.logs import ClientName
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
-_FLUSH_MS = 2000  # for what is not sent yet, when the broker stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +52,12 @@ class Tracer:
         try:
             from opentelemetry import trace
             from opentelemetry.context import Context
+
+            from ketch.broker.exporting import Exporting
         except ImportError:
             raise ConfigError("otlp_endpoint needs OpenTelemetry: pip install 'ketch[otel]'.") from None
-        self._provider = _provider(endpoint, node_id)
-        self._tracer = self._provider.get_tracer("ketch", ketch.__version__)
+        self._exporting = Exporting(endpoint, node_id)
+        self._tracer = self._exporting.provider.get_tracer("ketch", ketch.__version__)
         self._trace, self._nowhere = trace, Context()
 
     def note(
@@ -119,25 +114,9 @@ class Tracer:
 
     def stop(self) -> None:
         """Sends what is left, within seconds. It blocks."""
-        self._provider.force_flush(_FLUSH_MS)
-        self._provider.shutdown()
+        self._exporting.stop()
 
 
 def open_tracer(settings: Settings) -> Tracer | None:
     """What makes a broker's spans, where its settings want some."""
     return None if settings.otlp_endpoint is None else Tracer(settings.otlp_endpoint, settings.node_id)
-
-
-def _provider(endpoint: str, node_id: int) -> TracerProvider:
-    """It goes by OpenTelemetry's own variables, too: OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_HEADERS, ..."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "ketch"}
-    resource = Resource.create({**named, "service.instance.id": str(node_id), "service.version": ketch.__version__})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider
