@@ -15,6 +15,7 @@ from bench.scenarios.secured import Secured
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
+from bench.scenarios.timing import Timing
 from bench.scenarios.transactions import Transactions
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -24,6 +25,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Rebalance(),
     Latency(),
     Requests(),
+    Timing(),
     Transactions(),
     Fanout(),
     Idle(),

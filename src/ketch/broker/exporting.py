@@ -1,5 +1,5 @@
-"""How spans get to a collector: OpenTelemetry's SDK and its exporter for OTLP over HTTP. Only `tracing` imports this, and
-only where spans are made, as OpenTelemetry is an extra.
+"""How spans get to a collector: OpenTelemetry's SDK and its exporter for OTLP over HTTP. Only `tracing` imports this,
+and only where spans are made, as OpenTelemetry is an extra.
 
 A collector that is not there is tried again by the exporter for ten seconds, then those spans are dropped. Of that the
 exporter would log four lines; here it is one a minute.
