@@ -140,7 +140,9 @@ class Broker:
     def admit(self, connection: Connection) -> bool:
         """Takes a new connection in; False where it has to go at once (`max.connections`)."""
         if len(self._connections) >= self.settings.max_connections:
-            log.warning("%s: connection refused: max_connections is %d", connection.peer, self.settings.max_connections)
+            log.warning(
+                "%s: connection refused: max_connections is %d", connection.client, self.settings.max_connections
+            )
             metrics.connections_refused.inc()
             return False
         if self.quotas.in_force and self._is_one_too_many(connection):
@@ -154,7 +156,7 @@ class Broker:
         address = connection.peer.rpartition(":")[0]
         delay = self.quotas.connect(address)
         if delay:
-            log.info("%s: too many connections from this address; closed in %.0f ms", connection.peer, delay * 1000)
+            log.info("%s: too many connections from this address; closed in %.0f ms", connection.client, delay * 1000)
             metrics.connections_refused.inc()
             connection.ignore(delay)
         return bool(delay)
