@@ -77,7 +77,7 @@ class Timekeeper:
         total, queue, redis, send = written - received, begun - received, made - begun - waited, written - made
         request.api.times.add(total, queue, redis, waited, send)
         for topic in request.appended:
-            metrics.append_latency(topic).observe(total)
+            metrics.append_latency[topic].observe(total)
         if request.traces and self._tracer is not None:
             parts = {"queue": queue, "redis": redis, "wait": waited, "send": send}
             epoch = time.time() - time.monotonic()

@@ -220,7 +220,7 @@ cdef class Known:
         cdef object intake = topic.intake
         self.wire, self.key, self.cached, self.topic, self.noted = wire, key, cached, topic, noted
         self.name, self.since, self.tracks = topic.name, cached[0], {}
-        self.latency = Series(metrics.append_latency(topic.name))
+        self.latency = Series(metrics.append_latency[topic.name])
         self.records = intake.layout.entry_is_record
         self.common = not (intake.log_append_time or intake.full or intake.values or intake.keys)
         self.largest_batch, self.copies = intake.max_bytes, intake.copies

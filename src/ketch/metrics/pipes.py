@@ -21,7 +21,7 @@ class PipeTally:
     """The series of one connection to one node.
 
     Attributes:
-        commands: how many were sent.
+        commands: how many were sent, but for some on their way.
     """
 
     __slots__ = ("commands", "_depth", "_taken")
@@ -30,13 +30,15 @@ class PipeTally:
         self.commands = 0
         self._taken, self._depth = taken, depth
 
-    def answered(self, seconds: float, depth: int) -> None:
+    def answered(self, seconds: float, depth: int, commands: int) -> None:
         """The command that was timed is answered.
 
         Args:
             seconds: that this took.
             depth: commands on their way when it was sent, itself among them.
+            commands: how many were sent since the last call.
         """
+        self.commands += commands
         self._taken.observe(seconds)
         self._depth.observe(depth)
 

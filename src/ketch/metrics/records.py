@@ -6,7 +6,7 @@ from functools import cache
 
 from prometheus_client import Counter
 
-from ketch.metrics.tally import Histogram, Histograms, Names, Tally
+from ketch.metrics.tally import OTHER, Histogram, Histograms, Names, Tally
 
 topics = Names(200)  # by the setting metrics_topics_max
 
@@ -38,16 +38,16 @@ def fetched(topic: str, size: int) -> None:
     _bytes_out.counts[topic] += size
 
 
-_latencies: dict[str, Histogram] = {}
+class _Latencies(dict[str, Histogram]):
+    def __missing__(self, topic: str) -> Histogram:
+        label = topics[topic]
+        found = _append_latency.of(label)
+        if label is not OTHER:
+            self[topic] = found
+        return found
 
 
-def append_latency(topic: str) -> Histogram:
-    """The latency of appends to a topic."""
-    label = topics[topic]
-    found = _latencies.get(label)
-    if found is None:
-        found = _latencies[label] = _append_latency.of(label)
-    return found
+append_latency = _Latencies()  # of a topic's appends, by its name
 
 
 @cache

@@ -66,7 +66,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._on_push = on_push
         self._tally = tally or unseen()
-        self._sent = 0  # commands so far
+        self._sent = self._told = 0  # commands so far, and those that `tally` knows
         self._timed = 0  # which of them is timed; 0: none
         self._timed_at, self._depth = 0.0, 0  # when it was sent, and how many were on their way then, with it
         self._waiting: _Waiting = deque()
@@ -179,7 +179,9 @@ class Pipe(asyncio.BufferedProtocol):
             raise StorageUnavailable("not connected to Redis")
         idle = not self._waiting
         self._waiting.extend(takers)
-        self._count(len(takers))
+        self._sent += len(takers)
+        if not self._timed:
+            self._time()
         if idle:
             self._expect(takers[0][0])
         self._write(payload)
@@ -230,23 +232,21 @@ class Pipe(asyncio.BufferedProtocol):
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
         self._waiting.append((replies, take))
-        self._count(1)
+        self._sent += 1
+        if not self._timed:
+            self._time()
         if len(self._waiting) == 1 and replies > 1:
             self._expect(replies)
 
-    def _count(self, commands: int) -> None:
-        """So many more are sent."""
-        self._sent += commands
-        self._tally.commands += commands
-        if not self._timed:
-            self._timed, self._depth = self._sent, len(self._waiting)
-            self._timed_at = time.monotonic()
+    def _time(self) -> None:
+        """Times the command that was sent last."""
+        self._timed, self._depth = self._sent, len(self._waiting)
+        self._timed_at = time.monotonic()
 
-    def _look_at_clock(self) -> None:
-        """A reply has come; it, or one before it, may be that of the command that is timed."""
-        if self._sent - len(self._waiting) >= self._timed > 0:
-            self._timed = 0
-            self._tally.answered(time.monotonic() - self._timed_at, self._depth)
+    def _note_time(self) -> None:
+        """The command that is timed is answered."""
+        self._tally.answered(time.monotonic() - self._timed_at, self._depth, self._sent - self._told)
+        self._timed, self._told = 0, self._sent
 
     def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
         """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
@@ -292,7 +292,8 @@ class Pipe(asyncio.BufferedProtocol):
         taken = quick(self._buffer, self._start, self._end, self._waiting)
         if taken == self._start:
             return False
-        self._look_at_clock()
+        if self._timed and self._sent - len(self._waiting) >= self._timed:
+            self._note_time()
         self._progress += 1
         self._start = self._scanned = taken
         self._expect(self._waiting[0][0] if self._waiting else 1)
@@ -324,7 +325,8 @@ class Pipe(asyncio.BufferedProtocol):
             if self._refused:
                 reply, self._refused = self._refused if reply.startswith(_ABORTED) else reply, b""
             _, take = self._waiting.popleft()
-            self._look_at_clock()
+            if self._timed and self._sent - len(self._waiting) >= self._timed:
+                self._note_time()
             self._expect(self._waiting[0][0] if self._waiting else 1)
             self._give(take, reply)
         if self._start == self._end:
