@@ -111,7 +111,7 @@ def _id(info: bytes) -> bytes:
 
 
 def followers(info: Mapping[str, str]) -> Iterator[Follower]:
-    """The replicas that a node's INFO lists, in fields like `slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=0`."""
+    """The replicas in a node's INFO, of fields like `slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=0`."""
     for name, about in info.items():
         if name.startswith("slave") and name[5:].isdigit():
             said = dict(each.partition("=")[::2] for each in about.split(","))
