@@ -50,6 +50,7 @@ from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
 from ketch.connections.metered import Incoming, MeteredConnection, TlsHello
 from ketch.errors import KetchError
+from ketch.logs import ClientName
 from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError
@@ -79,9 +80,18 @@ class _Place(Protocol):
 
     def set(self, made: list[BytesLike] | KetchError | None) -> None: ...
 
+    def done(self, now: float) -> None:
+        """Its response is; or it was its turn, and it gets none."""
+
 
 class _Taken(_Place, Sent, Protocol):
-    """A request that the lane has taken."""
+    """A request that the lane has taken.
+
+    Attributes:
+        request: it, where Python makes its answer.
+    """
+
+    request: Request | None
 
     @property
     def api_key(self) -> int: ...
@@ -89,10 +99,17 @@ class _Taken(_Place, Sent, Protocol):
     def version(self) -> int: ...
     @property
     def correlation_id(self) -> int: ...
+    @property
+    def received(self) -> float: ...
+    @property
+    def begun(self) -> float: ...
 
 
 class _Response:
     """A place in the line of responses.
+
+    Args:
+        request: what the broker's timekeeper notes; None for nothing.
 
     Attributes:
         size: bytes of the request's frame.
@@ -101,14 +118,20 @@ class _Response:
             one's turn.
     """
 
-    __slots__ = ("made", "ready", "size")
+    __slots__ = ("_made_at", "_request", "made", "ready", "size")
 
-    def __init__(self, size: int) -> None:
-        self.size, self.ready = size, False
+    def __init__(self, size: int, request: Request | None = None) -> None:
+        self.size, self.ready, self._request = size, False, request
         self.made: list[BytesLike] | KetchError | None = None
+        self._made_at = 0.0
 
     def set(self, made: list[BytesLike] | KetchError | None) -> None:
-        self.made, self.ready = made, True
+        self.made, self.ready, self._made_at = made, True, time.monotonic()
+
+    def done(self, now: float) -> None:
+        request = self._request
+        if request is not None:
+            request.broker.timekeeper.note(request, self._made_at, self._made_at if self.made is None else now)
 
 
 class Host(Services, Protocol):
@@ -176,7 +199,7 @@ class Connection(MeteredConnection):
         self._deadline: asyncio.TimerHandle | None = None  # for the client to authenticate
         self._client_id: str | None = None
         self.client_id: bytes | None = None
-        self.client = self.peer
+        self.client = ClientName(self.peer)
         self._carrying = 0  # bytes of the Produce request at hand
         self._reader = Reader()
         self._responses = deque[_Place]()
@@ -203,7 +226,7 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.client = self.peer
+        self.client = ClientName(self.peer)
         if not self._broker.admit(self):
             self.abort()
             return
@@ -261,12 +284,13 @@ class Connection(MeteredConnection):
 
     async def _serve(self, received: float, frame: Incoming) -> None:
         """The pipeline of one request, see above."""
+        begun = time.monotonic()
         if isinstance(frame, FrameError):
             raise frame
         if self._authentication is not None and not self._authentication.passes(frame, received):
             await self._authenticate(received, frame, self._authentication)
             return
-        request = self._decode(received, frame)
+        request = self._decode(received, begun, frame)
         if request is None:
             return
         size = len(frame) + 4
@@ -284,14 +308,14 @@ class Connection(MeteredConnection):
             self._carrying = 0
         metrics.requested(request.api.metric)
         if not isinstance(answer, Later):
-            self._answer(request, answer, self._respond(size))
+            self._answer(request, answer, self._respond(size, request))
         elif answer.answered:
-            answer.then(partial(self._later, request, self._respond(size), answer))
+            answer.then(partial(self._later, request, self._respond(size, request), answer))
         else:
             self._unanswered.add(answer)
             answer.then(partial(self._ended, request, size, answer))
 
-    def _decode(self, received: float, frame: bytes) -> Request | None:
+    def _decode(self, received: float, begun: float, frame: bytes) -> Request | None:
         """The request; None where it was answered already, because its version is not served.
 
         Raises:
@@ -309,7 +333,7 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self._client_id:
             self._rename(header.client_id)
-        request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+        request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received, begun)
         request.size = len(frame)
         authorizer = self._broker.authorizer
         if authorizer is not None:
@@ -320,14 +344,14 @@ class Connection(MeteredConnection):
 
     def _decode_known(self, received: float, frame: bytes) -> Decoded:
         """As `_decode`, of an API whose unknown versions close the connection."""
-        request = self._decode(received, frame)
+        request = self._decode(received, received, frame)
         assert request is not None
         return request.header, request.body
 
     def _rename(self, client_id: str | None) -> None:
         self._client_id = client_id
         self.client_id = None if client_id is None else client_id.encode()
-        self.client = f"{printable(client_id)} at {self.peer}" if client_id else self.peer
+        self.client = ClientName(self.peer, client_id, printable(client_id or ""))
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
         if api.unknown_version is None:
@@ -379,12 +403,12 @@ class Connection(MeteredConnection):
 
     async def _offer(self, received: float, frame: bytes, stage: Authentication) -> None:
         """ApiVersions, before anything else."""
-        request = self._decode(received, frame)
+        request = self._decode(received, time.monotonic(), frame)
         if request is not None:
             answer = await request.api.handle(request)
             assert isinstance(answer, dict)
             stage.offered(answer["error_code"])
-            self._answer(request, answer, self._respond(len(frame) + 4))
+            self._answer(request, answer, self._respond(len(frame) + 4, request))
 
     async def _authenticate(self, received: float, frame: bytes, stage: Authentication) -> None:
         """Serves a request by which the client logs in.
@@ -410,8 +434,8 @@ class Connection(MeteredConnection):
 
     # -- responses
 
-    def _respond(self, size: int) -> _Response:
-        response = _Response(size)
+    def _respond(self, size: int, request: Request | None = None) -> _Response:
+        response = _Response(size, request)
         self._responses.append(response)
         return response
 
@@ -432,7 +456,7 @@ class Connection(MeteredConnection):
         if answer in self._unanswered:  # else the connection is gone, and its bytes with it
             self._unanswered.discard(answer)
             self._release(size)
-        self._later(request, self._respond(0), answer)
+        self._later(request, self._respond(0, request), answer)
         self._note_progress()
 
     def _answer(self, request: Request, answer: Answer, response: _Place) -> None:
@@ -465,6 +489,7 @@ class Connection(MeteredConnection):
                 return
             if response.made is not None and self._transport is not None:
                 self._transport.writelines(response.made)
+            response.done(time.monotonic())
             self._release(response.size)
         self._note_progress()
 
@@ -525,12 +550,17 @@ class Connection(MeteredConnection):
 
     def deliver(self) -> None:
         """Some responses of the lane's requests are ready: writes what can be written, at once."""
-        written, size, responses = list[BytesLike](), 0, self._responses
+        written, size, responses, done = list[BytesLike](), 0, self._responses, list[_Place]()
         while responses and responses[0].ready and isinstance(made := responses[0].made, list):
-            size += responses.popleft().size
+            response = responses.popleft()
+            size += response.size
+            done.append(response)
             written += made
         if self._transport is not None and written:
             self._transport.write(written[0] if len(written) == 1 else b"".join(written))
+        now = time.monotonic()
+        for response in done:
+            response.done(now)
         if size:
             self._release(size)
         if responses and responses[0].ready:
@@ -543,8 +573,11 @@ class Connection(MeteredConnection):
         api = self._broker.apis[sent.api_key]
         assert api.resume is not None
         header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, self._client_id)
-        request = Request(self._broker, api, header, sent, self._caller, self.client, self._reader, time.monotonic())
+        request = Request(
+            self._broker, api, header, sent, self._caller, self.client, self._reader, sent.received, sent.begun
+        )
         request.size = sent.size - 4
+        sent.request = request
         answer = api.resume(request, sent)
         if answer.answered:
             answer.then(partial(self._later, request, sent, answer))

@@ -16,6 +16,7 @@ from ketch.broker.api import Answer, Api, Later, Request
 from ketch.broker.caller import ANONYMOUS, Caller
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
+from ketch.logs import ClientName
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
 
@@ -45,8 +46,8 @@ class Inside:
         """
         api, header = self._apis[body.__api_key__], RequestHeader(body.__api_key__, body.__version__, 0, CLIENT_ID)
         caller = Caller(ANONYMOUS, "console", f"/{host}")
-        client = f"{CLIENT_ID} at {host}"
-        request = Request(self._broker, api, header, body, caller, client, Reader(), time.monotonic())
+        client, now = ClientName(host, CLIENT_ID), time.monotonic()
+        request = Request(self._broker, api, header, body, caller, client, Reader(), now, now)
         answer = await api.handle(request)
         if isinstance(answer, Later):
             answer = await _made(answer)

@@ -33,6 +33,7 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.sharing.departures import Departures
 from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
+from ketch.broker.timekeeper import Timekeeper
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
 from ketch.connections.room import ResponseRoom
@@ -86,6 +87,8 @@ class Broker:
         self.writes_alert = WritesAlert(self.log, self.background)
         self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.mechanisms = Mechanisms(settings, self.log)
+        self.timekeeper = Timekeeper(settings)
+        metrics.limit_topics(settings.metrics_topics_max)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
@@ -161,6 +164,14 @@ class Broker:
     def allows_anonymous(self, host: str) -> Callable[[Operation, str, str], bool] | None:
         """What says whether a client of Kafka 0.7 at a host may do something; None: everything."""
         return None if self.authorizer is None else self.authorizer.anonymous(host)
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """How batches are appended now, and whether there is a lane, as the settings name them."""
+        return {
+            "append": "module" if self.log.watcher.module else "multi",
+            "lane": "off" if self.lane is None else self.settings.lane,
+        }
 
     @property
     def clients(self) -> Collection[Connection]:

@@ -28,6 +28,7 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.sharing.departures import Departures
 from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
+from ketch.broker.timekeeper import Timekeeper
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
 from ketch.connections.room import ResponseRoom
@@ -139,9 +140,11 @@ class Services(Limited, Appending, Fetching, Coordinating, Configured, Protocol)
     Attributes:
         cluster_id: the id of all brokers on this keyspace.
         authorizer: says what clients may do; None: everything.
+        timekeeper: notes how long requests took.
     """
 
     cluster_id: str
+    timekeeper: Timekeeper
     authorizer: Authorizer | None
 
     @property

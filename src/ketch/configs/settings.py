@@ -301,6 +301,13 @@ class Settings(BaseSettings):
         "", description="Names of this machine by which browsers may ask for the console, with commas between."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["text", "json"] = Field("text", description="Form of the log: text, or a line of JSON each.")
+    slow_request_ms: NotNegative = Field(
+        1000, description="From how long on a request is slow, and has a line in the log; 0: none is."
+    )
+    metrics_topics_max: NotNegative = Field(
+        200, description="Topics that have metrics of their own; those of all others are summed."
+    )
 
     # -- consumer groups
     group_min_session_timeout_ms: Positive = Field(6000, description="Least session timeout of a group's member.")

@@ -53,6 +53,7 @@ from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
+from ketch.logs import ClientName
 from ketch.redis.link import Link
 
 if TYPE_CHECKING:
@@ -67,12 +68,29 @@ class _Limits(Protocol):
     in_force: bool
 
 
+class _Timekeeper(Protocol):
+    slow_after: float
+
+    def slow(
+        self,
+        api: str,
+        metric: str,
+        version: int,
+        client: ClientName,
+        queue: float,
+        redis: float,
+        send: float,
+        waited: float = 0.0,
+    ) -> None: ...
+
+
 class Host(Protocol):
     """What the lane uses of the broker.
 
     Attributes:
         authorizer: None where everyone may do everything.
         quotas: whether any are in force.
+        timekeeper: takes what was slow.
     """
 
     settings: Settings
@@ -84,6 +102,8 @@ class Host(Protocol):
     def authorizer(self) -> object: ...
     @property
     def quotas(self) -> _Limits: ...
+    @property
+    def timekeeper(self) -> _Timekeeper: ...
 
 
 def open_lane(broker: Host) -> Lane | None:

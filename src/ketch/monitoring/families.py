@@ -9,13 +9,11 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ketch.metrics.tally import OTHER
 from ketch.monitoring.reading import Reader, Reading, Sources
 from ketch.views.figures import PartitionFigures
 from ketch.views.groups import GroupPartition
 from ketch.views.nodes import RedisNode
-
-OTHER = "(other)"  # as in ketch.metrics
-
 
 T = TypeVar("T")
 

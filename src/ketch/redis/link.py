@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
 from ketch.errors import KetchError, StorageUnavailable
+from ketch.metrics.pipes import pipe as pipe_tally
 from ketch.redis.driver import Node, Reply
 from ketch.redis.master import MasterSearch
 from ketch.redis.pipe import Pipe, open_pipe
@@ -197,7 +198,9 @@ class Link:
         self._lost.clear()
         if self._search is not None:
             self._at, self._epoch = await self._search.find(patience, again)
-        pipe = await open_pipe(self._at, self._timeout, self._went, self._on_push)
+        host, port = self.place
+        tally = pipe_tally(f"{host}:{port}" if port else host, self._name)
+        pipe = await open_pipe(self._at, self._timeout, self._went, self._on_push, tally)
         self._spawn(pipe.watch(self._timeout))
         try:
             if self._on_up is not None:
