@@ -1,4 +1,4 @@
-"""How topics and groups move: rates between two looks at Redis, for `ketch top`. `look` is a question to Redis alone."""
+"""How topics and groups move: rates between two looks at Redis, for `ketch top`. A look asks Redis alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class TopicRate:
-    """A topic: records that come in per second, those that groups commit per second, and what Redis holds of it, about."""
+    """A topic: records that come in per second, those that groups commit per second, and what Redis holds of it.
+
+    Attributes:
+        records, bytes: in Redis, about.
+    """
 
     topic: str
     partitions: int
