@@ -16,6 +16,7 @@ from bench.scenarios.shards import Shards
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
+from bench.scenarios.timing import Timing
 from bench.scenarios.transactions import Transactions
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -25,6 +26,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Rebalance(),
     Latency(),
     Requests(),
+    Timing(),
     Transactions(),
     Fanout(),
     Idle(),

@@ -19,6 +19,7 @@ from ketch.broker.errors import Refused, code_of, is_failure
 from ketch.broker.quotas import Timed
 from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
+from ketch.broker.tracing import Traced
 from ketch.errors import KetchError, WritesRefused
 from ketch.log.appending.producers import Sequenced
 from ketch.log.partition import Partition
@@ -61,7 +62,8 @@ class Request:
         received: when its last byte came, seconds of the monotonic clock.
         begun: when it was its turn on its connection, by the same clock.
         waited: s that it waited on purpose, for records or for the members of a group.
-        appended: topics whose batches it has stored; one may be there twice.
+        appended: topics whose batches it has stored.
+        traces: those that its records belong to, once it is answered, where the broker makes spans.
         rights: what the caller may do; None where nobody is asked, and everyone may do everything.
         complaints: what did not go well, for the request's line in the log.
         failures: those of the complaints that are no mistake of the client.
@@ -86,6 +88,7 @@ class Request:
     delay: float = 0.0
     waited: float = 0.0
     appended: tuple[str, ...] = ()
+    traces: tuple[Traced, ...] = ()
     timed: Timed | None = None
     _audited: set[tuple[Operation, ResourceType, str | None]] | None = None
 
@@ -300,6 +303,7 @@ class Sent(Protocol):
 
 
 Handler = Callable[[Request], Awaitable[Answer | Later]]
+Tracing = Callable[[Request, Answer], tuple[Traced, ...]]
 Resumer = Callable[[Request, Sent], Later]
 Refuser = Callable[[Request, ErrorCode], Answer]
 
@@ -322,6 +326,7 @@ class Api:
             is closed.
         offered: whether ApiVersions names it now; without it always.
         resume: makes the answer to a request that the lane had taken.
+        traced: finds the traces that the records of a request, or of its answer, belong to.
     """
 
     key: int
@@ -337,6 +342,7 @@ class Api:
     unknown_version: Callable[[Services], Body] | None = None
     offered: Callable[[Services], bool] | None = None
     resume: Resumer | None = None
+    traced: Tracing | None = None
     metric: str = field(init=False)  # its name in metrics: `list_offsets`
     times: metrics.Times = field(init=False, repr=False, compare=False)
     whole: tuple[Rule, ...] = field(init=False)  # the rules of which a denial refuses the request

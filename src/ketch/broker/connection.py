@@ -40,9 +40,10 @@ from ketch import metrics
 from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
 from ketch.broker.access.authorizer import Rights
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, Sent, printable, refused_whole
+from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable, refused_whole
 from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
+from ketch.broker.places import Place, Response, Taken
 from ketch.broker.quotas import Timed
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
@@ -66,72 +67,6 @@ log = logging.getLogger(__name__)
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
-
-
-class _Place(Protocol):
-    """A place in the line of responses: a `_Response`, or what the lane puts there."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def made(self) -> list[BytesLike] | KetchError | None: ...
-
-    def set(self, made: list[BytesLike] | KetchError | None) -> None: ...
-
-    def done(self, now: float) -> None:
-        """Its response is; or it was its turn, and it gets none."""
-
-
-class _Taken(_Place, Sent, Protocol):
-    """A request that the lane has taken.
-
-    Attributes:
-        request: it, where Python makes its answer.
-    """
-
-    request: Request | None
-
-    @property
-    def api_key(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def correlation_id(self) -> int: ...
-    @property
-    def received(self) -> float: ...
-    @property
-    def begun(self) -> float: ...
-
-
-class _Response:
-    """A place in the line of responses.
-
-    Args:
-        request: what the broker's timekeeper notes; None for nothing.
-
-    Attributes:
-        size: bytes of the request's frame.
-        ready: whether `made` is set.
-        made: the response in pieces, None for no response, or the reason for closing the connection when it is this
-            one's turn.
-    """
-
-    __slots__ = ("_made_at", "_request", "made", "ready", "size")
-
-    def __init__(self, size: int, request: Request | None = None) -> None:
-        self.size, self.ready, self._request = size, False, request
-        self.made: list[BytesLike] | KetchError | None = None
-        self._made_at = 0.0
-
-    def set(self, made: list[BytesLike] | KetchError | None) -> None:
-        self.made, self.ready, self._made_at = made, True, time.monotonic()
-
-    def done(self, now: float) -> None:
-        request = self._request
-        if request is not None:
-            request.broker.timekeeper.note(request, self._made_at, self._made_at if self.made is None else now)
 
 
 class Host(Services, Protocol):
@@ -202,8 +137,8 @@ class Connection(MeteredConnection):
         self.client = ClientName(self.peer)
         self._carrying = 0  # bytes of the Produce request at hand
         self._reader = Reader()
-        self._responses = deque[_Place]()
-        self._unanswered = set[Later | _Taken]()  # requests that get no response and are not stored yet
+        self._responses = deque[Place]()
+        self._unanswered = set[Later | Taken]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
 
     def facts(self) -> ClientFacts:
@@ -434,12 +369,12 @@ class Connection(MeteredConnection):
 
     # -- responses
 
-    def _respond(self, size: int, request: Request | None = None) -> _Response:
-        response = _Response(size, request)
+    def _respond(self, size: int, request: Request | None = None) -> Response:
+        response = Response(size, request)
         self._responses.append(response)
         return response
 
-    def _later(self, request: Request, response: _Place, answer: Later) -> None:
+    def _later(self, request: Request, response: Place, answer: Later) -> None:
         try:
             self._answer(request, answer.make(), response)
         except CloseConnection as error:
@@ -459,8 +394,10 @@ class Connection(MeteredConnection):
         self._later(request, self._respond(0, request), answer)
         self._note_progress()
 
-    def _answer(self, request: Request, answer: Answer, response: _Place) -> None:
+    def _answer(self, request: Request, answer: Answer, response: Place) -> None:
         self._report(request)
+        if self._broker.tracer is not None and request.api.traced is not None:
+            request.traces = request.api.traced(request, answer)
         throttled = self._throttle(request) if self._broker.quotas.in_force else 0
         if answer is None:
             response.set(None)
@@ -534,14 +471,14 @@ class Connection(MeteredConnection):
             return 0
         return _IN_FLIGHT_MAX - len(self._responses) - len(self._unanswered)
 
-    def taken(self, request: _Taken) -> None:
+    def taken(self, request: Taken) -> None:
         """The lane has sent a request's batches."""
         if request.acks:
             self._responses.append(request)
         else:
             self._unanswered.add(request)
 
-    def stored(self, request: _Taken) -> None:
+    def stored(self, request: Taken) -> None:
         """The lane's batches of a request with acks=0, which gets no response, are stored."""
         if request in self._unanswered:  # else the connection is gone, and its bytes with it
             self._unanswered.discard(request)
@@ -550,7 +487,7 @@ class Connection(MeteredConnection):
 
     def deliver(self) -> None:
         """Some responses of the lane's requests are ready: writes what can be written, at once."""
-        written, size, responses, done = list[BytesLike](), 0, self._responses, list[_Place]()
+        written, size, responses, done = list[BytesLike](), 0, self._responses, list[Place]()
         while responses and responses[0].ready and isinstance(made := responses[0].made, list):
             response = responses.popleft()
             size += response.size
@@ -568,7 +505,7 @@ class Connection(MeteredConnection):
         elif self._awaited is not None:
             self._note_progress()
 
-    def take_back(self, sent: _Taken) -> None:
+    def take_back(self, sent: Taken) -> None:
         """Python makes the answer to a request that the lane has taken: its batches are not all stored as expected."""
         api = self._broker.apis[sent.api_key]
         assert api.resume is not None

@@ -34,6 +34,7 @@ from ketch.broker.sharing.departures import Departures
 from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
 from ketch.broker.timekeeper import Timekeeper
+from ketch.broker.tracing import open_tracer
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
 from ketch.connections.room import ResponseRoom
@@ -87,7 +88,8 @@ class Broker:
         self.writes_alert = WritesAlert(self.log, self.background)
         self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.mechanisms = Mechanisms(settings, self.log)
-        self.timekeeper = Timekeeper(settings)
+        self.tracer = open_tracer(settings)
+        self.timekeeper = Timekeeper(settings, self.tracer)
         metrics.limit_topics(settings.metrics_topics_max)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
@@ -138,7 +140,9 @@ class Broker:
     def admit(self, connection: Connection) -> bool:
         """Takes a new connection in; False where it has to go at once (`max.connections`)."""
         if len(self._connections) >= self.settings.max_connections:
-            log.warning("%s: connection refused: max_connections is %d", connection.peer, self.settings.max_connections)
+            log.warning(
+                "%s: connection refused: max_connections is %d", connection.client, self.settings.max_connections
+            )
             metrics.connections_refused.inc()
             return False
         if self.quotas.in_force and self._is_one_too_many(connection):
@@ -152,7 +156,7 @@ class Broker:
         address = connection.peer.rpartition(":")[0]
         delay = self.quotas.connect(address)
         if delay:
-            log.info("%s: too many connections from this address; closed in %.0f ms", connection.peer, delay * 1000)
+            log.info("%s: too many connections from this address; closed in %.0f ms", connection.client, delay * 1000)
             metrics.connections_refused.inc()
             connection.ignore(delay)
         return bool(delay)
@@ -241,6 +245,8 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.log.stop()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.stop)
 
     async def _part_with_secured(self) -> None:
         """Lets the last bytes of TLS connections out."""

@@ -29,6 +29,7 @@ from ketch.broker.sharing.departures import Departures
 from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
 from ketch.broker.timekeeper import Timekeeper
+from ketch.broker.tracing import Tracer
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
 from ketch.connections.room import ResponseRoom
@@ -141,9 +142,11 @@ class Services(Limited, Appending, Fetching, Coordinating, Configured, Protocol)
         cluster_id: the id of all brokers on this keyspace.
         authorizer: says what clients may do; None: everything.
         timekeeper: notes how long requests took.
+        tracer: makes the spans of traced records; None where none are wanted.
     """
 
     cluster_id: str
+    tracer: Tracer | None
     timekeeper: Timekeeper
     authorizer: Authorizer | None
 

@@ -14,32 +14,59 @@ from __future__ import annotations
 import logging
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ketch import metrics
+from ketch.broker.tracing import Traced, Tracer
 from ketch.configs.settings import Settings
 from ketch.logs import ClientName
-
-if TYPE_CHECKING:
-    from ketch.broker.api import Request
 
 log = logging.getLogger(__name__)
 
 _LINES_MAX = 10  # a second: in an outage of Redis every request is slow
 
 
+class _Api(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def times(self) -> metrics.Times: ...
+
+
+class Answered(Protocol):
+    """What is looked at of an `api.Request`, which cannot be named here: it names what handlers use."""
+
+    received: float
+    begun: float
+    waited: float
+    appended: tuple[str, ...]
+    traces: tuple[Traced, ...]
+    client: ClientName
+
+    @property
+    def api(self) -> _Api: ...
+    @property
+    def version(self) -> int: ...
+
+
 class Timekeeper:
     """Of one broker.
+
+    Args:
+        tracer: makes the spans of requests whose records are traced; None for none.
 
     Attributes:
         slow_after: seconds from which on a request is slow; infinite where none ever is.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer
         self.slow_after = settings.slow_request_ms / 1000 or math.inf
         self._second = self._lines = self._left_out = 0
 
-    def note(self, request: Request, made: float, written: float) -> None:
+    def note(self, request: Answered, made: float, written: float) -> None:
         """A request is done with.
 
         Args:
@@ -51,6 +78,11 @@ class Timekeeper:
         request.api.times.add(total, queue, redis, waited, send)
         for topic in request.appended:
             metrics.append_latency(topic).observe(total)
+        if request.traces and self._tracer is not None:
+            parts = {"queue": queue, "redis": redis, "wait": waited, "send": send}
+            epoch = time.time() - time.monotonic()
+            begin = made - redis if waited else received  # a fetch may have waited since before there was the record
+            self._tracer.note(request.api.metric, request.client, request.traces, epoch + begin, epoch + written, parts)
         if total - waited >= self.slow_after:
             self.slow(request.api.name, request.api.metric, request.version, request.client, queue, redis, send, waited)
 

@@ -48,6 +48,12 @@ def _key_set(url: str) -> str:
     return url
 
 
+def _collector(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("it should begin with http:// or https://")
+    return url
+
+
 def _principals(super_users: str) -> tuple[str, ...]:
     """`super.users`: semicolons stand between, as a distinguished name has commas."""
     return tuple(principal for text in super_users.split(";") if (principal := text.strip()))
@@ -304,6 +310,10 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field("text", description="Form of the log: text, or a line of JSON each.")
     slow_request_ms: NotNegative = Field(
         1000, description="From how long on a request is slow, and has a line in the log; 0: none is."
+    )
+    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = Field(
+        None,
+        description="URL of an OpenTelemetry collector (OTLP over HTTP) for spans of traced records; default: none.",
     )
     metrics_topics_max: NotNegative = Field(
         200, description="Topics that have metrics of their own; those of all others are summed."

@@ -203,7 +203,7 @@ cdef class Series:
 cdef class Known:
     """One topic as some requests name it: what its configs want of a batch, parsed."""
 
-    cdef object key, name, label, topic, cached, noted
+    cdef object key, name, topic, cached, noted
     cdef Series latency
     cdef bytes wire  # its name, or the bytes of its id, as a request has it
     cdef double since
@@ -220,7 +220,7 @@ cdef class Known:
         cdef object intake = topic.intake
         self.wire, self.key, self.cached, self.topic, self.noted = wire, key, cached, topic, noted
         self.name, self.since, self.tracks = topic.name, cached[0], {}
-        self.label, self.latency = metrics.topics[topic.name], Series(metrics.append_latency(topic.name))
+        self.latency = Series(metrics.append_latency(topic.name))
         self.records = intake.layout.entry_is_record
         self.common = not (intake.log_append_time or intake.full or intake.values or intake.keys)
         self.largest_batch, self.copies = intake.max_bytes, intake.copies
@@ -359,7 +359,7 @@ cdef class Flight:
 @cython.final
 @cython.freelist(256)
 cdef class Answer:
-    """One request. It stands in its connection's line of responses, see `broker.connection._Response`."""
+    """One request. It stands in its connection's line of responses, see `broker.places.Response`."""
 
     cdef Lane lane
     cdef object connection
@@ -381,7 +381,7 @@ cdef class Answer:
     api_key = 0
 
     def set(self, made):
-        """See `broker.connection._Response`."""
+        """See `broker.places.Response`."""
         self.made, self.ready, self.made_at = made, True, clock()
 
     def done(self, double now):
@@ -807,8 +807,8 @@ cdef class Lane:
             put(&self.commands, PyBytes_AS_STRING(flight.data) + skipped, size - skipped)
         put(&self.commands, frame.tail.at, frame.tail.size)
         self.entries.append((REPLIES, flight))
-        self.messages_in[known.label] += flight.append.count
-        self.bytes_in[known.label] += size
+        self.messages_in[known.name] += flight.append.count
+        self.bytes_in[known.name] += size
         return 0
 
     cdef int cut(self) except -1:

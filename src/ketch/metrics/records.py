@@ -10,9 +10,9 @@ from ketch.metrics.tally import Histogram, Histograms, Names, Tally
 
 topics = Names(200)  # by the setting metrics_topics_max
 
-messages_in = Tally("ketch_messages_in", "Records produced", "topic")
-bytes_in = Tally("ketch_bytes_in", "Bytes of record batches produced", "topic")
-_bytes_out = Tally("ketch_bytes_out", "Bytes of record batches fetched", "topic")
+messages_in = Tally("ketch_messages_in", "Records produced", "topic", topics)
+bytes_in = Tally("ketch_bytes_in", "Bytes of record batches produced", "topic", topics)
+_bytes_out = Tally("ketch_bytes_out", "Bytes of record batches fetched", "topic", topics)
 # RemoteFetchRequestsPerSec, RemoteFetchBytesPerSec and RemoteFetchErrorsPerSec of KIP-405.
 _remote_requests = Counter("ketch_remote_fetch_requests", "Reads of the archive for fetches", ["topic"])
 _remote_bytes = Counter("ketch_remote_fetch_bytes", "Bytes of record batches fetched from the archive", ["topic"])
@@ -29,14 +29,13 @@ def limit_topics(most: int) -> None:
 
 def produced(topic: str, records: int, size: int) -> None:
     """A batch was taken in."""
-    label = topics[topic]
-    messages_in.counts[label] += records
-    bytes_in.counts[label] += size
+    messages_in.counts[topic] += records
+    bytes_in.counts[topic] += size
 
 
 def fetched(topic: str, size: int) -> None:
     """Batches were sent out."""
-    _bytes_out.counts[topics[topic]] += size
+    _bytes_out.counts[topic] += size
 
 
 _latencies: dict[str, Histogram] = {}

@@ -24,20 +24,52 @@ LATENCY = (
 DEPTH = tuple(float(1 << n) for n in range(11))
 
 
-class Tally:
-    """A counter by one label."""
+class Names(dict[str, str]):
+    """The value of a label for each name: the name itself for so many, then `OTHER`.
 
-    def __init__(self, name: str, documentation: str, label: str) -> None:
-        self._name, self._documentation, self._label = name, documentation, label
+    Attributes:
+        most: how many.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __missing__(self, name: str) -> str:
+        if len(self) >= self.most:
+            return OTHER
+        self[name] = name
+        return name
+
+
+class Tally:
+    """A counter by one label.
+
+    Args:
+        names: what is shown of its values; without it all are.
+
+    Attributes:
+        counts: by value, whether it is shown or summed with others.
+    """
+
+    def __init__(self, name: str, documentation: str, label: str, names: Names | None = None) -> None:
+        self._name, self._documentation, self._label, self._names = name, documentation, label, names
         self.counts: defaultdict[str, int] = defaultdict(int)
         REGISTRY.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """For prometheus_client."""
         family = CounterMetricFamily(self._name, self._documentation, labels=[self._label])
-        for value, count in self.counts.copy().items():
+        shown = self.counts if self._names is None else self._summed(self._names)
+        for value, count in shown.copy().items():
             family.add_metric([value], count)
         yield family
+
+    def _summed(self, names: Names) -> dict[str, int]:
+        found: defaultdict[str, int] = defaultdict(int)
+        for value, count in self.counts.copy().items():
+            found[names[value]] += count
+        return found
 
 
 class Histogram:
@@ -88,21 +120,3 @@ class Histograms:
             if buckets[-1][1]:
                 family.add_metric(labels, buckets, series.total[0])
         yield family
-
-
-class Names(dict[str, str]):
-    """The value of a label for each name: the name itself for so many, then `OTHER`.
-
-    Attributes:
-        most: how many.
-    """
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def __missing__(self, name: str) -> str:
-        if len(self) >= self.most:
-            return OTHER
-        self[name] = name
-        return name
