@@ -293,6 +293,12 @@ class Settings(BaseSettings):
     http_ssl_keystore_location: Path | None = Field(
         None, description="PEM file with key and certificate chain: with it http_port speaks HTTPS."
     )
+    metrics_partitions_max: NotNegative = Field(
+        2000, description="Partitions that a broker leads with series of their own in /metrics; others are summed."
+    )
+    metrics_group_partitions_max: NotNegative = Field(
+        2000, description="Partitions of groups that a broker coordinates whose lag /metrics shows."
+    )
     console: bool = Field(False, description="Whether http_port has the console: pages for a browser.")
     console_write: bool = Field(
         False, description="Whether the console creates, alters and deletes topics, produces, and resets groups."

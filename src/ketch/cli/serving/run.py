@@ -132,6 +132,7 @@ class Serve:
         if self._settings.http_port is None:
             return
         from ketch import metrics
+        from ketch.cli.serving.shared import shared_metrics
         from ketch.monitoring.http import HttpPort
 
         console = None
@@ -140,7 +141,7 @@ class Serve:
 
             console = attached(broker, self._embedded is not None)
         try:
-            http_port = HttpPort(self._settings, lambda: broker.log.up, console)
+            http_port = HttpPort(self._settings, lambda: broker.log.up, console, shared_metrics(broker))
             await http_port.start()
         except KetchError:
             await broker.drain()
