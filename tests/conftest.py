@@ -124,6 +124,11 @@ SPARK_SESSION = (
     "tests/archive/test_archive.py",
 )
 
+# Those that compare Ketch with the same running Kafka.
+APACHE_KAFKA = tuple(f"tests/broker/protocol/test_{name}against_kafka.py" for name in ("", "share_", "share_groups_"))
+
+SHARED_JVM = {"spark": SPARK_SESSION, "kafka": APACHE_KAFKA}
+
 # Files whose tests take longest, mostly waiting for a JVM: they begin first, that no worker is left alone with them.
 SLOW = (
     "tests/spark/test_pipeline.py",
@@ -132,19 +137,20 @@ SLOW = (
     "tests/log/test_tier_seam.py",
     "tests/spark/",
     "tests/chaos/test_crash.py",
+    *APACHE_KAFKA,
     "tests/clients/",
 )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A process takes a file at a time, but one takes all that use the Spark session: a second one costs a JVM more."""
+    """A process takes a file at a time, but one takes all that share a JVM: a second one costs its start once more."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "spark" if file in SPARK_SESSION else file
+            return next((name for name, files in SHARED_JVM.items() if file in files), file)
 
     return Scheduling(config, log)
 
