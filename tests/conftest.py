@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import redis_users, spark_jvm
 from tests.support.ketch import KetchServer, stop_servers
+from tests.support.long import LONG
 from tests.support.modules import NAMES
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
@@ -44,7 +45,8 @@ _names = itertools.count(1)
 
 
 # How new topics are stored. With `--storage record,batch,record-dense,batch-dense` every test that has a broker runs
-# over these; else over what its mark `storage` says, which those have where the layout matters most. The mark
+# over these; else over what its mark `storage` says, which those have where the layout matters most: each layout and
+# each kind of offsets once, and as long tests over what its `long` names, the pairs that are left. The mark
 # `only_storage` is for tests that speak of the entries of one layout, or of offsets of one kind.
 STORAGE = {
     "record": (),
@@ -55,7 +57,7 @@ STORAGE = {
 
 
 # How batches are appended. With `--append module,multi` every test that has a broker runs over both; else over what its
-# mark `append` says.
+# mark `append` says, with long tests over its `long`.
 APPEND = ("module", "multi")
 
 
@@ -101,14 +103,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("storage")
     given = metafunc.config.getoption("--storage")
     if "storage" in metafunc.fixturenames and (mark or given):
-        kinds = given.split(",") if given else mark.args
+        long = mark.kwargs.get("long", ()) if mark and not given else ()
+        kinds = given.split(",") if given else [*mark.args, *long]
         for only in metafunc.definition.iter_markers("only_storage"):
             kinds = [kind for kind in kinds if kind in only.args]
-        metafunc.parametrize("storage", kinds, indirect=True, scope="session")
+            if not {*kinds} - {*long}:  # it has no other kind
+                long = ()
+        chosen = [pytest.param(kind, marks=LONG) if kind in long else kind for kind in kinds]
+        metafunc.parametrize("storage", chosen, indirect=True, scope="session")
     ways = metafunc.config.getoption("--append")
     mark = metafunc.definition.get_closest_marker("append")
     if "append" in metafunc.fixturenames and (ways or mark):
-        metafunc.parametrize("append", ways.split(",") if ways else mark.args, indirect=True, scope="session")
+        also = () if ways else [pytest.param(way, marks=LONG) for way in mark.kwargs.get("long", ())]
+        metafunc.parametrize(
+            "append", [*(ways.split(",") if ways else mark.args), *also], indirect=True, scope="session"
+        )
 
     rounds = metafunc.config.getoption("--rounds")
     if "rounds" in metafunc.fixturenames and rounds:
