@@ -138,16 +138,16 @@ APACHE_KAFKA = tuple(f"tests/broker/protocol/test_{name}against_kafka.py" for na
 
 SHARED_JVM = {"spark": SPARK_SESSION, "kafka": APACHE_KAFKA}
 
-# Files whose tests take longest, mostly waiting for a JVM: they begin first, that no worker is left alone with them.
+# These files begin first, that no worker is left alone with them: those that share a JVM, and beside these, which take
+# most of the CPU time, clusters, which wait.
 SLOW = (
-    "tests/spark/test_pipeline.py",
-    "tests/archive/test_kills.py",
     *SPARK_SESSION,
-    "tests/log/test_tier_seam.py",
-    "tests/spark/",
-    "tests/chaos/test_crash.py",
     *APACHE_KAFKA,
+    "tests/redis_cluster/",
+    "tests/chaos/test_crash.py",
     "tests/clients/",
+    "tests/spark/",
+    "tests/archive/",
 )
 
 
