@@ -20,6 +20,7 @@ import redis
 import ketch
 from ketch.configs.settings import Settings, has_option
 from tests.support.cli import in_process
+from tests.support.quick import commands
 
 LIMIT = 30
 READY = re.compile(
@@ -34,13 +35,13 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 def ketch_run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`serve` in a process of its own, the commands that end by themselves in this one."""
+    """`serve` in a process of its own, which is forked, the commands that end by themselves in this one."""
     arguments = [str(word) for word in words]
     if arguments[0] != "serve" or "--help" in arguments:
         done = in_process(arguments, b"", environment)
         return subprocess.CompletedProcess(arguments, done.returncode, done.stdout.decode(), done.stderr.decode())
     return subprocess.run(
-        [sys.executable, "-m", "ketch", *arguments],
+        [*commands.program(), *arguments],
         capture_output=True,
         text=True,
         timeout=LIMIT,

@@ -11,7 +11,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection, HTTPSConnection
@@ -26,6 +25,7 @@ import ketch
 from tests.support.certificates import Certificates
 from tests.support.http import get, metrics, url
 from tests.support.ketch import KetchServer, eventually
+from tests.support.quick import commands
 
 LIMIT = 20
 StartKetch = Callable[..., KetchServer]
@@ -234,7 +234,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, option: str, content: str | N
     file = tmp_path / "file"
     if content is not None:
         file.write_text(content)
-    command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--http-port", "0", option, str(file)]
+    command = [*commands.program(), "serve", "--port", "0", "--http-port", "0", option, str(file)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"ketch: {option[2:].replace('-', '_')} {file} {said}"
