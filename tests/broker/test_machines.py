@@ -117,11 +117,12 @@ class TallyNamespace:
         return terms.granted(f"tally {id}", (yield from ask(save_state(self.key(id), holder, fields))))
 
     def journal(self, id: str) -> Question[None]:
-        yield from call(self.key("journal"), "RPUSH", self.key("journal"), id)
+        yield from call(self.key("journal"), "XADD", self.key("journal"), "*", "id", id)
 
     def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
-        found = yield from call(self.key("journal"), "LRANGE", self.key("journal"), int(since or 0), -1)
-        return [id.decode() for id in found], b"%d" % (int(since or 0) + len(found))
+        after = b"(" + since if since else "-"
+        found = yield from call(self.key("journal"), "XRANGE", self.key("journal"), after, "+")
+        return [fields[1].decode() for _, fields in found], found[-1][0] if found else since or b"0-0"
 
 
 class TallyKind:
