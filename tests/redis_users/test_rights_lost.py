@@ -5,8 +5,7 @@ So a client that tries again, idempotent or not, has its batch stored once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -69,36 +68,48 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     server.stop()
 
 
+class Writer(NamedTuple):
+    """One client, on a topic of its own."""
+
+    stage: Stage
+    way: Way
+    topic: str
+    producer: dict[str, int]
+
+    def write(self, sequence: int = 0) -> int:
+        """The error code of a batch."""
+        given = self.producer and {**self.producer, "base_sequence": sequence}
+        data = batch(records([b"x"] * self.way.count), **given)
+        return int(self.stage.kafka.produce(self.topic, data).error_code)
+
+    def without(self, right: str, known: bool) -> str | None:
+        """What is wrong with a batch that comes while a right is missing, and comes again where it is refused."""
+        before = sequence = self.way.count if known else 0
+        if known:
+            assert self.write() == 0
+        if self.way.contended:
+            self.stage.write(self.topic)
+            before += 1
+        self.stage.allow(f"-{right}")
+        code = self.write(sequence)
+        stored = self.stage.stored(self.topic) - before
+        self.stage.allow(f"+{right}")
+        if stored != (0 if code else self.way.count):
+            return f"-{right}: error {code}, {stored} stored"
+        if code:
+            eventually(lambda: self.write(sequence) == 0, 10.0, f"it is taken again: {right}")
+            stored = self.stage.stored(self.topic) - before
+        return None if stored == self.way.count else f"-{right}: {stored} stored after a retry"
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @pytest.mark.parametrize("name", WAYS)
 def test_what_is_refused_is_not_stored(stage: Stage, name: str, idempotent: bool, known: bool) -> None:
-    way, kafka = WAYS[name], stage.kafka
     wrong = []
     for n, right in enumerate(NEEDED):
         topic = f"{name.replace(' ', '-')}-{idempotent}-{known}-{n}"
-        kafka.create(topic)
-        producer = {"producer_id": kafka.producer_id(), "producer_epoch": 0} if idempotent else {}
-        written, sequence = 0, 0
-
-        def data() -> bytes:
-            given = producer and {**producer, "base_sequence": sequence}
-            return batch(records([b"x"] * way.count), **given)
-
-        if known:
-            assert kafka.stored(topic, data()) >= 0
-            written, sequence = way.count, way.count
-        if way.contended:
-            stage.write(topic)
-            written += 1
-        stage.allow(f"-{right}")
-        code = kafka.produce(topic, data()).error_code
-        stored = stage.stored(topic) - written
-        stage.allow(f"+{right}")
-        if stored != (0 if code else way.count):
-            wrong.append(f"-{right}: error {code}, {stored} stored")
-        elif code:
-            eventually(lambda: not kafka.produce(topic, data()).error_code, 10.0, f"it is taken again: {right}")
-            if stage.stored(topic) - written != way.count:
-                wrong.append(f"-{right}: {stage.stored(topic) - written} stored after a retry")
-    assert not wrong
+        stage.kafka.create(topic)
+        producer = {"producer_id": stage.kafka.producer_id(), "producer_epoch": 0} if idempotent else {}
+        wrong.append(Writer(stage, WAYS[name], topic, producer).without(right, known))
+    assert not any(wrong), [each for each in wrong if each]

@@ -37,7 +37,7 @@ NEEDED = (
 )
 CLUSTER = ("asking", "cluster|info", "cluster|nodes", "cluster|slots")
 _MASTER = ("role",)  # of a server that sentinels name
-_ROUTING = ("asking", "cluster|info", "cluster|slots", *_MASTER, "command")  # as client libraries route commands in a cluster
+_ROUTING = ("asking", "cluster|info", "cluster|slots", *_MASTER, "command")  # as client libraries route
 _LOOKING = ("discard", "command|info", "acl|whoami")  # of the checks before the start, and of `ketch doctor`
 MODULE = ("ketch.version", "ketch.append", "ketch.txnappend")
 NOBODYS = "ketch-doctor"  # stands for the names in keys that nobody has, which checks of rights ask about

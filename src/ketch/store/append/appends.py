@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from ketch.errors import RedisError
+from ketch.errors import RedisError, RightMissing
 from ketch.redis.question import Command, Question, call, keyed
 from ketch.redis.resp import checked, pack, parse
 from ketch.store import scripts
@@ -218,7 +218,7 @@ def _read_transaction(base: int, follows: bool, reply: bytes) -> Landed | Refusa
             return Landed(base, follows) if verdict == b":1" else Refusal.MOVED
         checked(parse(reply)[0])
     if reply.startswith(_WITHOUT_MULTI):
-        raise RedisError("MULTI was refused: may the user run it?")
+        raise RightMissing("NOPERM this user has no permissions to run the 'multi' command")
     checked(parse(reply))
     raise RedisError(f"EXEC answered {reply[:80]!r}")
 

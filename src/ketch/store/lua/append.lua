@@ -26,7 +26,7 @@ local last = last_id(stream)
 if type(last) == 'table' then return last end
 if must_exist == '1' and not last then return 0 end
 if words > 0 and not producer_is(producers, producer, producer_state) then return 0 end
-if words > 0 and not may_move(producers, producer) then return redis.error_reply('NOPERM HSET') end
+if words > 0 and not may_move(producers, producer) then return lacks('hset') end
 local ms, seq = numbers(last or '0-0')
 seq = seq + 1
 ms, seq = ms + math.floor(seq / limit), seq % limit

@@ -30,7 +30,7 @@ local open = redis.call('HGET', transactions, producer)
 if open and tonumber(open:match('%S+$')) > started then return 0 end
 local id, before
 local may_note = may('HDEL', transactions, producer) and may('HVALS', transactions)
-if not (may_note and may('HSET', producers, producer, '')) then return redis.error_reply('NOPERM HDEL, HVALS or HSET') end
+if not (may_note and may('HSET', producers, producer, '')) then return lacks('hdel, hvals or hset') end
 if open then
   before = last_id(stream) or '0-0'
   if type(before) == 'table' then return before end

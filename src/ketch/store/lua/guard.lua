@@ -32,7 +32,7 @@ local function passes()
   local last = last_id(stream)
   if type(last) == 'table' then return last end
   known, missing = last or '0-0', not last
-  if not may('MULTI') then return redis.error_reply('NOPERM MULTI') end
+  if not may('MULTI') then return lacks('multi') end
   if not follows(last) or redis.call('EXISTS', fence) == 1 then return 0 end
   if producer and not producer_is(producers, producer, producer_state) then return 0 end
   if producer then move_producer(producers, producer, head, now, batch, first) end
