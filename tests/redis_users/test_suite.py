@@ -62,7 +62,7 @@ NOT = {
         ),
         "users that they make themselves",
     ),
-    "tests/redis_cluster/test_copies.py::test_a_write_that_is_refused_vouches_for_nothing": "a right of the default user",
+    "tests/redis_cluster/test_copies.py::test_a_write_that_is_refused_vouches_for_nothing": "the default user's rights",
 }
 
 
