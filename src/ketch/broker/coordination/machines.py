@@ -541,7 +541,7 @@ def pause(refused: int) -> float:
     Args:
         refused: how many saves before it Redis has refused in a row.
     """
-    return min(_FIRST_PAUSE_S * 2 ** min(refused, 10), _LONGEST_PAUSE_S)
+    return min(_FIRST_PAUSE_S * 2.0 ** min(refused, 10), _LONGEST_PAUSE_S)
 
 
 async def _nothing() -> None:
