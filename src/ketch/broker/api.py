@@ -20,7 +20,7 @@ from ketch.broker.quotas import Timed
 from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
 from ketch.broker.tracing import Traced
-from ketch.errors import KetchError, WritesRefused
+from ketch.errors import KetchError, RightMissing, WritesRefused
 from ketch.log.appending.producers import Sequenced
 from ketch.log.partition import Partition
 from ketch.logs import ClientName
@@ -174,6 +174,9 @@ class Request:
         code = self.api.codes(error) if code is None else code
         if isinstance(error, WritesRefused):  # one line for all requests that it fails, not one for each connection
             self.broker.writes_alert.tell(error, time.monotonic())
+            return code
+        if isinstance(error, RightMissing):
+            self.broker.rights_alert.tell(error, time.monotonic())
             return code
         of = f" of {what}" if what else ""
         self.complain(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)

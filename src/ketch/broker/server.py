@@ -14,7 +14,7 @@ from ketch import metrics
 from ketch.broker import expiry
 from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.alerts import WritesAlert
+from ketch.broker.alerts import RightsAlert, WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
@@ -86,6 +86,7 @@ class Broker:
         self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.rights_alert = RightsAlert()
         self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.mechanisms = Mechanisms(settings, self.log)
         self.tracer = open_tracer(settings)

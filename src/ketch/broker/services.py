@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ketch.broker.access.authorizer import Authorizer
-from ketch.broker.alerts import WritesAlert
+from ketch.broker.alerts import RightsAlert, WritesAlert
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
 from ketch.broker.coordination.cluster import Cluster
@@ -54,12 +54,14 @@ class Appending(Stored, Protocol):
         refusals: what idempotent producers are told of a batch that comes again.
         inflated: bounds the records that lie decompressed.
         writes_alert: says that Redis takes no writes.
+        rights_alert: says that Redis does not let this broker do what it needs.
     """
 
     topic_notes: TopicNotes
     refusals: Refusals
     inflated: Gate
     writes_alert: WritesAlert
+    rights_alert: RightsAlert
 
 
 class Fetching(Stored, Protocol):
