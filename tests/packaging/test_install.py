@@ -73,7 +73,7 @@ def test_the_sdist_has_documents_and_tests(clone: Path, sdist: Path) -> None:
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
-@pytest.mark.long(minutes=3)
+@pytest.mark.long(minutes=4)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_wheel_needs_nothing_else(version: str, clone: Path, sdist: Path, tmp_path: Path) -> None:
     """The wheel is made of the sdist, so what a wheel needs is in the sdist, too, and the version without git."""
