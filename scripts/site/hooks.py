@@ -1,7 +1,7 @@
 """Hooks of mkdocs for `make docs`: which files are the site, and the reference of the Python package.
 
 Pages stay where a Git host shows them. They come into the site under the same paths, so their links hold in both; what
-they link to that is no page (LICENSE, an example) comes along as a file. The reference has a page for each package under
+they link to that is no page (LICENSE, an example) comes along as a file. The reference has a page for each package of
 src/ketch/, made from its docstrings. This changes no page and reads nothing from the network.
 """
 
@@ -94,8 +94,8 @@ def overview() -> str:
     rows = "\n".join(f"| [ketch.{name}]({name}.md) | {' '.join(summary(name).split())} |" for name in packages())
     return f"""# The Python package
 
-What the packages offer each other, from their docstrings; [ARCHITECTURE.md](../ARCHITECTURE.md) says how they fit together.
-Ketch is used through Kafka's protocol, Redis, Spark and the command `ketch`: those are what stays compatible. The modules
+What the packages offer each other, from their docstrings; [ARCHITECTURE.md](../ARCHITECTURE.md) says how they fit
+together. Ketch is used through Kafka's protocol, Redis, Spark and the command `ketch`: those stay compatible. The modules
 below may change with any version.
 
 | package | |

@@ -74,7 +74,8 @@ def write_and_read(bootstrap: str) -> None:
     read: list[Any] = []
     while len(read) < RECORDS:
         message = consumer.poll(SECONDS)
-        assert message is not None and message.error() is None, message
+        assert message is not None, f"{len(read)} records were read"
+        assert message.error() is None, message.error()
         read.append((message.key(), message.value()))
     consumer.close()
     assert read == written
