@@ -95,8 +95,8 @@ def overview() -> str:
     return f"""# The Python package
 
 What the packages offer each other, from their docstrings; [ARCHITECTURE.md](../ARCHITECTURE.md) says how they fit
-together. Ketch is used through Kafka's protocol, Redis, Spark and the command `ketch`: those stay compatible. The modules
-below may change with any version.
+together. Ketch is used through Kafka's protocol, Redis, Spark and the command `ketch`: those stay compatible. The
+modules below may change with any version.
 
 | package | |
 |---|---|

@@ -38,7 +38,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def interpreter(version: str) -> str | None:
     """A Python of that version which can make environments and compile extensions: on the path, or of pyenv."""
     pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
-    probe = "import ensurepip, os, sys, sysconfig as s, venv; sys.exit('Python.h' not in os.listdir(s.get_path('include')))"
+    probe = "import ensurepip, os, sys, sysconfig as s, venv; os.stat(s.get_path('include') + '/Python.h')"
     for candidate in (shutil.which(f"python{version}"), *glob.glob(f"{pyenv}/versions/{version}.*/bin/python")):
         if candidate and subprocess.run([candidate, "-c", probe], capture_output=True, cwd="/").returncode == 0:
             return candidate
