@@ -28,8 +28,8 @@ FROM ${BASE}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends libjemalloc2 \
     && rm -rf /var/lib/apt/lists/* \
-    && groupadd --system --gid 10001 ketch \
-    && useradd --system --uid 10001 --gid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin ketch \
+    && groupadd --gid 10001 ketch \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin ketch \
     && install -d -o ketch -g ketch -m 0750 /data
 COPY --from=build /opt/ketch /opt/ketch
 # What listens on every address of the container is reached only through ports that are published. Clients on this
