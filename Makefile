@@ -64,7 +64,7 @@ audit: dev ## Ask pip-audit about the pinned versions; it needs a package index 
 	@$(VENV)/bin/pip-audit --no-deps --disable-pip -r constraints.txt
 
 docs: $(VENV)/.installed-docs ## Build the documentation as a site, with search and the Python reference: build/site/index.html
-	@scripts/site/mermaid
+	@scripts/site/javascript
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --config-file scripts/site/mkdocs.yml
 	@echo "build/site/index.html"
 

@@ -21,9 +21,10 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "ketch"
 PAGES = ("*.md", "docs/*.md", "bench/*.md", "bench/results/*.md")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
-# Written by `make docs` where npm is at hand; otherwise a diagram is shown as the text it is made of.
-MERMAID = ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.min.js"
-MERMAID_AT = "assets/mermaid.min.js"
+# What scripts/site/javascript brought.
+PARTS = ROOT / "build" / "site-parts"
+MERMAID, WORKER = PARTS / "mermaid.min.js", PARTS / "iframe-worker.js"
+CDN = "https://unpkg.com/iframe-worker/shim"  # where the theme would take the latter from
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -44,8 +45,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in packages():
         content = f"# ketch.{name}\n\n{summary(name)}\n\n::: ketch.{name}\n"
         files.append(File.generated(config, f"python/{name}.md", content=content))
-    if MERMAID.exists():
-        files.append(File.generated(config, MERMAID_AT, abs_src_path=str(MERMAID)))
+    for part in filter(Path.exists, (MERMAID, WORKER)):
+        files.append(File.generated(config, f"assets/{part.name}", abs_src_path=str(part)))
     return files
 
 
@@ -58,12 +59,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return re.sub(r"\[([^\[\]]+)\]\((?!https?:|mailto:|#)([^)#\s]+)\)", without, markdown)
 
 
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    return _without_cdn(output_content, "")
+
+
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """The theme would take Mermaid from a CDN, unless it is there already."""
-    if 'class="mermaid"' not in output:
-        return output
-    up = "../" * page.url.count("/")
-    return output.replace("</head>", f'<script src="{up}{MERMAID_AT}"></script></head>', 1)
+    return _without_cdn(output, "../" * page.url.count("/"))
+
+
+def _without_cdn(output: str, up: str) -> str:
+    """What the theme would take from a CDN comes from the site. It loads no Mermaid where one is there already."""
+    output = re.sub(rf'<script src="{CDN}"[^>]*></script>', _script(WORKER, up), output)
+    return output.replace("</head>", f"{_script(MERMAID, up)}</head>", 1) if 'class="mermaid"' in output else output
+
+
+def _script(part: Path, up: str) -> str:
+    return f'<script src="{up}assets/{part.name}"></script>' if part.exists() else ""
 
 
 def pages() -> Iterator[Path]:
