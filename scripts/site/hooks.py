@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File(str(path), str(ROOT), config.site_dir, use_directory_urls=False))
     files.append(File.generated(config, "python/index.md", content=overview()))
     for name in packages():
-        content = f"# ketch.{name}\n\n{summary(name)}\n\n::: ketch.{name}\n"
+        content = f"# ketch.{name}\n\n::: ketch.{name}\n"
         files.append(File.generated(config, f"python/{name}.md", content=content))
     for part in filter(Path.exists, (MERMAID, WORKER)):
         files.append(File.generated(config, f"assets/{part.name}", abs_src_path=str(part)))
