@@ -18,6 +18,7 @@ from typing import Any
 
 from bench.contestants import Ketch
 from bench.model import BenchError, Unavailable, home
+from tests.support import java
 from tests.support.cache import jars, missing
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -205,6 +206,22 @@ def consumer_performance(bootstrap: str, topic: str, count: int) -> float:
     if not rows or int(rows[-1][4]) < count:
         raise BenchError(f"ConsumerPerformance did not read {count} records: {said[-300:]}")
     return int(rows[-1][4]) / (int(rows[-1][7]) / 1000)
+
+
+def share_workers(bootstrap: str, group: str, topic: str, members: int, count: int) -> dict[str, float]:
+    """Members of a share group that acknowledge `count` records between them.
+
+    Returns:
+        records: accepted; a few more than asked for, as acknowledgements come in batches.
+        seconds: from the first record on; first_half: until half of them were accepted.
+    """
+    if reason := java.missing_tools():
+        raise Unavailable(reason)
+    home = java.compiled() / "target"
+    classes = ["-cp", f"{home / 'clients.jar'}:{home / 'libs'}/*"]
+    words = [bootstrap, group, topic, str(members), str(count)]
+    found: dict[str, float] = json.loads(run(["java", "-Xmx512M", *classes, "ketch.ShareWorkers", *words]))
+    return found
 
 
 _AVERAGE = re.compile(r"Percentiles: 50th = (\S+), 99th = (\S+), 99\.9th = (\S+)")

@@ -1,0 +1,70 @@
+"""Share groups (KIP-932): how fast their members work through a topic, and how fast native consumers do."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import ClassVar
+
+from bench import tools
+from bench.contestants import Ketch, Server
+from bench.model import Run, Sample, Target
+from bench.processes import await_quiet
+from bench.scenarios.base import Scenario
+from tests.support.kafka import Kafka
+from tests.support.share import begins
+
+MEMBERS = PARTITIONS = 4
+LOAD = f"100 B, {MEMBERS} members, each record acknowledged"
+_COUNT = 400_000
+_READ = 500  # entries that a native consumer reads at once: what a share consumer's max.poll.records is by default
+
+
+class Shares(Scenario):
+    """Java's share consumers, and plain XREADGROUP and XACK."""
+
+    name: ClassVar[str] = "shares"
+    title: ClassVar[str] = "Share groups"
+    note: ClassVar[str] = (
+        f"A topic of {PARTITIONS} partitions is full when {MEMBERS} members of a share group begin: KafkaShareConsumer "
+        "with share.acknowledgement.mode=explicit, a thread each in one JVM. Each record is accepted by a call of its "
+        "own. The time is that from the first record until the broker has taken the last acknowledgement. Raw Valkey: "
+        f"a Python program reads {_READ} entries of a stream with XREADGROUP, acknowledges them with one XACK, and "
+        "looks at no value."
+    )
+    contestants: ClassVar[tuple[str, ...]] = ("valkey", "ketch", "ketch-batch", "kafka")
+    targets: ClassVar[tuple[Target, ...]] = (
+        Target("ketch", "rate", least=1.0, loads=LOAD, to="kafka"),
+        Target("ketch-batch", "rate", least=1.0, loads=LOAD, to="kafka"),
+        Target("ketch", "rate", loads=LOAD, to="valkey", to_client="raw"),
+    )
+
+    def labels(self, contestant: str) -> list[str]:
+        return [f"{LOAD}/{'raw' if contestant == 'valkey' else 'java'}"]
+
+    def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
+        if not run.wants(self.labels(server.name)[0]):
+            return
+        topic, count = f"shares-{run.round}", run.count(_COUNT)
+        server.create(topic, partitions=PARTITIONS)
+        for partition in range(PARTITIONS):
+            tools.kcat_produce(server.kafka, topic, 100, count // PARTITIONS, partition=partition)
+        await_quiet(server.pid)
+        if server.name == "valkey":
+            assert isinstance(server, Ketch)
+            yield Sample(LOAD, "raw", "rate", count / _natively(server, topic))
+        else:
+            with Kafka(int(server.kafka.rpartition(":")[2])) as client:
+                begins(client, topic)
+            found = tools.share_workers(server.kafka, topic, topic, MEMBERS, count)
+            yield Sample(LOAD, "java", "rate", found["records"] / found["seconds"])
+        server.delete(topic)
+
+
+def _natively(server: Ketch, topic: str) -> float:
+    streams = [f"korvet:stream:{topic}:{partition}" for partition in range(PARTITIONS)]
+    store = server.store()
+    for stream in streams:
+        store.xgroup_create(stream, topic, id="0")
+    found = tools.python("native_worker", socket=str(server.redis), streams=streams, group=topic, count=_READ)
+    assert all(store.xinfo_groups(stream)[0]["pending"] == 0 for stream in streams)
+    return float(found["seconds"])
