@@ -75,7 +75,6 @@ public final class ShareWorkers {
                     begun.compareAndSet(0, System.nanoTime());
                 }
                 records.forEach(record -> consumer.acknowledge(record, AcknowledgeType.ACCEPT));
-                consumer.commitAsync();
             }
         } catch (RuntimeException error) {
             error.printStackTrace();
