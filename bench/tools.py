@@ -208,20 +208,22 @@ def consumer_performance(bootstrap: str, topic: str, count: int) -> float:
     return int(rows[-1][4]) / (int(rows[-1][7]) / 1000)
 
 
-def share_workers(bootstrap: str, group: str, topic: str, members: int, count: int) -> dict[str, float]:
-    """Members of a share group that acknowledge `count` records between them.
-
-    Returns:
-        records: accepted; a few more than asked for, as acknowledgements come in batches.
-        seconds: from the first record on; first_half: until half of them were accepted.
-    """
+@contextmanager
+def share_workers(bootstrap: str, group: str, topic: str, members: int, count: int) -> Iterator[subprocess.Popen[str]]:
+    """Members of a share group that are to acknowledge `count` records between them; see ShareWorkers.java."""
     if reason := java.missing_tools():
         raise Unavailable(reason)
     home = java.compiled() / "target"
-    classes = ["-cp", f"{home / 'clients.jar'}:{home / 'libs'}/*"]
-    words = [bootstrap, group, topic, str(members), str(count)]
-    found: dict[str, float] = json.loads(run(["java", "-Xmx512M", *classes, "ketch.ShareWorkers", *words]))
-    return found
+    command = ["java", "-Xmx512M", "-cp", f"{home / 'clients.jar'}:{home / 'libs'}/*", "ketch.ShareWorkers"]
+    command += [bootstrap, group, topic, str(members), str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        alarm = threading.Timer(TIMEOUT, process.kill)
+        alarm.start()
+        try:
+            yield process
+        finally:
+            alarm.cancel()
+            process.kill()
 
 
 _AVERAGE = re.compile(r"Percentiles: 50th = (\S+), 99th = (\S+), 99\.9th = (\S+)")

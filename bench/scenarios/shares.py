@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Generator
 from typing import ClassVar
 
 from bench import tools
-from bench.contestants import Ketch, Server
-from bench.model import Run, Sample, Target
+from bench.contestants import Ketch, Server, Valkey
+from bench.model import BenchError, Run, Sample, Target
 from bench.processes import await_quiet
 from bench.scenarios.base import Scenario
 from tests.support.kafka import Kafka
+from tests.support.ketch import eventually
 from tests.support.share import begins
+from tests.support.share_members import Sharer
 
 MEMBERS = PARTITIONS = 4
 LOAD = f"100 B, {MEMBERS} members, each record acknowledged"
 _COUNT = 400_000
+_FETCH_S = 1.0  # a fetch of the Java client waits half a second at most
 _READ = 500  # entries that a native consumer reads at once: what a share consumer's max.poll.records is by default
 
 
@@ -46,18 +51,48 @@ class Shares(Scenario):
             return
         topic, count = f"shares-{run.round}", run.count(_COUNT)
         server.create(topic, partitions=PARTITIONS)
-        for partition in range(PARTITIONS):
-            tools.kcat_produce(server.kafka, topic, 100, count // PARTITIONS, partition=partition)
-        await_quiet(server.pid)
-        if server.name == "valkey":
-            assert isinstance(server, Ketch)
+        if isinstance(server, Valkey):
+            _fill(server, topic, count)
             yield Sample(LOAD, "raw", "rate", count / _natively(server, topic))
         else:
-            with Kafka(int(server.kafka.rpartition(":")[2])) as client:
-                begins(client, topic)
-            found = tools.share_workers(server.kafka, topic, topic, MEMBERS, count)
-            yield Sample(LOAD, "java", "rate", found["records"] / found["seconds"])
+            yield Sample(LOAD, "java", "rate", _by_members(server, topic, count))
         server.delete(topic)
+
+
+def _fill(server: Server, topic: str, count: int) -> None:
+    for partition in range(PARTITIONS):
+        tools.kcat_produce(server.kafka, topic, 100, count // PARTITIONS, partition=partition)
+    await_quiet(server.pid)
+
+
+def _by_members(server: Server, topic: str, count: int) -> float:
+    """Records per second.
+
+    The members join before there are records: the Java client forgets what it has fetched of a partition that is
+    assigned to another member then, and others get that only when the locks expire.
+    """
+    port = int(server.kafka.rpartition(":")[2])
+    with Kafka(port) as client, Sharer(port, topic) as watch:
+        begins(client, topic)
+        with tools.share_workers(server.kafka, topic, topic, MEMBERS, count) as workers:
+            assert workers.stdin is not None
+            eventually(lambda: _shared_out(watch), 60.0, f"{MEMBERS} members that have partitions")
+            workers.stdin.write("\n")
+            workers.stdin.flush()
+            time.sleep(_FETCH_S)  # a fetch that waits would be answered with the first records
+            _fill(server, topic, count)
+            said = workers.communicate("\n", timeout=tools.TIMEOUT)[0]
+    if not said:
+        raise BenchError("the members of the share group gave no number")
+    found = json.loads(said)
+    return float(found["records"] / found["seconds"])
+
+
+def _shared_out(watch: Sharer) -> bool:
+    """Whether every member has partitions, and has heard of the last change of that."""
+    shown = watch.shown()
+    heard = all(member.member_epoch == shown.group_epoch for member in shown.members)
+    return heard and len(shown.members) == MEMBERS and all(m.assignment.topic_partitions for m in shown.members)
 
 
 def _natively(server: Ketch, topic: str) -> float:

@@ -1,5 +1,6 @@
 package ketch;
 
+import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -13,14 +14,16 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
  * Members of a share group in one JVM, a thread each, which acknowledge every record: BOOTSTRAP GROUP TOPIC MEMBERS COUNT.
- * Acknowledgements go with the next fetch. It ends once so many records are accepted, and prints their number, the
- * seconds from the first record on, and how many were accepted in that time's first and second half.
+ * Acknowledgements go with the next fetch. After the first line of its input the members fetch no more, after the second
+ * one they go on. It ends once so many records are accepted, and prints their number, and the seconds from the first record
+ * on until half of them, and all, were.
  */
 public final class ShareWorkers {
     private final AtomicLong accepted = new AtomicLong();
     private final AtomicLong begun = new AtomicLong();
     private final AtomicInteger failed = new AtomicInteger();
     private final String[] arguments;
+    private volatile boolean paused;
     private final long count;
 
     private ShareWorkers(String[] arguments) {
@@ -28,17 +31,21 @@ public final class ShareWorkers {
         this.count = Long.parseLong(arguments[4]);
     }
 
-    public static void main(String[] arguments) throws InterruptedException {
+    public static void main(String[] arguments) throws IOException, InterruptedException {
         new ShareWorkers(arguments).run();
     }
 
-    private void run() throws InterruptedException {
+    private void run() throws IOException, InterruptedException {
         List<Thread> members = new ArrayList<>();
         for (int n = 0; n < Integer.parseInt(arguments[3]); n++) {
             Thread member = new Thread(this::work);
             member.start();
             members.add(member);
         }
+        System.in.read();
+        paused = true;
+        System.in.read();
+        paused = false;
         long half = 0;
         while (accepted.get() < count && failed.get() == 0) {
             Thread.sleep(1);
@@ -66,17 +73,23 @@ public final class ShareWorkers {
             consumer.setAcknowledgementCommitCallback((offsets, error) -> {
                 if (error == null) {
                     offsets.values().forEach(each -> accepted.addAndGet(each.size()));
+                } else {
+                    System.err.println(error + ": " + offsets.keySet());
                 }
             });
             consumer.subscribe(List.of(arguments[2]));
             while (accepted.get() < count && failed.get() == 0) {
+                if (paused) {
+                    Thread.sleep(1);
+                    continue;
+                }
                 ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(100));
                 if (!records.isEmpty()) {
                     begun.compareAndSet(0, System.nanoTime());
                 }
                 records.forEach(record -> consumer.acknowledge(record, AcknowledgeType.ACCEPT));
             }
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | InterruptedException error) {
             error.printStackTrace();
             failed.set(1);
         }
