@@ -195,14 +195,15 @@ class KetchBatch(Ketch):
 
 
 class Kafka(Server):
-    """Apache Kafka, one KRaft node with its own default settings and heap."""
+    """Apache Kafka, one KRaft node with its own default settings and heap, and share groups on (KIP-932)."""
 
     name = "kafka"
     shown = f"Apache Kafka {apache_kafka.VERSION}"
 
     def __init__(self, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         super().__init__()
-        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=apache_kafka.LONG_RUN, port=port)
+        features, options = ("share.version=1",), apache_kafka.LONG_RUN
+        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=options, port=port, features=features)
 
     @property
     def pid(self) -> int:

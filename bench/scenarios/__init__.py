@@ -13,6 +13,7 @@ from bench.scenarios.rebalance import Rebalance
 from bench.scenarios.requests import Requests
 from bench.scenarios.secured import Secured
 from bench.scenarios.shards import Shards
+from bench.scenarios.shares import Shares
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
@@ -24,6 +25,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Legacy(),
     Groups(),
     Rebalance(),
+    Shares(),
     Latency(),
     Requests(),
     Timing(),

@@ -21,6 +21,7 @@ TOUR = (
     "tests/log/test_compaction.py::test_native_groups_that_go_on_while_it_runs",
     "tests/log/test_retention.py::test_producer_states_expire",
 )
+SHARE_GROUPS = ("tests/broker/protocol/test_share.py", "tests/broker/protocol/test_share_groups.py")
 WHOLE = ("tests/broker", "tests/log", "tests/legacy07", "tests/clients/test_transactions.py")
 MORE = (  # with Valkey alone
     *("tests/append_module", "tests/chaos", "tests/cli", "tests/clients", "tests/compat", "tests/connections"),
@@ -109,6 +110,13 @@ def test_exceptions_are_there() -> None:
     for each in NOT:
         path, _, name = each.partition("::")
         assert f"def {name}" in (ROOT / path).read_text(), each
+
+
+@pytest.mark.long(minutes=2)
+def test_share_groups_on_redis_6_2() -> None:
+    binary("redis-6.2")
+    words = ("--storage", "record,batch", "--redis-user", "broker", "--redis-server", "redis-6.2")
+    assert "passed" in run(*SHARE_GROUPS, *words)
 
 
 @pytest.mark.long(minutes=9)

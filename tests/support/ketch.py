@@ -200,7 +200,12 @@ class KetchServer:
         self.process.wait()
 
     def kill_valkey(self) -> None:
-        """kill -9 of the embedded server, which starts again."""
+        """kill -9 of the embedded server, which starts again, or of all nodes of the cluster."""
+        if self.cluster is not None:
+            for node in self.cluster.nodes:
+                self.cluster.kill(node)
+                self.cluster.restart(node)
+            return
         if self.server is not None:
             self.server.kill()
             self.server.start()
