@@ -125,6 +125,8 @@ def member(load: Load, prometheus: Prometheus) -> Iterator[Consumer]:
             "group.id": "billing",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "heartbeat.interval.ms": 200,
+            "fetch.wait.max.ms": 100,
         }
     )
     eventually(lambda: prometheus.query("ketch_partition_entries"), what="a scrape")  # rates begin with a first value
@@ -227,7 +229,7 @@ def test_lag_goes_to_zero_when_the_member_goes_on(load: Load, prometheus: Promet
     eventually(lambda: {value for _, value in prometheus.query(expression)} == {0.0}, LIMIT)
     expression = filled(panels()["Lag in seconds"][0])
     eventually(lambda: {value for _, value in prometheus.query(expression)} == {0.0}, LIMIT)
-    assert prometheus.alerts().keys() <= {"KetchArchiveReadsFail", "KetchGroupStuck", "KetchProduceSlow"}
+    assert not prometheus.alerts().keys() & {"KetchBrokerDown", "KetchRedisDown", "KetchNoAppendOnlyFile"}
 
 
 def test_everything_that_compose_mounts_is_there() -> None:

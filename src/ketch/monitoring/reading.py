@@ -2,8 +2,8 @@
 `views`, in the background, when somebody asks and what is known is too old. Where nobody asks, nothing is read.
 
 Of several brokers each shows its share, so that sums over brokers are right: a partition is its leader's, a group its
-coordinator's, a node of Redis that of one broker, chosen as a coordinator is. While brokers come and go two of them may
-show the same for a moment.
+coordinator's. While brokers come and go two of them may show the same for a moment. A node of Redis is shown by every
+broker, by the address that it has there: one broker may reach it by a socket and another by TCP.
 
 What it costs is bounded. A reading asks for `_PIECE` partitions at a time and pauses after each, so that it takes a
 third of the broker's time at most, in steps of a few ms, however many there are. Whoever asks waits for `_PATIENCE_S`
@@ -43,7 +43,6 @@ _PATIENCE_S = 1.0  # that whoever asks waits for a reading
 _PIECE = 50  # partitions in one question
 _REST = 2.0  # a pause after each, in times of what it took
 _TOPIC_KNOWN_S = 60.0  # how old what is known of a topic may be
-_NODE = "redis"  # the kind of thing that a node of Redis is to `Sources.coordinates`
 
 
 class Copies(Protocol):
@@ -199,9 +198,7 @@ class _Read:
     async def _nodes(self) -> None:
         answers = await self._driver.ask_named(nodes.node)
         self._into.nodes = {
-            name: None if isinstance(answer, KetchError) else answer
-            for name, answer in answers.items()
-            if self._sources.coordinates(_NODE, name)
+            name: None if isinstance(answer, KetchError) else answer for name, answer in answers.items()
         }
 
     # -- partitions
