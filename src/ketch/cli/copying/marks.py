@@ -1,0 +1,114 @@
+"""How far a copy has come, kept beside the copy itself: as offsets of the group `ketch-copy` in the target.
+
+A mark is a commit of that group for a partition of the copy. Its offset is one up to which the copy is complete; its
+metadata says which topic of which cluster it is a copy of, and up to which offset of that. What a copy that was killed
+had stored beyond its last mark are the records that follow there, so they can be counted (`job`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ketch.cli.copying.cluster import Cluster
+from ketch.views.kafka.answers import TIMEOUT, ClientError, explain
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+GROUP = "ketch-copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Of one partition.
+
+    Attributes:
+        target, source: offsets: everything of the source below `source` is in the target below `target`.
+        first_target, first_source: the offsets at which the copy began.
+        origin: the source's cluster id and topic.
+    """
+
+    target: int
+    source: int
+    first_target: int
+    first_source: int
+    origin: tuple[str, str]
+
+    @property
+    def moved(self) -> int:
+        """What a source's offset and its copy's differ by, where nothing in between is missing."""
+        return self.first_target - self.first_source
+
+    def metadata(self) -> str:
+        cluster, topic = self.origin
+        fields = {"cluster": cluster, "topic": topic, "offset": self.source}
+        return json.dumps({**fields, "begun": [self.first_source, self.first_target]}, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, offset: int, metadata: str) -> Mark | None:
+        """None where it is no mark."""
+        try:
+            found = json.loads(metadata)
+            first_source, first_target = map(int, found["begun"])
+            origin = str(found["cluster"]), str(found["topic"])
+            return cls(offset, int(found["offset"]), first_target, first_source, origin)
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+class Marks:
+    """The marks of a topic in the target. A context manager."""
+
+    def __init__(self, target: Cluster, topic: str) -> None:
+        self._target, self._topic = target, topic
+        self._consumer: Consumer | None = None
+
+    def __enter__(self) -> Marks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def read(self, partitions: Iterable[int]) -> dict[int, Mark]:
+        """The marks that there are.
+
+        Raises:
+            ClientError: the target refuses or does not answer.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        wanted = [TopicPartition(self._topic, partition) for partition in partitions]
+        try:
+            found = self._client().committed(wanted, TIMEOUT)
+        except KafkaException as error:
+            raise ClientError(f"The marks of {self._topic} cannot be read: {explain(error.args[0])}.") from None
+        for each in found:
+            if each.error is not None:
+                raise ClientError(f"The marks of {self._topic} cannot be read: {explain(each.error)}.")
+        marks = {each.partition: Mark.parse(each.offset, each.metadata or "") for each in found if each.offset >= 0}
+        return {partition: mark for partition, mark in marks.items() if mark is not None}
+
+    def write(self, marks: Mapping[int, Mark]) -> None:
+        """Raises as `read`."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        commits = [TopicPartition(self._topic, p, mark.target, mark.metadata()) for p, mark in marks.items()]
+        try:
+            done = self._client().commit(offsets=commits, asynchronous=False)
+        except KafkaException as error:
+            raise ClientError(f"The marks of {self._topic} cannot be written: {explain(error.args[0])}.") from None
+        for each in done or ():
+            if each.error is not None:
+                raise ClientError(f"The marks of {self._topic} cannot be written: {explain(each.error)}.")
+
+    def _client(self) -> Any:
+        from confluent_kafka import Consumer
+
+        if self._consumer is None:
+            common = {"group.id": GROUP, "enable.auto.commit": False, "enable.auto.offset.store": False}
+            self._consumer = Consumer({**self._target.configuration(), **common})
+        return self._consumer
