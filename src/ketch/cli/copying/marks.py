@@ -8,7 +8,8 @@ had stored beyond its last mark are the records that follow there, so they can b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,12 @@ from ketch.cli.copying.cluster import Cluster
 from ketch.views.kafka.answers import TIMEOUT, ClientError, explain
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, TopicPartition
 
 GROUP = "ketch-copy"
+_COMES = {14, 15, 16}  # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+_COORDINATOR_S = 30.0
+_LOOK = 0.2  # s between two attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,31 +83,36 @@ class Marks:
         Raises:
             ClientError: the target refuses or does not answer.
         """
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         wanted = [TopicPartition(self._topic, partition) for partition in partitions]
-        try:
-            found = self._client().committed(wanted, TIMEOUT)
-        except KafkaException as error:
-            raise ClientError(f"The marks of {self._topic} cannot be read: {explain(error.args[0])}.") from None
-        for each in found:
-            if each.error is not None:
-                raise ClientError(f"The marks of {self._topic} cannot be read: {explain(each.error)}.")
+        found = self._asked("read", lambda client: client.committed(wanted, TIMEOUT))
         marks = {each.partition: Mark.parse(each.offset, each.metadata or "") for each in found if each.offset >= 0}
         return {partition: mark for partition, mark in marks.items() if mark is not None}
 
     def write(self, marks: Mapping[int, Mark]) -> None:
         """Raises as `read`."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         commits = [TopicPartition(self._topic, p, mark.target, mark.metadata()) for p, mark in marks.items()]
-        try:
-            done = self._client().commit(offsets=commits, asynchronous=False)
-        except KafkaException as error:
-            raise ClientError(f"The marks of {self._topic} cannot be written: {explain(error.args[0])}.") from None
-        for each in done or ():
-            if each.error is not None:
-                raise ClientError(f"The marks of {self._topic} cannot be written: {explain(each.error)}.")
+        self._asked("written", lambda client: client.commit(offsets=commits, asynchronous=False))
+
+    def _asked(self, verb: str, ask: Callable[[Any], Any]) -> list[TopicPartition]:
+        """The answer, once the group has a coordinator: a broker's first group of all waits some seconds for it."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + _COORDINATOR_S
+        while True:
+            try:
+                found = list(ask(self._client()) or ())
+                error = next((each.error for each in found if each.error is not None), None)
+            except KafkaException as raised:
+                found, error = [], raised.args[0]
+            if error is None:
+                return found
+            if error.code() not in _COMES or time.monotonic() > deadline:
+                raise ClientError(f"The marks of {self._topic} cannot be {verb}: {explain(error)}.")
+            time.sleep(_LOOK)
 
     def _client(self) -> Any:
         from confluent_kafka import Consumer
