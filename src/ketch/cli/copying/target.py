@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,6 @@ _OF_BROKERS = {
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
 }
-_LOOK = 0.1  # s between two looks whether a topic that was made is there
 _TIMESTAMPS = "message.timestamp.type"
 
 
@@ -61,16 +59,7 @@ def create(target: Cluster, name: str, partitions: int, wanted: Mapping[str, str
         [NewTopic(name, partitions, -1, config=first)], operation_timeout=TIMEOUT, request_timeout=TIMEOUT
     )
     result(made[name], f"Topic {name} was not created")
-    deadline = time.monotonic() + TIMEOUT
-    while True:  # a broker may learn of its partitions a moment later
-        try:
-            (found,) = topics.describe(target.admin, [name])
-            topics.offsets(target.admin, name, found.places, "latest")
-            return
-        except ClientError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_LOOK)
+    topics.await_made(target.admin, name)
 
 
 def take_up(target: Cluster, name: str, wanted: Mapping[str, str], straight: bool) -> None:
