@@ -101,11 +101,11 @@ def test_what_the_log_has_lost_before(ketch: Ketch, broker: KetchServer, topic: 
 @ways
 def test_killed_and_taken_up(ketch: Ketch, broker: KetchServer, topic: str, way: str) -> None:
     copies.make(broker.bootstrap, topic, 2, offset_ids="dense")
-    copies.produce_many(broker.bootstrap, topic, 2, 0, 120_000)
+    copies.produce_many(broker.bootstrap, topic, 2, 0, 80_000)
     name = f"{topic}-2"
     copies.make(broker.bootstrap, name, 2, offset_ids="dense")
     arguments = [topic, "--as", name, "--from", broker.bootstrap, *WAYS[way]]
-    killed = copies.copy_with_kills(arguments, ketch.environment, lambda: sum(ends(broker.bootstrap, name, 2)), 3)
+    killed = copies.copy_with_kills(arguments, ketch.environment, lambda: sum(ends(broker.bootstrap, name, 2)), 2)
     assert killed
     assert read(broker.bootstrap, name, 2) == read(broker.bootstrap, topic, 2)
 

@@ -61,7 +61,7 @@ def test_there_and_back(ketch: Ketch, broker: KetchServer, kafka: str) -> None:
 
 def test_killed_there_and_back(ketch: Ketch, broker: KetchServer, kafka: str) -> None:
     copies.make(kafka, "killed", 2)
-    copies.produce_many(kafka, "killed", 2, 0, 100_000)
+    copies.produce_many(kafka, "killed", 2, 0, 80_000)
     copies.make(broker.bootstrap, "killed", 2, offset_ids="dense")
     there = ["killed", "--from", kafka]
     assert copies.copy_with_kills(there, ketch.environment, lambda: sum(ends(broker.bootstrap, "killed", 2)), 2)

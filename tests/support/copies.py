@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
@@ -97,8 +97,13 @@ def position(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
     return int(found.offset)
 
 
+@cache
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # the broker may go before it
+
+
 def ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = _admin(bootstrap)
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
     level = IsolationLevel.READ_UNCOMMITTED
     return [each.result(LIMIT).offset for each in admin.list_offsets(asked, isolation_level=level).values()]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ketch.cli import client
 from ketch.cli.copying.cluster import Cluster
 from ketch.cli.copying.marks import Mark
-from ketch.cli.records.reader import configuration
+from ketch.cli.copying.reading import content, record_at
 from ketch.errors import KetchError
 from ketch.views.kafka import topics
-from ketch.views.kafka.answers import TIMEOUT, ClientError, explain
+from ketch.views.kafka.answers import ClientError, explain
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -72,7 +72,7 @@ class KafkaWriter:
             self._skip[partition] = end - self._sent[partition]
             if self._skip[partition] < 0:
                 raise ClientError(f"{self._topic} partition {partition} ends before its mark: its records were lost.")
-            if self._skip[partition] and (last := self._at(partition, end - 1)) is not None:
+            if self._skip[partition] and (last := record_at(self._target, self._topic, partition, end - 1)):
                 self._last[partition] = last
         self._sent, self._known = dict(ends), dict(ends)
 
@@ -156,7 +156,7 @@ class KafkaWriter:
         stored, rest = messages[: self._skip[partition]], messages[self._skip[partition] :]
         self._skip[partition] -= len(stored)
         last = self._last.pop(partition, None) if not self._skip[partition] else None
-        if last is not None and _content(last) != _content(stored[-1]):
+        if last is not None and content(last) != content(stored[-1]):
             raise self._foreign(partition)
         return rest
 
@@ -171,22 +171,3 @@ class KafkaWriter:
 
     def _ends(self) -> dict[int, int]:
         return topics.offsets(self._target.admin, self._topic, self._sent, "latest")
-
-    def _at(self, partition: int, offset: int) -> Message | None:
-        """The record at an offset of the copy; None where it was removed, by retention or compaction."""
-        from confluent_kafka import Consumer, TopicPartition
-
-        common = {**configuration(self._target.configuration()), "group.id": "ketch-copy"}
-        consumer = Consumer({**common, "auto.offset.reset": "latest"})
-        try:
-            consumer.assign([TopicPartition(self._topic, partition, offset)])
-            for message in consumer.consume(1, TIMEOUT):
-                if message.error() is None and message.offset() == offset:
-                    return message
-            return None
-        finally:
-            consumer.close()
-
-
-def _content(message: Message) -> tuple[Any, ...]:
-    return message.key(), message.value(), message.headers() or [], message.timestamp()[1]

@@ -126,10 +126,14 @@ class RedisWriter:
 
     def _take(self) -> None:
         if isinstance(self._redis.finish(self._in_flight.popleft()), Refusal):
-            raise ClientError(
-                f"Somebody else writes to {self._topic.name}: records that it did not copy have come in between."
-                " Delete it and begin again."
-            )
+            raise foreign(self._topic.name)
+
+
+def foreign(topic: str) -> ClientError:
+    """Says that a copy has records that do not come from its source."""
+    return ClientError(
+        f"Somebody else writes to {topic}: it has records that were not copied. Delete it and begin again."
+    )
 
 
 def _end_at(stream: PartitionStream, last: EntryId, is_new: bool) -> Question[None]:

@@ -18,10 +18,10 @@ from ketch.cli.broker_redis import BrokerRedis
 from ketch.cli.copying import positions, target
 from ketch.cli.copying.cluster import Cluster
 from ketch.cli.copying.into_kafka import KafkaWriter
-from ketch.cli.copying.into_redis import RedisWriter
+from ketch.cli.copying.into_redis import RedisWriter, foreign
 from ketch.cli.copying.marks import Mark, Marks
 from ketch.cli.copying.positions import Copied
-from ketch.cli.copying.reading import Reader
+from ketch.cli.copying.reading import Reader, content, record_at
 from ketch.errors import ConfigError
 from ketch.views.kafka import topics
 from ketch.views.kafka.answers import ClientError
@@ -149,6 +149,9 @@ def _records(
     if plan.redis is not None:
         writer = RedisWriter(plan.redis, name, len(begun))
         begin = {p: max(mark.first_source, writer.ends()[p]) for p, mark in begun.items()}
+        for p, mark in begun.items():
+            if begin[p] > max(mark.target, start[p]):
+                _compare(plan, topic, name, p, begin[p] - 1)
     else:
         writer = KafkaWriter(plan.target, name, begun, plan.compression)
         writer.take_up()
@@ -160,6 +163,16 @@ def _records(
             )
     begin = {p: min(max(offset, start[p]), ends[p]) for p, offset in begin.items()}
     return _Run(writer, marks, dict(begun), Reader(plan.source, topic, begin, ends)).run(ends, advance)
+
+
+def _compare(plan: Plan, topic: str, name: str, partition: int, offset: int) -> None:
+    """Raises ClientError where what a stream ends with behind its last mark does not come from the source."""
+    stored = record_at(plan.target, name, partition, offset)
+    if stored is None:  # the stream was made to end like the source, with offsets that are no records
+        return
+    wanted = record_at(plan.source, topic, partition, offset)
+    if wanted is None or content(stored) != content(wanted):
+        raise foreign(name)
 
 
 class _Run:

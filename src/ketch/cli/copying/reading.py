@@ -15,7 +15,7 @@ from ketch.cli import client
 from ketch.cli.copying.cluster import Cluster
 from ketch.cli.output import interrupt_held
 from ketch.cli.records.reader import configuration
-from ketch.views.kafka.answers import ClientError, explain
+from ketch.views.kafka.answers import TIMEOUT, ClientError, explain
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -117,3 +117,28 @@ class Reader:
     def _connection_failed(self, error: KafkaError) -> None:
         client.note(error)
         self._down = self._down or error.code() in (error._TRANSPORT, error._ALL_BROKERS_DOWN)
+
+
+def record_at(cluster: Cluster, topic: str, partition: int, offset: int) -> Message | None:
+    """The record at an offset; None where there is none, as it was removed, or is no record of a committed transaction.
+
+    Raises:
+        ClientError: no answer.
+    """
+    from confluent_kafka import Consumer, TopicPartition
+
+    common = {**configuration(cluster.configuration(), "read_committed"), "group.id": "ketch-copy"}
+    consumer = Consumer({**common, "auto.offset.reset": "latest"})
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        for message in consumer.consume(1, TIMEOUT):
+            if message.error() is None and message.offset() == offset:
+                return message
+        return None
+    finally:
+        consumer.close()
+
+
+def content(message: Message) -> tuple[Any, ...]:
+    """What two records have in common that are the same but for where they are."""
+    return message.key(), message.value(), message.headers() or [], message.timestamp()[1]
