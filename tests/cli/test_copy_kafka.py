@@ -30,8 +30,8 @@ def ketch(broker: KetchServer) -> Ketch:
 
 
 def test_there_and_back(ketch: Ketch, broker: KetchServer, kafka: str) -> None:
-    copies.make(kafka, "plain", 3, retention_ms="-1", cleanup_policy="compact,delete", max_message_bytes="2000000")
-    copies.make(kafka, "transactions", 1)
+    copies.make(kafka, "plain", 3, retention_ms="-1", max_message_bytes="2000000")
+    copies.make(kafka, "transactions", 1, cleanup_policy="compact,delete")
     copies.produce_all_kinds(kafka, "plain", 3, 600)
     copies.produce_transactions(kafka, "transactions", 6)
     plain, transactions = read(kafka, "plain", 3), read(kafka, "transactions", 1)
@@ -45,20 +45,21 @@ def test_there_and_back(ketch: Ketch, broker: KetchServer, kafka: str) -> None:
     assert ends(broker.bootstrap, "transactions", 1) == [end]
     found = {name: copies.config(broker.bootstrap, "plain", name) for name in ("retention.ms", "max.message.bytes")}
     assert found == {"retention.ms": "-1", "max.message.bytes": "2000000"}
-    assert copies.config(broker.bootstrap, "plain", "cleanup.policy") == "compact,delete"
+    assert copies.config(broker.bootstrap, "transactions", "cleanup.policy") == "compact,delete"
     assert copies.position(broker.bootstrap, "readers", "plain", 1) == 200
     assert copies.position(broker.bootstrap, "readers", "transactions") == transactions[0][10][0]
 
     for topic in ("plain", "transactions"):
         ketch("topics", "copy", topic, "--as", f"{topic}-back", "--from", broker.bootstrap, "-b", kafka)
     assert read(kafka, "plain-back", 3) == plain
-    assert copies.config(kafka, "plain-back", "cleanup.policy") == "compact,delete"
+    assert copies.config(kafka, "transactions-back", "cleanup.policy") == "compact,delete"
     assert copies.position(kafka, "readers", "plain-back", 1) == 200
     back = read(kafka, "transactions-back", 1)  # gaps are closed, so positions are counted
     assert contents(back) == contents(transactions)
     assert copies.position(kafka, "readers", "transactions-back") == 10
 
 
+@pytest.mark.long(minutes=0.7)
 def test_killed_there_and_back(ketch: Ketch, broker: KetchServer, kafka: str) -> None:
     copies.make(kafka, "killed", 2)
     copies.produce_many(kafka, "killed", 2, 0, 80_000)

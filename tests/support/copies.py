@@ -47,9 +47,14 @@ def produce_all_kinds(bootstrap: str, topic: str, partitions: int, count: int) -
             partition=n % partitions,
             timestamp=1_700_000_000_000 + 1000 * n,
             headers=[("a", b"1"), ("a", None), ("", b""), ("ü", b"\x00")] if n % 4 == 0 else None,
+            on_delivery=_stored,
         )
         producer.poll(0)
     assert producer.flush(LIMIT) == 0
+
+
+def _stored(error: object, _: object) -> None:
+    assert error is None, error
 
 
 def produce_many(bootstrap: str, topic: str, partitions: int, first: int, count: int) -> None:
