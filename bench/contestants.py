@@ -21,7 +21,8 @@ from bench.model import BenchError, Unavailable
 from tests.support import apache_kafka
 
 _READY = re.compile(
-    r"ketch ready: kafka (?P<kafka>[\d.]+:\d+|\w+://\S+), redis unix:(?P<redis>.+?) and .*?"
+    r"ketch ready: kafka (?P<kafka>[\d.]+:\d+|\w+://\S+), "
+    r"redis (?:unix:(?P<redis>.+?) and |(?P<cluster>redis\+cluster://\S+), ).*?"
     r"(?:, legacy (?P<legacy>[\d.]+:\d+))?, kernel "
 )
 _LISTENER = re.compile(r"(\w+)://([^,]+)")
@@ -101,7 +102,8 @@ class Ketch(Server):
         self._arguments = arguments
         self._directory = tempfile.TemporaryDirectory(prefix="ketch-bench-")
         self._process: subprocess.Popen[bytes] | None = None
-        self.redis = Path()  # Valkey's unix socket
+        self.redis = Path()  # Valkey's unix socket, where there is one shard
+        self.url = ""  # the same, or the cluster of the shards
         self.legacy = ""  # host:port for clients of Kafka 0.7, where it was started with one
 
     @property
@@ -138,7 +140,8 @@ class Ketch(Server):
             if ready:
                 self.listeners = dict(_LISTENER.findall(ready["kafka"]))
                 self.kafka = next(iter(self.listeners.values()), ready["kafka"])
-                self.redis = Path(ready["redis"])
+                self.redis = Path(ready["redis"] or "")
+                self.url = ready["cluster"] or f"unix://{self.redis}"
                 self.legacy = ready["legacy"] or ""
                 return
             time.sleep(0.005)

@@ -12,6 +12,7 @@ from bench.scenarios.partitions import Partitions
 from bench.scenarios.rebalance import Rebalance
 from bench.scenarios.requests import Requests
 from bench.scenarios.secured import Secured
+from bench.scenarios.shards import Shards
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
@@ -32,5 +33,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     Partitions(),
     Backlog(),
     Startup(),
+    Shards(),
     Spark(),
 )
