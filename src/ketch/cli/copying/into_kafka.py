@@ -5,7 +5,7 @@ one number, which is 0 in an empty topic as long as the source misses none. The 
 therefore known before it is sent: any other one says that somebody else writes to the copy.
 
 Exactly once without transactions, whose markers would take offsets: the producer is idempotent, and what a copy that
-was killed had stored behind its last mark is counted by the target's end (`begin`).
+was killed had stored behind its last checkpoint is counted by the target's end (`begin`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ketch.cli import client
+from ketch.cli.copying.checkpoints import Checkpoint
 from ketch.cli.copying.cluster import Cluster
-from ketch.cli.copying.marks import Mark
 from ketch.cli.copying.reading import content, record_at
 from ketch.errors import KetchError
 from ketch.views.kafka import topics
@@ -46,24 +46,24 @@ class KafkaWriter:
     """A topic's partitions in the target.
 
     Args:
-        marks: as they were when the copy was begun or taken up.
+        checkpoints: as they were when the copy was begun or taken up.
         compression: of what is sent.
     """
 
-    def __init__(self, target: Cluster, topic: str, marks: Mapping[int, Mark], compression: str) -> None:
+    def __init__(self, target: Cluster, topic: str, checkpoints: Mapping[int, Checkpoint], compression: str) -> None:
         from confluent_kafka import Producer
 
         self._target, self._topic = target, topic
-        self._sent = {partition: mark.target for partition, mark in marks.items()}
+        self._sent = {partition: checkpoint.target for partition, checkpoint in checkpoints.items()}
         self._known = dict(self._sent)
-        self._skip = dict.fromkeys(marks, 0)
+        self._skip = dict.fromkeys(checkpoints, 0)
         self._last: dict[int, Message] = {}  # the record that a partition of the copy ends with, to be compared
         self._failure: KetchError | None = None
         common = {**target.configuration(), **_PRODUCER, "compression.type": compression}
         self._producer = Producer({**common, "error_cb": client.note})
 
     def take_up(self) -> None:
-        """Finds out what an earlier run has stored behind its marks; those records are passed over.
+        """Finds out what an earlier run has stored behind its checkpoints; those records are passed over.
 
         What that run had sent when it ended may still be on its way through the broker, so its ends have to be still.
         """
@@ -71,7 +71,9 @@ class KafkaWriter:
         for partition, end in ends.items():
             self._skip[partition] = end - self._sent[partition]
             if self._skip[partition] < 0:
-                raise ClientError(f"{self._topic} partition {partition} ends before its mark: its records were lost.")
+                raise ClientError(
+                    f"{self._topic} partition {partition} ends before its checkpoint: its records were lost."
+                )
             if self._skip[partition] and (last := record_at(self._target, self._topic, partition, end - 1)):
                 self._last[partition] = last
         self._sent, self._known = dict(ends), dict(ends)

@@ -1,11 +1,11 @@
 """The copy of one topic, from where it stands to where the source ends now; run again, it goes on from there.
 
-1. The target's topic is made like the source's, and a mark is set in each partition: from where to where (`marks`).
-2. Records go over. A mark follows now and then, behind what the target has acknowledged.
+1. The target's topic is made like the source's, and a checkpoint is set in each partition (`checkpoints`).
+2. Records go over. A checkpoint follows now and then, behind what the target has acknowledged.
 3. Configs that would have been in the way are set, and groups get their positions.
 
-A run that was killed in 1 has left an empty topic, or one with marks. In 2 it has left records behind its last marks:
-in Redis the end of the stream says which (`into_redis`), elsewhere their number does (`into_kafka`). 3 can be repeated.
+A run that was killed in 1 has left an empty topic, or one with checkpoints. In 2 it has left records behind its last
+checkpoints: in Redis the end of the stream says which (`into_redis`), elsewhere their number does (`into_kafka`). 3 can be repeated.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 
 from ketch.cli.broker_redis import BrokerRedis
 from ketch.cli.copying import positions, target
+from ketch.cli.copying.checkpoints import Checkpoint, Checkpoints
 from ketch.cli.copying.cluster import Cluster
 from ketch.cli.copying.into_kafka import KafkaWriter
 from ketch.cli.copying.into_redis import RedisWriter, foreign
-from ketch.cli.copying.marks import Mark, Marks
 from ketch.cli.copying.positions import Copied
 from ketch.cli.copying.reading import Reader, content, record_at
 from ketch.errors import ConfigError
 from ketch.views.kafka import topics
 from ketch.views.kafka.answers import ClientError
 
-_MARK_EVERY = 2.0  # s
+_CHECKPOINT_EVERY = 2.0  # s
 
 Advance = Callable[[int, int, int], None]
 """Told of offsets done and to do, and of records copied."""
@@ -87,11 +87,11 @@ def copy(plan: Plan, topic: str, name: str, advance: Advance) -> Outcome:
         wanted = target.configs(plan.source, plan.target, topic, plan.configs)
     elif plan.target.is_ketch:
         wanted = {"offset.ids": "dense", **wanted}
-    with Marks(plan.target, name) as marks:
-        found = _begun(plan, topic, name, marks, wanted, list(described.places))
-        records, known = _records(plan, topic, name, marks, found, ends, advance)
+    with Checkpoints(plan.target, name) as checkpoints:
+        found = _begun(plan, topic, name, checkpoints, wanted, list(described.places))
+        records, known = _records(plan, topic, name, checkpoints, found, ends, advance)
     target.complete(plan.target, name, wanted)
-    kept = all(mark.moved == 0 for mark in known.values())
+    kept = all(checkpoint.moved == 0 for checkpoint in known.values())
     copied = Copied(topic, name, ends, known, plan.redis is not None)
     kept = kept and all(copied.gapless(partition) for partition in known)
     moved: positions.Positions = {}
@@ -105,20 +105,20 @@ def copy(plan: Plan, topic: str, name: str, advance: Advance) -> Outcome:
 
 
 def _begun(
-    plan: Plan, topic: str, name: str, marks: Marks, wanted: Mapping[str, str], partitions: list[int]
-) -> dict[int, Mark]:
-    """The marks of a copy, which is begun where there is none."""
+    plan: Plan, topic: str, name: str, checkpoints: Checkpoints, wanted: Mapping[str, str], partitions: list[int]
+) -> dict[int, Checkpoint]:
+    """The checkpoints of a copy, which is begun where there is none."""
     origin = plan.source.id, topic
     if origin == (plan.target.id, name):
         raise ConfigError(f"Topic {topic} cannot be copied onto itself: name the copy with --as.")
     there = target.find(plan.target, name)
     if there is None:
         target.create(plan.target, name, len(partitions), wanted)
-        known: dict[int, Mark] = {}
+        known: dict[int, Checkpoint] = {}
     else:
         target.check(there, len(partitions), name)
-        known = marks.read(partitions)
-        if any(mark.origin != origin for mark in known.values()):
+        known = checkpoints.read(partitions)
+        if any(checkpoint.origin != origin for checkpoint in known.values()):
             raise target.refuse(name)
         if len(known) == len(partitions):
             target.take_up(plan.target, name, wanted, straight=plan.redis is not None)
@@ -129,8 +129,8 @@ def _begun(
     at = topics.offsets(plan.target.admin, name, partitions, "latest")
     if plan.redis is not None:
         at = dict(start)
-    begun = {p: Mark(at[p], start[p], at[p], start[p], origin) for p in partitions}
-    marks.write(begun)
+    begun = {p: Checkpoint(at[p], start[p], at[p], start[p], origin) for p in partitions}
+    checkpoints.write(begun)
     return begun
 
 
@@ -138,35 +138,35 @@ def _records(
     plan: Plan,
     topic: str,
     name: str,
-    marks: Marks,
-    begun: Mapping[int, Mark],
+    checkpoints: Checkpoints,
+    begun: Mapping[int, Checkpoint],
     ends: Mapping[int, int],
     advance: Advance,
-) -> tuple[int, dict[int, Mark]]:
-    """Copies the records; how many, and the marks behind them."""
+) -> tuple[int, dict[int, Checkpoint]]:
+    """Copies the records; how many, and the checkpoints behind them."""
     start = topics.offsets(plan.source.admin, topic, begun, "earliest")
     writer: KafkaWriter | RedisWriter
     if plan.redis is not None:
         writer = RedisWriter(plan.redis, name, len(begun))
-        begin = {p: max(mark.first_source, writer.ends()[p]) for p, mark in begun.items()}
-        for p, mark in begun.items():
-            if begin[p] > max(mark.target, start[p]):
+        begin = {p: max(checkpoint.first_source, writer.ends()[p]) for p, checkpoint in begun.items()}
+        for p, checkpoint in begun.items():
+            if begin[p] > max(checkpoint.target, start[p]):
                 _compare(plan, topic, name, p, begin[p] - 1)
     else:
         writer = KafkaWriter(plan.target, name, begun, plan.compression)
         writer.take_up()
-        begin = {p: mark.source for p, mark in begun.items()}
+        begin = {p: checkpoint.source for p, checkpoint in begun.items()}
         if any(begin[p] < start[p] and not writer.has_passed(p) for p in begun):
             raise ClientError(
                 f"The copy {name} cannot be taken up: of {topic}, records were removed that it may have already."
                 " Delete it and begin again."
             )
     begin = {p: min(max(offset, start[p]), ends[p]) for p, offset in begin.items()}
-    return _Run(writer, marks, dict(begun), Reader(plan.source, topic, begin, ends)).run(ends, advance)
+    return _Run(writer, checkpoints, dict(begun), Reader(plan.source, topic, begin, ends)).run(ends, advance)
 
 
 def _compare(plan: Plan, topic: str, name: str, partition: int, offset: int) -> None:
-    """Raises ClientError where what a stream ends with behind its last mark does not come from the source."""
+    """Raises ClientError where what a stream ends with behind its last checkpoint does not come from the source."""
     stored = record_at(plan.target, name, partition, offset)
     if stored is None:  # the stream was made to end like the source, with offsets that are no records
         return
@@ -176,13 +176,15 @@ def _compare(plan: Plan, topic: str, name: str, partition: int, offset: int) -> 
 
 
 class _Run:
-    """Records on their way from a reader to a writer, and the marks that follow them."""
+    """Records on their way from a reader to a writer, and the checkpoints that follow them."""
 
-    def __init__(self, writer: KafkaWriter | RedisWriter, marks: Marks, known: dict[int, Mark], reader: Reader) -> None:
-        self._writer, self._marks, self._known, self._reader = writer, marks, known, reader
-        self._marked = time.monotonic()
+    def __init__(
+        self, writer: KafkaWriter | RedisWriter, checkpoints: Checkpoints, known: dict[int, Checkpoint], reader: Reader
+    ) -> None:
+        self._writer, self._checkpoints, self._known, self._reader = writer, checkpoints, known, reader
+        self._last = time.monotonic()
 
-    def run(self, ends: Mapping[int, int], advance: Advance) -> tuple[int, dict[int, Mark]]:
+    def run(self, ends: Mapping[int, int], advance: Advance) -> tuple[int, dict[int, Checkpoint]]:
         todo = sum(ends[p] - at for p, at in self._reader.position.items())
         first, records = dict(self._reader.position), 0
         advance(0, todo, 0)
@@ -190,22 +192,22 @@ class _Run:
             for partition, messages in piece.items():
                 records += self._writer.write(partition, messages)
             advance(sum(at - first[p] for p, at in self._reader.position.items()), todo, records)
-            if time.monotonic() - self._marked > _MARK_EVERY:
-                self._mark()
+            if time.monotonic() - self._last > _CHECKPOINT_EVERY:
+                self._checkpoint()
         self._writer.finish(ends)
         advance(todo, todo, records)
-        self._mark()
+        self._checkpoint()
         return records, self._known
 
-    def _mark(self) -> None:
+    def _checkpoint(self) -> None:
         """Behind all that was read: it waits until that is stored."""
         self._writer.flush()
         if not all(map(self._writer.has_passed, self._known)):
             return
         at = self._writer.ends()
         self._known = {
-            partition: replace(mark, target=at[partition], source=self._reader.position[partition])
-            for partition, mark in self._known.items()
+            partition: replace(checkpoint, target=at[partition], source=self._reader.position[partition])
+            for partition, checkpoint in self._known.items()
         }
-        self._marks.write(self._known)
-        self._marked = time.monotonic()
+        self._checkpoints.write(self._known)
+        self._last = time.monotonic()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ketch.cli.copying.checkpoints import GROUP, Checkpoint
 from ketch.cli.copying.cluster import Cluster
-from ketch.cli.copying.marks import GROUP, Mark
 from ketch.cli.copying.reading import Reader
 from ketch.store.keys import TopicPartition
 from ketch.views.kafka import groups, topics
@@ -27,20 +27,20 @@ class Copied:
     Attributes:
         source, name: of the topic, and of its copy.
         ends: offsets of the source that the copy goes up to.
-        marks: by partition.
+        checkpoints: by partition.
         kept: whether every record has the offset that it had.
     """
 
     source: str
     name: str
     ends: Mapping[int, int]
-    marks: Mapping[int, Mark]
+    checkpoints: Mapping[int, Checkpoint]
     kept: bool
 
     def gapless(self, partition: int) -> bool:
         """Whether the source's offsets and the copy's differ by one number."""
-        mark = self.marks[partition]
-        return self.kept or mark.target - mark.first_target == mark.source - mark.first_source
+        checkpoint = self.checkpoints[partition]
+        return self.kept or checkpoint.target - checkpoint.first_target == checkpoint.source - checkpoint.first_source
 
 
 def committed(source: Cluster, topic: str) -> Positions:
@@ -58,15 +58,15 @@ def committed(source: Cluster, topic: str) -> Positions:
 
 def translated(source: Cluster, target: Cluster, copied: Copied, positions: Positions) -> Positions:
     """The same positions in the copy; raises ClientError where one of the two does not answer."""
-    earliest = topics.offsets(target.admin, copied.name, copied.marks, "earliest")
-    latest = topics.offsets(target.admin, copied.name, copied.marks, "latest")
+    earliest = topics.offsets(target.admin, copied.name, copied.checkpoints, "earliest")
+    latest = topics.offsets(target.admin, copied.name, copied.checkpoints, "latest")
     counted = _counted(source, copied, positions)
     found: Positions = {}
     for group, offsets in positions.items():
         for partition, offset in offsets.items():
-            if partition not in copied.marks:  # made since
+            if partition not in copied.checkpoints:  # made since
                 continue
-            moved = 0 if copied.kept else copied.marks[partition].moved
+            moved = 0 if copied.kept else copied.checkpoints[partition].moved
             wanted = counted.get((partition, offset), offset + moved)
             found.setdefault(group, {})[partition] = min(max(wanted, earliest[partition]), latest[partition])
     return found
@@ -77,7 +77,7 @@ def _counted(source: Cluster, copied: Copied, positions: Positions) -> dict[tupl
     asked: dict[int, set[int]] = {}
     for offsets in positions.values():
         for partition, offset in offsets.items():
-            if partition in copied.marks and not copied.gapless(partition):
+            if partition in copied.checkpoints and not copied.gapless(partition):
                 asked.setdefault(partition, set()).add(min(offset, copied.ends[partition]))
     if not asked:
         return {}
@@ -88,9 +88,9 @@ def _counted(source: Cluster, copied: Copied, positions: Positions) -> dict[tupl
     for partition, offset in _offsets(Reader(source, copied.source, begin, ends)):
         for position in asked[partition]:
             behind[partition, position] += offset >= position
-    found = {(p, offset): copied.marks[p].target - records for (p, offset), records in behind.items()}
+    found = {(p, offset): copied.checkpoints[p].target - records for (p, offset), records in behind.items()}
     beyond = {
-        (p, offset): copied.marks[p].target
+        (p, offset): copied.checkpoints[p].target
         for offsets in positions.values()
         for p, offset in offsets.items()
         if p in asked and offset > copied.ends[p]

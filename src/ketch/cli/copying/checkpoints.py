@@ -1,8 +1,8 @@
 """How far a copy has come, kept beside the copy itself: as offsets of the group `ketch-copy` in the target.
 
-A mark is a commit of that group for a partition of the copy. Its offset is one up to which the copy is complete; its
-metadata says which topic of which cluster it is a copy of, and up to which offset of that. What a copy that was killed
-had stored beyond its last mark are the records that follow there, so they can be counted (`job`).
+A checkpoint is a commit of that group for a partition of the copy. Its offset is one up to which the copy is complete;
+its metadata says which topic of which cluster it is a copy of, and up to which offset of that. What a copy that was killed
+had stored beyond its last checkpoint are the records that follow there, so they can be counted (`job`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOK = 0.2  # s between two attempts
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Checkpoint:
     """Of one partition.
 
     Attributes:
@@ -52,8 +52,8 @@ class Mark:
         return json.dumps({**fields, "begun": [self.first_source, self.first_target]}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, offset: int, metadata: str) -> Mark | None:
-        """None where it is no mark."""
+    def parse(cls, offset: int, metadata: str) -> Checkpoint | None:
+        """None where it is no checkpoint."""
         try:
             found = json.loads(metadata)
             first_source, first_target = map(int, found["begun"])
@@ -63,22 +63,22 @@ class Mark:
             return None
 
 
-class Marks:
-    """The marks of a topic in the target. A context manager."""
+class Checkpoints:
+    """The checkpoints of a topic in the target. A context manager."""
 
     def __init__(self, target: Cluster, topic: str) -> None:
         self._target, self._topic = target, topic
         self._consumer: Consumer | None = None
 
-    def __enter__(self) -> Marks:
+    def __enter__(self) -> Checkpoints:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._consumer is not None:
             self._consumer.close()
 
-    def read(self, partitions: Iterable[int]) -> dict[int, Mark]:
-        """The marks that there are.
+    def read(self, partitions: Iterable[int]) -> dict[int, Checkpoint]:
+        """The checkpoints that there are.
 
         Raises:
             ClientError: the target refuses or does not answer.
@@ -87,14 +87,19 @@ class Marks:
 
         wanted = [TopicPartition(self._topic, partition) for partition in partitions]
         found = self._asked("read", lambda client: client.committed(wanted, TIMEOUT))
-        marks = {each.partition: Mark.parse(each.offset, each.metadata or "") for each in found if each.offset >= 0}
-        return {partition: mark for partition, mark in marks.items() if mark is not None}
+        checkpoints = {
+            each.partition: Checkpoint.parse(each.offset, each.metadata or "") for each in found if each.offset >= 0
+        }
+        return {partition: checkpoint for partition, checkpoint in checkpoints.items() if checkpoint is not None}
 
-    def write(self, marks: Mapping[int, Mark]) -> None:
+    def write(self, checkpoints: Mapping[int, Checkpoint]) -> None:
         """Raises as `read`."""
         from confluent_kafka import TopicPartition
 
-        commits = [TopicPartition(self._topic, p, mark.target, mark.metadata()) for p, mark in marks.items()]
+        commits = [
+            TopicPartition(self._topic, p, checkpoint.target, checkpoint.metadata())
+            for p, checkpoint in checkpoints.items()
+        ]
         self._asked("written", lambda client: client.commit(offsets=commits, asynchronous=False))
 
     def _asked(self, verb: str, ask: Callable[[Any], Any]) -> list[TopicPartition]:
@@ -111,7 +116,7 @@ class Marks:
             if error is None:
                 return found
             if error.code() not in _COMES or time.monotonic() > deadline:
-                raise ClientError(f"The marks of {self._topic} cannot be {verb}: {explain(error)}.")
+                raise ClientError(f"The checkpoints of {self._topic} cannot be {verb}: {explain(error)}.")
             time.sleep(_LOOK)
 
     def _client(self) -> Any:
