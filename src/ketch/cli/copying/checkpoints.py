@@ -1,8 +1,9 @@
 """How far a copy has come, kept beside the copy itself: as offsets of the group `ketch-copy` in the target.
 
-A checkpoint is a commit of that group for a partition of the copy. Its offset is one up to which the copy is complete;
-its metadata says which topic of which cluster it is a copy of, and up to which offset of that. What a copy that was killed
-had stored beyond its last checkpoint are the records that follow there, so they can be counted (`job`).
+A checkpoint is a commit of that group for a partition of the copy. Its offset is one up to which the copy is
+complete; its metadata says which topic of which cluster it is a copy of, and up to which offset of that. What a copy
+that was killed had stored beyond its last checkpoint are the records that follow there, so they can be counted
+(`job`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Writes a copy straight into the Redis of a Ketch, each record on the offset that it has in the source.
 
-An offset is an entry's id, and Redis takes any id above the last one: so gaps stay gaps, a log that begins at 1000 does
-so here, and the end of a stream says what is stored. That makes it exact without checkpoints: a copy that was killed
-goes on behind the last entry. Batches are stored whole or not at all, and only where the stream still ends where this writer
-left it, so nobody else's records get in between.
+An offset is an entry's id, and Redis takes any id above the last one: so gaps stay gaps, a log that begins at 1000
+does so here, and the end of a stream says what is stored. That makes it exact without checkpoints: a copy that was
+killed goes on behind the last entry. Batches are stored whole or not at all, and only where the stream still ends
+where this writer left it, so nobody else's records get in between.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 3. Configs that would have been in the way are set, and groups get their positions.
 
 A run that was killed in 1 has left an empty topic, or one with checkpoints. In 2 it has left records behind its last
-checkpoints: in Redis the end of the stream says which (`into_redis`), elsewhere their number does (`into_kafka`). 3 can be repeated.
+checkpoints: in Redis the end of the stream says which (`into_redis`), elsewhere their number does (`into_kafka`). 3
+can be repeated.
 """
 
 from __future__ import annotations
