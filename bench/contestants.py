@@ -96,6 +96,7 @@ class Ketch(Server):
     name = "ketch"
     shown = "Ketch, record layout"
     tree: ClassVar[Path | None] = None  # the checkout that it runs from; None: this one
+    program: ClassVar[tuple[str, ...]] = ("-m", "ketch")  # what Python runs
 
     def __init__(self, *arguments: str) -> None:
         super().__init__()
@@ -131,7 +132,7 @@ class Ketch(Server):
         output = Path(self._directory.name) / "ketch.log"
         python, environment = self.interpreter()
         port = () if "--listeners" in self._arguments else ("--port", "0")
-        command = [python, "-m", "ketch", "serve", *port, "--redis-port", "0", "--data-dir", str(self.data)]
+        command = [python, *self.program, "serve", *port, "--redis-port", "0", "--data-dir", str(self.data)]
         with output.open("wb") as log:
             self._process = subprocess.Popen([*command, *self._arguments], stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + _START_SECONDS
@@ -194,14 +195,15 @@ class KetchBatch(Ketch):
 
 
 class Kafka(Server):
-    """Apache Kafka, one KRaft node with its own default settings and heap."""
+    """Apache Kafka, one KRaft node with its own default settings and heap, and share groups on (KIP-932)."""
 
     name = "kafka"
     shown = f"Apache Kafka {apache_kafka.VERSION}"
 
     def __init__(self, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         super().__init__()
-        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=apache_kafka.LONG_RUN, port=port)
+        features, options = ("share.version=1",), apache_kafka.LONG_RUN
+        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=options, port=port, features=features)
 
     @property
     def pid(self) -> int:

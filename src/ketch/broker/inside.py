@@ -17,6 +17,7 @@ from ketch.broker.caller import ANONYMOUS, Caller
 from ketch.broker.coordination.readers import Reader
 from ketch.broker.services import Services
 from ketch.errors import KetchError
+from ketch.logs import ClientName
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
 
@@ -52,8 +53,8 @@ class Inside:
         """
         api, header = self._apis[body.__api_key__], RequestHeader(body.__api_key__, body.__version__, 0, CLIENT_ID)
         caller = Caller(ANONYMOUS if user is None else f"User:{user}", "console", f"/{host}")
-        client = f"{CLIENT_ID} at {host}"
-        request = Request(self._broker, api, header, body, caller, client, Reader(), time.monotonic())
+        client, now = ClientName(host, CLIENT_ID), time.monotonic()
+        request = Request(self._broker, api, header, body, caller, client, Reader(), now, now)
         if user is not None and self._broker.authorizer is not None:
             request.rights = self._broker.authorizer.rights(caller)
             if code := request.refusal():

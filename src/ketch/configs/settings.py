@@ -48,6 +48,12 @@ def _key_set(url: str) -> str:
     return url
 
 
+def _collector(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("it should begin with http:// or https://")
+    return url
+
+
 def _principals(super_users: str) -> tuple[str, ...]:
     """`super.users`: semicolons stand between, as a distinguished name has commas."""
     return tuple(principal for text in super_users.split(";") if (principal := text.strip()))
@@ -287,6 +293,12 @@ class Settings(BaseSettings):
     http_ssl_keystore_location: Path | None = Field(
         None, description="PEM file with key and certificate chain: with it http_port speaks HTTPS."
     )
+    metrics_partitions_max: NotNegative = Field(
+        2000, description="Partitions that a broker leads with series of their own in /metrics; others are summed."
+    )
+    metrics_group_partitions_max: NotNegative = Field(
+        2000, description="Partitions of groups that a broker coordinates whose lag /metrics shows."
+    )
     console: bool = Field(False, description="Whether http_port has the console: pages for a browser.")
     console_write: bool = Field(
         False, description="Whether the console creates, alters and deletes topics, produces, and resets groups."
@@ -295,6 +307,17 @@ class Settings(BaseSettings):
         "", description="Names of this machine by which browsers may ask for the console, with commas between."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["text", "json"] = Field("text", description="Form of the log: text, or a line of JSON each.")
+    slow_request_ms: NotNegative = Field(
+        1000, description="From how long on a request is slow, and has a line in the log; 0: none is."
+    )
+    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = Field(
+        None,
+        description="URL of an OpenTelemetry collector (OTLP over HTTP) for spans of traced records; default: none.",
+    )
+    metrics_topics_max: NotNegative = Field(
+        200, description="Topics that have metrics of their own; those of all others are summed."
+    )
 
     # -- consumer groups
     group_min_session_timeout_ms: Positive = Field(6000, description="Least session timeout of a group's member.")
