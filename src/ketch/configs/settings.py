@@ -446,6 +446,12 @@ class Settings(BaseSettings):
         return self.authorizes or any(each.protocol.sasl or each.protocol.tls for each in self.endpoints)
 
     @property
+    def has_passwords(self) -> bool:
+        """Whether users can log in with a password on some listener."""
+        named = (self.of(each.name).mechanisms for each in self.endpoints if each.protocol.sasl)
+        return any(mechanism != "OAUTHBEARER" for mechanisms in named for mechanism in mechanisms)
+
+    @property
     def copies_are_on_disk(self) -> bool:
         """Whether a copy counts once it is on a disk: asked for, or what is said of the embedded Valkey's own."""
         return self.copies_on_disk or (self.redis is None and self.fsync == "always")
@@ -578,12 +584,14 @@ class Settings(BaseSettings):
             return self
         if self.http_port is None:
             raise ValueError("console needs http_port, the port that its pages are on")
-        if self.http_token_file is None and not listening.loopback(self.http_host):
+        if self.http_token_file is not None or self.has_passwords:
+            return self
+        if not listening.loopback(self.http_host):
             raise ValueError(
                 f"console on {self.http_host} would show other machines every record: http_token_file says what they"
                 " have to know, http_host = 127.0.0.1 keeps it on this machine"
             )
-        if self.http_token_file is None and self.authenticates:
+        if self.authenticates:
             raise ValueError(
                 "console would show every record to every user of this machine, while Kafka's clients have to say who"
                 " they are: http_token_file says what its users have to know, console = false does without it"
