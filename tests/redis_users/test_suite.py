@@ -31,9 +31,18 @@ MORE = (  # with Valkey alone
 SPARK = ("tests/spark", "tests/archive")
 APART = {
     **dict.fromkeys(
-        ("tests/coordinator", "tests/lake", "tests/metrics", "tests/records", "tests/security", "tests/wire"),
+        (
+            "tests/coordinator",
+            "tests/lake",
+            "tests/metrics",
+            "tests/packaging",
+            "tests/records",
+            "tests/security",
+            "tests/wire",
+        ),
         "no Redis",
     ),
+    "tests/deploy": "what Prometheus sees of an embedded Valkey",
     "tests/docs": "the pages say as which user",
     "tests/embedded": "the embedded Valkey has the default user alone",
     "tests/redis_users": "it makes the users itself",
