@@ -30,19 +30,9 @@ MORE = (  # with Valkey alone
 )
 SPARK = ("tests/spark", "tests/archive")
 APART = {
-    **dict.fromkeys(
-        (
-            "tests/coordinator",
-            "tests/lake",
-            "tests/metrics",
-            "tests/packaging",
-            "tests/records",
-            "tests/security",
-            "tests/wire",
-        ),
-        "no Redis",
-    ),
-    "tests/deploy": "what Prometheus sees of an embedded Valkey",
+    **dict.fromkeys(("tests/coordinator", "tests/lake", "tests/metrics", "tests/records"), "no Redis"),
+    **dict.fromkeys(("tests/security", "tests/wire"), "no Redis"),
+    **dict.fromkeys(("tests/deploy", "tests/packaging"), "what is deployed says as which user"),
     "tests/docs": "the pages say as which user",
     "tests/embedded": "the embedded Valkey has the default user alone",
     "tests/redis_users": "it makes the users itself",
