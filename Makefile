@@ -13,8 +13,9 @@ SAY_KERNEL := $(VENV)/bin/python -c 'from ketch.kernels import KERNEL; KERNEL ==
 ARGS ?=
 # Of the console that `make run` starts, on loopback; empty for none.
 CONSOLE_PORT ?= 8080
-# Test processes: most of a test's time is waiting for servers and clients, so more than there are cores.
-JOBS ?= 4
+# Test processes: half of a test's time is waiting for servers and clients, so more than there are cores; one more costs 7 s
+# of CPU time, most of it to collect the tests.
+JOBS ?= 6
 
 # Where this is set, each of the several hundred processes that the tests start would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
