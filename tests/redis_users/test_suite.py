@@ -21,7 +21,7 @@ TOUR = (
     "tests/log/test_retention.py::test_producer_states_expire",
 )
 WHOLE = ("tests/broker", "tests/log", "tests/legacy07", "tests/clients/test_transactions.py")
-SHARE_GROUPS = ("tests/broker/protocol/test_share.py", "tests/broker/protocol/test_share_groups.py")
+SHARE_GROUPS = "tests/broker/protocol/test_share.py"
 SPARK = ("tests/spark", "tests/archive")
 NOT = (
     "tests/broker/protocol/test_stop.py",  # they are about an embedded Valkey
@@ -56,8 +56,7 @@ def test_brokers(server: str) -> None:
 @pytest.mark.long(minutes=2)
 def test_share_groups_on_redis_6_2() -> None:
     binary("redis-6.2")
-    words = ("--storage", "record,batch", "--redis-user", "broker", "--redis-server", "redis-6.2")
-    assert "passed" in run(*SHARE_GROUPS, *words)
+    assert "passed" in run(SHARE_GROUPS, "--redis-user", "broker", "--redis-server", "redis-6.2")
 
 
 @pytest.mark.long(minutes=9)
