@@ -15,6 +15,7 @@ from tests.support import cache, programs
 from tests.support.batches import batch, records
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.long import LONG
 from tests.support.members import Feed, Member
 from tests.support.share import begins
 from tests.support.share_members import ShareAdmin, Sharer, settled
@@ -121,6 +122,7 @@ def test_members_come_go_and_die(feed: Feed, watch: Sharer, start: Callable[[], 
     assert watch.delete() == [0]
 
 
+@LONG
 def test_a_killed_broker_is_no_rebalance(
     server: KetchServer, feed: Feed, watch: Sharer, start: Callable[[], Member]
 ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import redis
 
 from ketch.redis.slots import slot
-from tests.support import forks, redis_users
+from tests.support import forks, quick, redis_users
 
 if TYPE_CHECKING:
     from tests.support.redis_servers import RedisServer  # which uses `eventually`
@@ -53,6 +53,7 @@ def stop_servers() -> None:
     while _servers:
         _servers.pop().stop()
     forks.parent.stop()
+    quick.commands.stop()
 
 
 def _as_broker(arguments: Sequence[str]) -> list[str]:

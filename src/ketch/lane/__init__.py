@@ -5,7 +5,7 @@ a request with anything that it does not know goes through the pipeline (`broker
 It takes a request whole or not at all. What it takes: Produce v3 to v13 of any acks, for partitions that are known,
 plain and idempotent batches, on topics of the batch layout that want nothing done to a batch; with the append module,
 on one Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs
-Python: an authorizer, SASL, quotas, a pause for want of memory, a Redis that is behind.
+Python: an authorizer, SASL, quotas, spans, a pause for want of memory, a Redis that is behind.
 
 Whose a partition's state is. There is one `AppendState` for both ways, and the event loop's thread alone changes it:
 the lane reads and writes it as the appender does. So a batch of Python may follow one of the lane, and the other way
@@ -53,6 +53,7 @@ from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
+from ketch.logs import ClientName
 from ketch.redis.link import Link
 
 if TYPE_CHECKING:
@@ -67,12 +68,29 @@ class _Limits(Protocol):
     in_force: bool
 
 
+class _Timekeeper(Protocol):
+    slow_after: float
+
+    def slow(
+        self,
+        api: str,
+        metric: str,
+        version: int,
+        client: ClientName,
+        queue: float,
+        redis: float,
+        send: float,
+        waited: float = 0.0,
+    ) -> None: ...
+
+
 class Host(Protocol):
     """What the lane uses of the broker.
 
     Attributes:
         authorizer: None where everyone may do everything.
         quotas: whether any are in force.
+        timekeeper: takes what was slow.
     """
 
     settings: Settings
@@ -84,6 +102,8 @@ class Host(Protocol):
     def authorizer(self) -> object: ...
     @property
     def quotas(self) -> _Limits: ...
+    @property
+    def timekeeper(self) -> _Timekeeper: ...
 
 
 def open_lane(broker: Host) -> Lane | None:
@@ -96,6 +116,9 @@ def open_lane(broker: Host) -> Lane | None:
         return None
     if not isinstance(broker.log.watcher.driver, Link):
         log.info("lane: none, as Redis is a cluster")
+        return None
+    if broker.settings.otlp_endpoint is not None:
+        log.info("lane: none, as spans are made (otlp_endpoint)")
         return None
     try:
         from ketch.lane._kernel import Lane
