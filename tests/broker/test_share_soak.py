@@ -54,7 +54,6 @@ class Record:
     high: int = 0
     holder: str = ""
     taken: float = 0.0
-    settled: bool = False
     doubtful: bool = False
 
     def free(self, now: float) -> bool:
@@ -79,7 +78,8 @@ class Soak:
 
     def __init__(self, valkey: RedisServer, brokers: list[KetchServer], seed: int) -> None:
         self.valkey, self.brokers, self.random = valkey, brokers, random.Random(seed)
-        self.records: dict[Place, Record] = {}
+        self.records: dict[Place, Record] = {}  # those that are not settled
+        self.settled = set[Place]()
         self.workers: list[Worker] = []
         self.produced = self.faults = self.accepted = 0
 
@@ -126,8 +126,9 @@ class Soak:
                         self.given(worker, (part.partition_index, offset), count, begun)
 
     def given(self, worker: Worker, place: Place, count: int, begun: float) -> None:
-        record, now = self.records.setdefault(place, Record()), time.monotonic()
-        assert not record.settled, f"{place} is settled, and comes again"
+        now = time.monotonic()
+        assert place not in self.settled, f"{place} is settled, and comes again"
+        record = self.records.setdefault(place, Record())
         assert record.free(now), f"{place} is {record.holder}'s for {now - record.taken:.2f} s"
         assert record.low < count <= min(record.high + 1, LIMIT), (place, count, record)
         self.records[place] = Record(count, count, worker.member.id, begun)
@@ -141,8 +142,9 @@ class Soak:
         if not said:
             return
         worker.has.difference_update(mine)
-        for place in mine:
-            self.records[place].doubtful |= self.records[place].holder == worker.member.id
+        for record in map(self.records.get, mine):
+            if record is not None:
+                record.doubtful |= record.holder == worker.member.id
         acks = {(TOPIC, index): [(offset, offset, (what,)) for (_, offset), what in said]}
         if worker.member.epoch == 0:
             worker.member.ask()  # a session begins with a fetch
@@ -154,41 +156,43 @@ class Soak:
         if answer.error_code == 0 and codes == [INVALID_RECORD_STATE]:
             late = [place for place in mine if self.late(worker, place, now)]
             assert late, f"{worker.member.id} had {mine}"
-            for place in mine:
-                self.records[place].doubtful = False
+            for record in map(self.records.get, mine):
+                if record is not None and record.holder == worker.member.id:
+                    record.doubtful = False
         elif answer.error_code == 0 and codes == [0]:
             for place, what in said:
                 self.said(worker, place, what)
 
     def late(self, worker: Worker, place: Place, now: float) -> bool:
-        record = self.records[place]
-        return record.holder != worker.member.id or now - record.taken >= LOCK_S - SLACK_S
+        record = self.records.get(place)
+        return record is None or record.holder != worker.member.id or now - record.taken >= LOCK_S - SLACK_S
 
     def said(self, worker: Worker, place: Place, what: int) -> None:
         """The broker has taken the member's word; that of one who has come too late changes nothing."""
-        record = self.records[place]
-        if record.holder != worker.member.id:
+        record = self.records.get(place)
+        if record is None or record.holder != worker.member.id:
             return
         record.doubtful, record.holder = False, ""
-        record.settled = what != RELEASE
         self.accepted += what == ACCEPT
+        if what != RELEASE:
+            del self.records[place]
+            self.settled.add(place)
 
     def close(self, worker: Worker) -> None:
         """It closes its session: what it has is given back, and the delivery does not count."""
-        self.gone(worker, counts=-1)
+        self.gone(worker)
         worker.member.close()
         self.workers.remove(worker)
         worker.member.client.close()
 
     def drop(self, worker: Worker) -> None:
         """Its connection closes, or its broker is dead: what it has is given back, or its lock expires."""
-        self.gone(worker, counts=0)
+        self.gone(worker)
         self.workers.remove(worker)
         worker.member.client.close()
 
-    def gone(self, worker: Worker, counts: int) -> None:
-        for place in worker.has:
-            record = self.records[place]
+    def gone(self, worker: Worker) -> None:
+        for record in self.records.values():  # it may have more than it believes: after a refusal
             if record.holder == worker.member.id:
                 record.low -= 1
                 record.holder = ""
@@ -226,18 +230,18 @@ class Soak:
         return all(starts[n] == admin.list_offsets(TOPIC, -1, partition=n).offset for n in range(PARTITIONS))
 
     def check(self) -> None:
-        assert len(self.records) == self.produced, "every record was delivered"
-        lost = {
+        assert len(self.records) + len(self.settled) == self.produced, "every record was delivered"
+        assert not {
             place: record
             for place, record in self.records.items()
-            if not (record.settled or record.doubtful or record.high >= LIMIT)
-        }
-        assert not lost
+            if not (record.doubtful or record.high >= LIMIT)
+        }  # fmt: skip
 
 
 @pytest.fixture
 def valkey(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(str(server_binary()), tmp_path / "valkey")
+    # With `everysec` a write may wait for a sync that is under way, and be lost though it was answered.
+    server = RedisServer(str(server_binary()), tmp_path / "valkey", "--appendfsync", "always")
     yield server
     server.kill()
 

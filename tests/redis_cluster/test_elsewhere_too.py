@@ -32,7 +32,7 @@ def test_the_protocol() -> None:
 
 @pytest.mark.long(minutes=2)
 def test_share_groups() -> None:
-    on_a_cluster("--storage", "record,batch", *SHARE_GROUPS)
+    on_a_cluster(*SHARE_GROUPS)
 
 
 @pytest.mark.long(minutes=3)

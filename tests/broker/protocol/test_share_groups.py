@@ -378,6 +378,7 @@ def test_topics_come_grow_and_go(kafka: Kafka, topic: str) -> None:
         member.goes()
 
 
+@pytest.mark.storage("record", "batch")
 def test_offsets_are_moved(kafka: Kafka, made: str) -> None:
     """By an administrator, while nobody reads; where there are records does not matter."""
     with ShareAdmin(port_of(kafka), f"g-{made}") as admin, Sharer(port_of(kafka), f"g-{made}") as member:

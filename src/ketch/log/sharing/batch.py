@@ -167,7 +167,8 @@ class BatchShare(LockedShare):
             stored = await self._driver.ask(stored_ranges.load(self._shares, self._group))
         if not stored.version:
             return None
-        return stored.ranges[0].first if stored.ranges else stored.next
+        first = stored.ranges[0].first if stored.ranges else stored.next
+        return max(first, (await self._bounds.get()).local_start)
 
     async def move(self, offset: int) -> None:
         async with self._lock:
