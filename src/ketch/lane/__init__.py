@@ -37,6 +37,18 @@ taken back      a batch of it is stored, or fails               taken back    it
                                                                               `broker.handlers.produce.resume` waits
 =============== =============================================== ============= =========================================
 
+Who reads Redis's replies, and when that changes:
+
+=============== =============================================== ============= =========================================
+reader          event                                           next          what happens
+=============== =============================================== ============= =========================================
+pipe            the lane's first look at a new connection       as settled    `Reader` hears the transport from now on
+lane            replies of batches that are stored as expected  lane          they are taken where they lie
+lane            any other reply, a push, or a part of a reply   pipe          the pipe gets all from there on
+pipe            it has nothing of a reply (`Pipe.settled`)      lane
+either          the connection is lost                          none          the pipe tells all who wait
+=============== =============================================== ============= =========================================
+
 A partition is for the lane in one state of `AppendState` alone: mode OURS, no foreign write, nothing that waits, no
 marker on its way, and the stream's end and the log's start known and fresh. A batch is, where it is the next one of a
 producer that is known, its checksum is right, and `TopicNotes` has nothing to note of it.
