@@ -79,7 +79,7 @@ def test_replies_in_pieces(redis: RedisServer, start_ketch: Callable[..., KetchS
             return metrics(server).get(TAKEN, 0.0) > before
 
         eventually(is_taken, what="the lane to take a request")
-        for n in range(40):
+        for n in range(24):
             sent = [
                 (METADATA, kafka.send(METADATA, 9, topics=[{"name": "t"}]))
                 if some.random() < 0.1
@@ -94,8 +94,8 @@ def test_replies_in_pieces(redis: RedisServer, start_ketch: Callable[..., KetchS
                 if key == PRODUCE:
                     assert answer.responses[0].partition_responses[0].error_code == 0
                     stored += 1
-        assert metrics(server)[TAKEN] > 50
-        assert sum(len(kafka.read_all("t", partition=n)) for n in range(3)) == 2 * stored + 5
+        assert metrics(server)[TAKEN] > 30
+        assert sum(len(kafka.read_all("t", partition=n)) for n in range(3)) == 2 * stored + 3
     assert server.stop() == 0
     assert "Traceback" not in server.log
     shredder.close()
