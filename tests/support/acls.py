@@ -53,9 +53,7 @@ class Acls:
         number = next(_marks)
         yes, no = f"allowed-{number}", f"denied-{number}"
         kinds = ((yes, Permission.ALLOW), (no, Permission.DENY))
-        marks = [
-            allow(ResourceType.TOPIC, name, Operation.DESCRIBE, kind, principal="User:*") for name, kind in kinds
-        ]
+        marks = [allow(ResourceType.TOPIC, name, Operation.DESCRIBE, kind, principal="User:*") for name, kind in kinds]
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(KEY)
         pipe.sadd(KEY, *(acl.text for acl in [*marks, *acls]))

@@ -3,7 +3,7 @@ and from Redis's reply to the response's bytes, in one piece of C and Cython. It
 a request with anything that it does not know goes through the pipeline (`broker.connection`), as without the lane.
 
 It takes a request whole or not at all. What it takes: Produce v3 to v13 of any acks, for partitions that are known,
-plain and idempotent batches, on topics of the batch layout that want nothing done to a batch; with the append module,
+plain, idempotent and transactional batches, on topics that want nothing done to a batch; with the append module,
 on one Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs
 Python: an audit log of what is allowed, quotas of the time that requests take, a pause for want of memory, a Redis that
 is behind. What a client may do it asks by the connection's `Rights`, which keep their decisions until the ACLs change;
@@ -88,7 +88,8 @@ class _Audit(Protocol):
 
 
 class _Authorizer(Protocol):
-    audit: _Audit
+    @property
+    def audit(self) -> _Audit: ...
 
 
 class Host(Protocol):
