@@ -442,7 +442,7 @@ cdef class Reader:
         if self.settled:
             taken = self.lane.replies(<const uint8_t*>PyByteArray_AS_STRING(self.buffer), nbytes, pipe.waiting)
             if taken > 0:
-                pipe.took()
+                pipe.progress += 1
             if taken < nbytes:
                 pipe.pass_on(self.room[taken:nbytes])
                 self.settled = pipe.settled
@@ -464,11 +464,11 @@ cdef class Reader:
 
     cdef int post(self, list entries, list pieces) except -1:
         """Writes commands at once where Redis has nothing to do and nothing was written in this turn of the loop."""
-        cdef object pipe = self.pipe
-        if pipe.waiting or not self.settled or len(pieces) > 1 or pipe.gathering or not pipe.connected:
+        cdef object pipe = self.pipe, waiting = pipe.waiting
+        if waiting or not self.settled or len(pieces) > 1 or pipe.gathering or not pipe.connected:
             pipe.post_all(entries, tuple(pieces))
         else:
-            pipe.announce(entries)
+            waiting.extend(entries)
             self.transport.write(pieces[0])
         return 0
 

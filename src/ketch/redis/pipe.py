@@ -51,6 +51,7 @@ class Pipe(asyncio.BufferedProtocol):
     Attributes:
         behind: whether `drained` would wait.
         waiting: who waits for replies, in the order in which these come.
+        progress: replies taken so far; the watchdog sees a Redis that hangs by it.
     """
 
     def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
@@ -71,7 +72,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.behind = False
-        self._progress = 0  # replies taken so far; the watchdog sees a Redis that hangs by it
+        self.progress = 0
 
     # -- asyncio's side
 
@@ -159,17 +160,13 @@ class Pipe(asyncio.BufferedProtocol):
         Args:
             takers: how many replies each of them makes, more than one, and what takes the last.
         """
-        self.announce(takers)
-        self._write(payload)
-
-    def announce(self, takers: Sequence[tuple[int, Callable[[Reply], None]]]) -> None:
-        """As `post_all`, of commands that the caller writes itself, now."""
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
         idle = not self.waiting
         self.waiting.extend(takers)
         if idle:
             self._expect(takers[0][0])
+        self._write(payload)
 
     # -- for a reader in front of it, which takes the replies that it knows from the connection
 
@@ -191,10 +188,6 @@ class Pipe(asyncio.BufferedProtocol):
             return False
         replies = self.waiting[0][0] if self.waiting else 1
         return (self._pending, self._passing) == _expected(replies)
-
-    def took(self) -> None:
-        """The reader has taken replies, and those who waited for them out of `waiting`."""
-        self._progress += 1
 
     def pass_on(self, data: memoryview) -> None:
         """Takes what has come in from where a command's first reply begins, or a push; it was settled before."""
@@ -247,8 +240,8 @@ class Pipe(asyncio.BufferedProtocol):
         while self.connected:
             await asyncio.sleep(timeout / 4)
             now = time.monotonic()
-            if not self.waiting or self._progress != seen:
-                seen, since = self._progress, now
+            if not self.waiting or self.progress != seen:
+                seen, since = self.progress, now
             elif now - since >= timeout:
                 log.error("Redis did not answer for %.1f s; connection closed", now - since)
                 self.close()
@@ -299,7 +292,7 @@ class Pipe(asyncio.BufferedProtocol):
 
     def _pass(self) -> None:
         """Gives up the room of replies that nobody wants, as far as they have come in."""
-        self._progress += 1
+        self.progress += 1
         if self._buffer.find(b"-", self._start, self._scanned) >= 0 and not self._refused:
             self._refused = first_error(bytes(self._buffer[self._start : self._scanned]))
         self._start = self._scanned
@@ -310,7 +303,7 @@ class Pipe(asyncio.BufferedProtocol):
 
     def _take(self) -> None:
         """Hands on the whole reply between _start and _scanned."""
-        self._progress += 1
+        self.progress += 1
         reply = bytes(memoryview(self._buffer)[self._start : self._scanned])
         self._start = self._scanned
         if self._interrupted is not None:
