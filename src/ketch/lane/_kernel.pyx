@@ -7,7 +7,6 @@ business of csrc/, which knows no Python.
 """
 
 import time
-from asyncio import BufferedProtocol
 from functools import partial
 
 cimport cython
@@ -110,7 +109,6 @@ cdef enum:
     COMMAND_SIZE = 128  # bytes of an XADD around its record, see `store.layouts.record`
     SIZE_OF = 1000  # records that a topic's average is about, see `TopicNotes`
     ONE_PIECE = 16384  # bytes of a batch up to which one copy is cheaper than a write of its own
-    ROOM = 65536  # bytes of replies that are read at once
     ENOUGH = 262144  # bytes of commands that are written before the next request is looked at
     SEQUENCE_MASK = 0x7fffffff
 
@@ -416,72 +414,9 @@ cdef class Answer:
         return 0
 
 
-cdef class Reader:
-    """The lane's end of the connection to Redis: hears what its transport says, and writes there.
-
-    What has come in is its own as long as `Pipe` is settled. From the first reply on that is not one to a batch of the
-    lane, stored as expected, all goes to the pipe, until that is settled again.
-    """
-
-    cdef Lane lane
-    cdef object pipe, transport, room
-    cdef bytearray buffer
-    cdef bint settled
-
-    def __init__(self, Lane lane, pipe):
-        self.lane, self.pipe, self.settled = lane, pipe, pipe.settled
-        self.buffer = bytearray(ROOM)
-        self.room = memoryview(self.buffer)
-
-    def get_buffer(self, Py_ssize_t sizehint):
-        return self.room if self.settled else self.pipe.get_buffer(sizehint)
-
-    def buffer_updated(self, Py_ssize_t nbytes):
-        cdef object pipe = self.pipe
-        cdef int64_t taken
-        if self.settled:
-            taken = self.lane.replies(<const uint8_t*>PyByteArray_AS_STRING(self.buffer), nbytes, pipe.waiting)
-            if taken > 0:
-                pipe.progress += 1
-            if taken < nbytes:
-                pipe.pass_on(self.room[taken:nbytes])
-                self.settled = pipe.settled
-        else:
-            pipe.buffer_updated(nbytes)
-            self.settled = pipe.settled
-
-    def eof_received(self):
-        return self.pipe.eof_received()
-
-    def connection_lost(self, exc):
-        self.pipe.connection_lost(exc)
-
-    def pause_writing(self):
-        self.pipe.pause_writing()
-
-    def resume_writing(self):
-        self.pipe.resume_writing()
-
-    cdef int post(self, list entries, list pieces) except -1:
-        """Writes commands at once where Redis has nothing to do and nothing was written in this turn of the loop."""
-        cdef object pipe = self.pipe, waiting = pipe.waiting
-        if waiting or not self.settled or len(pieces) > 1 or pipe.gathering or not pipe.connected:
-            pipe.post_all(entries, tuple(pieces))
-        else:
-            waiting.extend(entries)
-            self.transport.write(pieces[0])
-        return 0
-
-
-class BufferedReader(Reader, BufferedProtocol):
-    """It says by its kind that it has buffers, for event loops that go by that."""
-
-    __slots__ = ()
-
-
 @cython.final
 cdef class Lane:
-    """The lane of one broker. `take` and `take_frame` are what connections call, `replies` is what `Reader` does.
+    """The lane of one broker. `take` and `take_frame` are what connections call, `_replies` is what the pipe does.
 
     Args:
         broker: see `ketch.lane.Host`.
@@ -492,7 +427,6 @@ cdef class Lane:
     cdef object broker, log, topics, watcher, states, newest, gate, notes, quotas, create_future, call_later
     cdef object rights  # of the connection that is looked at; None where there is no authorizer
     cdef object driver, pipe
-    cdef Reader reader  # of the pipe
     cdef int64_t largest  # bytes of a request
     cdef bint coin
     cdef uint64_t random, serial
@@ -567,10 +501,7 @@ cdef class Lane:
         if pipe is None or pipe.behind:
             return False
         if pipe is not self.pipe:
-            if not pipe.connected:
-                return False
-            self.reader = BufferedReader(self, pipe)
-            self.reader.transport = pipe.lead(self.reader)
+            pipe.quick = self._replies
             self.pipe = pipe
         self.largest = broker.settings.socket_request_max_bytes
         return True
@@ -865,15 +796,16 @@ cdef class Lane:
             self.cut()
             entries, self.entries = self.entries, []
             pieces, self.pieces = self.pieces, []
-            self.reader.post(entries, pieces)
+            self.pipe.post_all(entries, tuple(pieces))
         return 0
 
     # -- replies
 
-    cdef int64_t replies(self, const uint8_t* data, int64_t end, object waiting) except -1:
+    def _replies(self, bytearray buffer, Py_ssize_t start, Py_ssize_t end, waiting):
         """Takes the replies of batches that are stored as expected, from the front; where the next one begins."""
-        cdef int64_t size, start = 0
-        while start < end and waiting:
+        cdef const uint8_t* data = <const uint8_t*>PyByteArray_AS_STRING(buffer)
+        cdef int64_t size
+        while waiting:
             taker = waiting[0][1]
             if type(taker) is not Flight:
                 break

@@ -39,6 +39,7 @@ _ABORTED = b"-EXECABORT"  # says that a command of the transaction was refused, 
 
 
 _Waiting = deque[tuple[int, Callable[[Reply], None]]]  # (replies, what takes the last)
+Quick = Callable[[bytearray, int, int, _Waiting], int]
 
 
 class Pipe(asyncio.BufferedProtocol):
@@ -50,14 +51,14 @@ class Pipe(asyncio.BufferedProtocol):
 
     Attributes:
         behind: whether `drained` would wait.
-        waiting: who waits for replies, in the order in which these come.
-        progress: replies taken so far; the watchdog sees a Redis that hangs by it.
+        quick: takes the replies that it knows from the front of those that have come in: of the buffer, from where
+            to where, and who waits for them. It says where the first reply begins that it does not know.
     """
 
     def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
         self._on_lost = on_lost
         self._on_push = on_push
-        self.waiting: _Waiting = deque()
+        self._waiting: _Waiting = deque()
         self._buffer = bytearray(_START)
         self._start = 0  # where the reply being read begins
         self._scanned = 0  # how far it has been framed
@@ -72,7 +73,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.behind = False
-        self.progress = 0
+        self.quick: Quick | None = None
+        self._progress = 0  # replies taken so far; the watchdog sees a Redis that hangs by it
 
     # -- asyncio's side
 
@@ -100,6 +102,8 @@ class Pipe(asyncio.BufferedProtocol):
         try:
             while self._scanned < self._end:
                 before = self._scanned
+                if self.quick is not None and self._passing and before == self._start and self._hurry(self.quick):
+                    continue
                 if self._buffer[before] == _PUSH and self._interrupted is None:
                     self._interrupt()
                 # Stops before a push, which may come between any two replies.
@@ -118,7 +122,7 @@ class Pipe(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.resume_writing()
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self._waiting = self._waiting, deque()
         for _, take in waiting:
             self._give(take, StorageUnavailable(LOST))
         self._on_lost()
@@ -162,47 +166,11 @@ class Pipe(asyncio.BufferedProtocol):
         """
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
-        idle = not self.waiting
-        self.waiting.extend(takers)
+        idle = not self._waiting
+        self._waiting.extend(takers)
         if idle:
             self._expect(takers[0][0])
         self._write(payload)
-
-    # -- for a reader in front of it, which takes the replies that it knows from the connection
-
-    def lead(self, reader: asyncio.BufferedProtocol) -> asyncio.Transport:
-        """From now on a reader hears what the transport says; it passes on what it does not take itself.
-
-        Raises:
-            StorageUnavailable: not connected.
-        """
-        if self._transport is None:
-            raise StorageUnavailable("not connected to Redis")
-        self._transport.set_protocol(reader)
-        return self._transport
-
-    @property
-    def settled(self) -> bool:
-        """Whether it has nothing of a reply: the next byte begins the first one to a command, or a push."""
-        if self._start != self._end or self._interrupted is not None:
-            return False
-        replies = self.waiting[0][0] if self.waiting else 1
-        return (self._pending, self._passing) == _expected(replies)
-
-    def pass_on(self, data: memoryview) -> None:
-        """Takes what has come in from where a command's first reply begins, or a push; it was settled before."""
-        self._expect(self.waiting[0][0] if self.waiting else 1)
-        while data:
-            room = self.get_buffer(len(data))
-            size = min(len(room), len(data))
-            room[:size] = data[:size]
-            data = data[size:]
-            self.buffer_updated(size)
-
-    @property
-    def gathering(self) -> bool:
-        """Whether something was written in this turn of the event loop, so that more waits for its end."""
-        return self._gathering
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `redis.question`; raises whatever it raises, too."""
@@ -240,8 +208,8 @@ class Pipe(asyncio.BufferedProtocol):
         while self.connected:
             await asyncio.sleep(timeout / 4)
             now = time.monotonic()
-            if not self.waiting or self.progress != seen:
-                seen, since = self.progress, now
+            if not self._waiting or self._progress != seen:
+                seen, since = self._progress, now
             elif now - since >= timeout:
                 log.error("Redis did not answer for %.1f s; connection closed", now - since)
                 self.close()
@@ -249,8 +217,8 @@ class Pipe(asyncio.BufferedProtocol):
     def _await_reply(self, replies: int, take: Callable[[Reply], None]) -> None:
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
-        self.waiting.append((replies, take))
-        if len(self.waiting) == 1 and replies > 1:
+        self._waiting.append((replies, take))
+        if len(self._waiting) == 1 and replies > 1:
             self._expect(replies)
 
     def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
@@ -279,7 +247,7 @@ class Pipe(asyncio.BufferedProtocol):
 
     def _expect(self, replies: int) -> None:
         """What comes next: the +QUEUED of a transaction are framed by the kernel in one go, not one by one here."""
-        expected = _expected(replies)
+        expected = (replies - 1, True) if replies > 1 else (1, False)
         if self._interrupted is not None:
             self._interrupted = expected
         else:
@@ -290,9 +258,23 @@ class Pipe(asyncio.BufferedProtocol):
         self._interrupted = self._pending, self._passing
         self._pending, self._passing = 1, False
 
+    def _hurry(self, quick: Quick) -> bool:
+        """Has `quick` take what it knows, where a command's first reply begins here; whether it knew anything."""
+        if self._interrupted is not None or not self._waiting or self._pending != self._waiting[0][0] - 1:
+            return False
+        taken = quick(self._buffer, self._start, self._end, self._waiting)
+        if taken == self._start:
+            return False
+        self._progress += 1
+        self._start = self._scanned = taken
+        self._expect(self._waiting[0][0] if self._waiting else 1)
+        if self._start == self._end:
+            self._reset()
+        return True
+
     def _pass(self) -> None:
         """Gives up the room of replies that nobody wants, as far as they have come in."""
-        self.progress += 1
+        self._progress += 1
         if self._buffer.find(b"-", self._start, self._scanned) >= 0 and not self._refused:
             self._refused = first_error(bytes(self._buffer[self._start : self._scanned]))
         self._start = self._scanned
@@ -303,18 +285,18 @@ class Pipe(asyncio.BufferedProtocol):
 
     def _take(self) -> None:
         """Hands on the whole reply between _start and _scanned."""
-        self.progress += 1
+        self._progress += 1
         reply = bytes(memoryview(self._buffer)[self._start : self._scanned])
         self._start = self._scanned
         if self._interrupted is not None:
             (self._pending, self._passing), self._interrupted = self._interrupted, None
             if self._on_push is not None:
                 self._on_push(parse(reply))
-        elif self.waiting:
+        elif self._waiting:
             if self._refused:
                 reply, self._refused = self._refused if reply.startswith(_ABORTED) else reply, b""
-            _, take = self.waiting.popleft()
-            self._expect(self.waiting[0][0] if self.waiting else 1)
+            _, take = self._waiting.popleft()
+            self._expect(self._waiting[0][0] if self._waiting else 1)
             self._give(take, reply)
         if self._start == self._end:
             self._reset()
@@ -335,11 +317,6 @@ class Pipe(asyncio.BufferedProtocol):
         self._buffer[:size] = self._buffer[self._start : self._end]
         self._scanned -= self._start
         self._start, self._end = 0, size
-
-
-def _expected(replies: int) -> tuple[int, bool]:
-    """RESP values that are framed in one go, and whether nobody wants them, where a command's replies begin."""
-    return (replies - 1, True) if replies > 1 else (1, False)
 
 
 async def run(question: Question[T], replies: Callable[[Sequence[Command]], Awaitable[list[bytes]]]) -> T:
