@@ -1,7 +1,7 @@
 # `make help` says what each target does. Needs make and, for a fresh Debian, nothing else: see scripts/bootstrap.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install install-spark run pipeline test test-long test-clients compatibility check audit bench bench-compare bench-trees clean dev
+.PHONY: help install install-spark run pipeline test test-long test-clients compatibility check audit docs dist bench bench-compare bench-trees clean dev
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
@@ -63,6 +63,14 @@ audit: dev ## Ask pip-audit about the pinned versions; it needs a package index 
 	@$(VENV)/bin/python -m pip install -q pip-audit
 	@$(VENV)/bin/pip-audit --no-deps --disable-pip -r constraints.txt
 
+docs: $(VENV)/.installed-docs ## Build the documentation as a site, with search and the Python reference: build/site/index.html
+	@scripts/site/javascript
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --config-file scripts/site/mkdocs.yml
+	@echo "build/site/index.html"
+
+dist: dev ## Build the sdist and a wheel for this Python into dist/
+	KETCH_REQUIRE_NATIVE=1 $(VENV)/bin/python -m build --outdir dist .
+
 bench: dev ## Measure Ketch beside Apache Kafka and raw Valkey, write BENCHMARKS.md and README's figures; ONLY=produce,latency  QUICK=1  ARGS="--rounds 1"
 	@scripts/test-tools
 	$(VENV)/bin/python -m bench $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick) $(ARGS)
@@ -93,6 +101,10 @@ $(VENV)/.installed: $(VENV)/.created $(PROJECT)
 $(VENV)/.installed-dev: $(VENV)/.created $(PROJECT)
 	$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-spark
+
+$(VENV)/.installed-docs: $(VENV)/.created $(PROJECT)
+	$(PIP) install --editable '.[docs]'
+	@touch $@ $(VENV)/.installed
 
 # With what the declarative pipeline needs, which the other tests do without.
 $(VENV)/.installed-long: $(VENV)/.created $(PROJECT)

@@ -12,6 +12,7 @@ from setuptools.command.build_ext import build_ext
 KERNELS = {f"ketch.{name}._kernel": f"src/ketch/{name}/_kernel.pyx" for name in ("records", "wire")}
 LANE = {"ketch.lane._kernel": "src/ketch/lane/_kernel.pyx"}
 MODULE = "src/ketch/append_module/csrc"
+REQUIRED = os.environ.get("KETCH_REQUIRE_NATIVE", "") not in ("", "0")
 
 WITHOUT = {
     **{name: f"no Cython kernel {name} ({{}}); the plain-Python one is used." for name in KERNELS},
@@ -21,12 +22,17 @@ WITHOUT = {
 
 
 class OptionalBuildExt(build_ext):
-    """Builds what it can where there is a C compiler, and says one sentence for each part where there is none."""
+    """Builds what it can where there is a C compiler, and says one sentence for each part where there is none.
+
+    With KETCH_REQUIRE_NATIVE=1, as for wheels that others install, a part that cannot be built is an error.
+    """
 
     def build_extension(self, ext: Extension) -> None:
         try:
             super().build_extension(ext)
         except Exception as error:  # every compiler and platform fails with an exception of its own
+            if REQUIRED:
+                raise
             print("ketch:", WITHOUT[ext.name].format(error), file=sys.stderr)
 
 
@@ -43,6 +49,8 @@ def kernels() -> list[Extension]:
     try:
         from Cython.Build import cythonize
     except ImportError:
+        if REQUIRED:
+            raise
         print("ketch: Cython is missing; the plain-Python kernels are used.", file=sys.stderr)
         return []
     built: list[Extension] = cythonize(extensions, language_level=3)
@@ -60,6 +68,6 @@ def module() -> list[Extension]:
 
 extensions = kernels() + module()
 for one in extensions:
-    one.optional = True  # after cythonize, which makes new ones without it
+    one.optional = not REQUIRED  # after cythonize, which makes new ones without it
 
 setup(ext_modules=extensions, cmdclass={"build_ext": OptionalBuildExt})

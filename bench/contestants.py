@@ -21,7 +21,8 @@ from bench.model import BenchError, Unavailable
 from tests.support import apache_kafka
 
 _READY = re.compile(
-    r"ketch ready: kafka (?P<kafka>[\d.]+:\d+|\w+://\S+), redis unix:(?P<redis>.+?) and .*?"
+    r"ketch ready: kafka (?P<kafka>[\d.]+:\d+|\w+://\S+), "
+    r"redis (?:unix:(?P<redis>.+?) and |(?P<cluster>redis\+cluster://\S+), ).*?"
     r"(?:, legacy (?P<legacy>[\d.]+:\d+))?, kernel "
 )
 _LISTENER = re.compile(r"(\w+)://([^,]+)")
@@ -95,13 +96,15 @@ class Ketch(Server):
     name = "ketch"
     shown = "Ketch, record layout"
     tree: ClassVar[Path | None] = None  # the checkout that it runs from; None: this one
+    program: ClassVar[tuple[str, ...]] = ("-m", "ketch")  # what Python runs
 
     def __init__(self, *arguments: str) -> None:
         super().__init__()
         self._arguments = arguments
         self._directory = tempfile.TemporaryDirectory(prefix="ketch-bench-")
         self._process: subprocess.Popen[bytes] | None = None
-        self.redis = Path()  # Valkey's unix socket
+        self.redis = Path()  # Valkey's unix socket, where there is one shard
+        self.url = ""  # the same, or the cluster of the shards
         self.legacy = ""  # host:port for clients of Kafka 0.7, where it was started with one
 
     @property
@@ -129,7 +132,7 @@ class Ketch(Server):
         output = Path(self._directory.name) / "ketch.log"
         python, environment = self.interpreter()
         port = () if "--listeners" in self._arguments else ("--port", "0")
-        command = [python, "-m", "ketch", "serve", *port, "--redis-port", "0", "--data-dir", str(self.data)]
+        command = [python, *self.program, "serve", *port, "--redis-port", "0", "--data-dir", str(self.data)]
         with output.open("wb") as log:
             self._process = subprocess.Popen([*command, *self._arguments], stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + _START_SECONDS
@@ -138,7 +141,8 @@ class Ketch(Server):
             if ready:
                 self.listeners = dict(_LISTENER.findall(ready["kafka"]))
                 self.kafka = next(iter(self.listeners.values()), ready["kafka"])
-                self.redis = Path(ready["redis"])
+                self.redis = Path(ready["redis"] or "")
+                self.url = ready["cluster"] or f"unix://{self.redis}"
                 self.legacy = ready["legacy"] or ""
                 return
             time.sleep(0.005)
@@ -191,14 +195,15 @@ class KetchBatch(Ketch):
 
 
 class Kafka(Server):
-    """Apache Kafka, one KRaft node with its own default settings and heap."""
+    """Apache Kafka, one KRaft node with its own default settings and heap, and share groups on (KIP-932)."""
 
     name = "kafka"
     shown = f"Apache Kafka {apache_kafka.VERSION}"
 
     def __init__(self, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         super().__init__()
-        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=apache_kafka.LONG_RUN, port=port)
+        features, options = ("share.version=1",), apache_kafka.LONG_RUN
+        self._kafka = apache_kafka.ApacheKafka(settings, heap="1G", options=options, port=port, features=features)
 
     @property
     def pid(self) -> int:

@@ -14,7 +14,7 @@ from bench.contestants import SHOWN
 from bench.limits import Cause
 from bench.model import METRICS, resolution
 from bench.results import Result, Row, Verdict, ratios, verdicts
-from bench.scenarios import SCENARIOS, requests
+from bench.scenarios import SCENARIOS, requests, shares
 from bench.scenarios.latency import ALONE, STEADY
 from bench.wording import bound, number, rounds
 
@@ -48,6 +48,7 @@ HEADLINES = (
     Headline("consume 100 B, Java", "throughput", "consume 100 B", ("java",), "rate"),
     Headline("produce to 1,000 partitions", "partitions", "produce, 1,000 partitions", ("confluent",), "rate"),
     Headline("consume 1,000 partitions", "partitions", "consume, 1,000 partitions", ("confluent",), "rate"),
+    Headline("work through a queue, 4 share consumers, Java", "shares", shares.LOAD, ("java", "raw"), "rate"),
     Headline("commit offsets one by one", "groups", "synchronous commits", ("confluent",), "commits"),
     *(
         Headline(f"acknowledge at 10,000 records/s of 1 KB, {shown}", "latency", STEADY, (client,), metric)

@@ -18,6 +18,7 @@ from typing import Any
 
 from bench.contestants import Ketch
 from bench.model import BenchError, Unavailable, home
+from tests.support import java
 from tests.support.cache import jars, missing
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -205,6 +206,24 @@ def consumer_performance(bootstrap: str, topic: str, count: int) -> float:
     if not rows or int(rows[-1][4]) < count:
         raise BenchError(f"ConsumerPerformance did not read {count} records: {said[-300:]}")
     return int(rows[-1][4]) / (int(rows[-1][7]) / 1000)
+
+
+@contextmanager
+def share_workers(bootstrap: str, group: str, topic: str, members: int, count: int) -> Iterator[subprocess.Popen[str]]:
+    """Members of a share group that are to acknowledge `count` records between them; see ShareWorkers.java."""
+    if reason := java.missing_tools():
+        raise Unavailable(reason)
+    home = java.compiled() / "target"
+    command = ["java", "-Xmx512M", "-cp", f"{home / 'clients.jar'}:{home / 'libs'}/*", "ketch.ShareWorkers"]
+    command += [bootstrap, group, topic, str(members), str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        alarm = threading.Timer(TIMEOUT, process.kill)
+        alarm.start()
+        try:
+            yield process
+        finally:
+            alarm.cancel()
+            process.kill()
 
 
 _AVERAGE = re.compile(r"Percentiles: 50th = (\S+), 99th = (\S+), 99\.9th = (\S+)")

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import redis_users, spark_jvm
 from tests.support.ketch import KetchServer, stop_servers
+from tests.support.long import LONG
 from tests.support.modules import NAMES
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process they start would inherit that.
@@ -44,7 +45,8 @@ _names = itertools.count(1)
 
 
 # How new topics are stored. With `--storage record,batch,record-dense,batch-dense` every test that has a broker runs
-# over these; else over what its mark `storage` says, which those have where the layout matters most. The mark
+# over these; else over what its mark `storage` says, which those have where the layout matters most: each layout and
+# each kind of offsets once, and as long tests over what its `long` names, the pairs that are left. The mark
 # `only_storage` is for tests that speak of the entries of one layout, or of offsets of one kind.
 STORAGE = {
     "record": (),
@@ -55,7 +57,7 @@ STORAGE = {
 
 
 # How batches are appended. With `--append module,multi` every test that has a broker runs over both; else over what its
-# mark `append` says.
+# mark `append` says, with long tests over its `long`.
 APPEND = ("module", "multi")
 
 
@@ -101,14 +103,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("storage")
     given = metafunc.config.getoption("--storage")
     if "storage" in metafunc.fixturenames and (mark or given):
-        kinds = given.split(",") if given else mark.args
+        long = mark.kwargs.get("long", ()) if mark and not given else ()
+        kinds = given.split(",") if given else [*mark.args, *long]
         for only in metafunc.definition.iter_markers("only_storage"):
             kinds = [kind for kind in kinds if kind in only.args]
-        metafunc.parametrize("storage", kinds, indirect=True, scope="session")
+            if not {*kinds} - {*long}:  # it has no other kind
+                long = ()
+        chosen = [pytest.param(kind, marks=LONG) if kind in long else kind for kind in kinds]
+        metafunc.parametrize("storage", chosen, indirect=True, scope="session")
     ways = metafunc.config.getoption("--append")
     mark = metafunc.definition.get_closest_marker("append")
     if "append" in metafunc.fixturenames and (ways or mark):
-        metafunc.parametrize("append", ways.split(",") if ways else mark.args, indirect=True, scope="session")
+        also = () if ways else [pytest.param(way, marks=LONG) for way in mark.kwargs.get("long", ())]
+        metafunc.parametrize(
+            "append", [*(ways.split(",") if ways else mark.args), *also], indirect=True, scope="session"
+        )
 
     rounds = metafunc.config.getoption("--rounds")
     if "rounds" in metafunc.fixturenames and rounds:
@@ -124,27 +133,33 @@ SPARK_SESSION = (
     "tests/archive/test_archive.py",
 )
 
-# Files whose tests take longest, mostly waiting for a JVM: they begin first, that no worker is left alone with them.
+# Those that compare Ketch with the same running Kafka.
+APACHE_KAFKA = tuple(f"tests/broker/protocol/test_{name}against_kafka.py" for name in ("", "share_", "share_groups_"))
+
+SHARED_JVM = {"spark": SPARK_SESSION, "kafka": APACHE_KAFKA}
+
+# These files begin first, that no worker is left alone with them: those that share a JVM, and beside these, which take
+# most of the CPU time, clusters, which wait.
 SLOW = (
-    "tests/spark/test_pipeline.py",
-    "tests/archive/test_kills.py",
     *SPARK_SESSION,
-    "tests/log/test_tier_seam.py",
-    "tests/spark/",
+    *APACHE_KAFKA,
+    "tests/redis_cluster/",
     "tests/chaos/test_crash.py",
     "tests/clients/",
+    "tests/spark/",
+    "tests/archive/",
 )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A process takes a file at a time, but one takes all that use the Spark session: a second one costs a JVM more."""
+    """A process takes a file at a time, but one takes all that share a JVM: a second one costs its start once more."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "spark" if file in SPARK_SESSION else file
+            return next((name for name, files in SHARED_JVM.items() if file in files), file)
 
     return Scheduling(config, log)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import charts, compare, limits, readme, report, results, warm_up, wording
+from bench import compare, limits, readme, report, results, warm_up, wording
 from bench.contestants import CONTESTANTS
 from bench.model import BenchError, Sample, Target
 from bench.results import Result, Row
@@ -300,6 +300,8 @@ def test_each_section_of_limits_names_rows_that_there_are() -> None:
     ],
 )
 def test_a_label_is_a_number_as_people_read_it(value: float, shown: str) -> None:
+    from bench import charts  # with all of matplotlib
+
     assert charts.label(value) == shown
 
 

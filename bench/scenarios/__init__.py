@@ -12,9 +12,12 @@ from bench.scenarios.partitions import Partitions
 from bench.scenarios.rebalance import Rebalance
 from bench.scenarios.requests import Requests
 from bench.scenarios.secured import Secured
+from bench.scenarios.shards import Shards
+from bench.scenarios.shares import Shares
 from bench.scenarios.spark import Spark
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
+from bench.scenarios.timing import Timing
 from bench.scenarios.transactions import Transactions
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -22,8 +25,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     Legacy(),
     Groups(),
     Rebalance(),
+    Shares(),
     Latency(),
     Requests(),
+    Timing(),
     Transactions(),
     Fanout(),
     Idle(),
@@ -32,5 +37,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     Partitions(),
     Backlog(),
     Startup(),
+    Shards(),
     Spark(),
 )

@@ -43,6 +43,10 @@ class RedisError(KetchError):
     """Redis answered a command with an error; the text is Redis's."""
 
 
+class RightMissing(RedisError):
+    """The user of Redis may not run the command, or not with this key."""
+
+
 class CorruptRecord(KetchError):
     """Bytes that are not a whole, undamaged record batch; Kafka's CORRUPT_MESSAGE (2)."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -22,6 +21,7 @@ from ketch.redis.blocking import Server, ask, connected
 from tests.archive.test_archive import produce
 from tests.spark.conftest import MakeTopic
 from tests.support.ketch import KetchServer
+from tests.support.quick import commands
 
 Command = Callable[..., list[str]]
 
@@ -31,7 +31,7 @@ def ketch(broker: KetchServer, tmp_path: Path) -> Command:
     """`ketch("run", "--once")`: the lines that `ketch archive` prints, on a machine without Java."""
 
     def run(name: str, *arguments: str) -> list[str]:
-        command = [sys.executable, "-m", "ketch", "archive", name, *arguments]
+        command = [*commands.program(), "archive", name, *arguments]
         command += ["--redis", broker.redis_url, "--data-dir", str(tmp_path)]
         env = {"PATH": str(tmp_path / "nothing")}
         done = subprocess.run(command, env=env, capture_output=True, text=True)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
-from ketch.broker.coordination.machines import Machines
+from ketch.broker.coordination.machines import Machines, pause
 from ketch.coordinator.machine import Heir, Persist, Reply, Tick
 from ketch.errors import NotCoordinator, StorageUnavailable
 from ketch.redis.question import Question, ask, call
@@ -117,11 +117,12 @@ class TallyNamespace:
         return terms.granted(f"tally {id}", (yield from ask(save_state(self.key(id), holder, fields))))
 
     def journal(self, id: str) -> Question[None]:
-        yield from call(self.key("journal"), "RPUSH", self.key("journal"), id)
+        yield from call(self.key("journal"), "XADD", self.key("journal"), "*", "id", id)
 
     def changes(self, since: bytes | None) -> Question[tuple[list[str], bytes]]:
-        found = yield from call(self.key("journal"), "LRANGE", self.key("journal"), int(since or 0), -1)
-        return [id.decode() for id in found], b"%d" % (int(since or 0) + len(found))
+        after = b"(" + since if since else "-"
+        found = yield from call(self.key("journal"), "XRANGE", self.key("journal"), after, "+")
+        return [fields[1].decode() for _, fields in found], found[-1][0] if found else since or b"0-0"
 
 
 class TallyKind:
@@ -326,6 +327,24 @@ def test_saves_that_wait_are_one(brokers: Callable[[Work], None]) -> None:
         assert stale.namespace.saves <= 2, "the first one, and one for all that came while it was on its way"
 
     brokers(work)
+
+
+def test_redis_refuses_to_store_it(brokers: Callable[[Work], None]) -> None:
+    """Each save in a row that Redis refuses is answered later than the one before."""
+
+    async def work(stale: Broker, fresh: Broker, name: str) -> None:
+        key, aside = stale.namespace.key(name), stale.namespace.key("aside")
+        assert await stale.add(name) == 1
+        await stale.log.driver.ask(call(key, "RENAME", key, aside))
+        await stale.log.driver.ask(call(key, "SET", key, "no hash"))
+        assert await stale.add(name) == COME_AGAIN
+        await stale.log.driver.ask(call(key, "RENAME", aside, key))
+        assert await stale.add(name) == 3, "a tally outlives a failure"
+
+    brokers(work)
+    waits = [pause(refused) for refused in range(2000)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (0.1, 3.0)
 
 
 def test_a_former_coordinator_stores_nothing(brokers: Callable[[Work], None]) -> None:

@@ -124,7 +124,20 @@ class Sharded(System):
     def _nodes(self, shard: int) -> tuple[Node, Node]:
         """Its master and its replica; both run and agree on that, as long as no fault concerns it."""
         one, other = self._shards[shard]
-        return (one, other) if role_of(one) == "master" else (other, one)
+        return (one, other) if self._role(one) == "master" else (other, one)
+
+    def _role(self, node: Node) -> str:
+        """Of a node that runs: it may be slow to answer."""
+        found = ""
+
+        def told() -> bool:
+            nonlocal found
+            with suppress(redis.ConnectionError, redis.TimeoutError):
+                found = role_of(node)
+            return bool(found)
+
+        eventually(told, START_S, f"the role of {node.port}")
+        return found
 
     def _wait_whole(self, shard: int) -> None:
         eventually(partial(self._is_whole, shard), START_S, f"shard {shard} to be whole")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from ketch.configs.properties import parse
 from ketch.errors import ConfigError
 from tests.support.certificates import Certificates
 from tests.support.ketch import KetchServer
+from tests.support.quick import commands
 
 SECRET = "s3cret;\"='"
 JAAS = "org.apache.kafka.common.security.{} required"
@@ -156,7 +156,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> tuple[KetchServer, Cert
 
 
 def run(server: KetchServer, *arguments: str, given: str | None = None, env: dict[str, str] | None = None) -> str:
-    command = [sys.executable, "-m", "ketch", *arguments, "-b", server.bootstrap]
+    command = [*commands.program(), *arguments, "-b", server.bootstrap]
     variables = {**os.environ, **(env or {})}
     done = subprocess.run(command, input=given, capture_output=True, text=True, env=variables, timeout=60)
     return done.stdout + done.stderr

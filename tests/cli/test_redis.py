@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,12 @@ from redis.exceptions import AuthenticationError, ResponseError
 
 from ketch.store.rights import ROLES
 from tests.support.modules import binary, with_module
+from tests.support.quick import commands
 from tests.support.redis_servers import RedisServer
 
 
 def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ketch", "redis", "user", *words]
+    command = [*commands.program(), "redis", "user", *words]
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=30)
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 
 from ketch.cli.main import main
 from ketch.views.kafka.answers import explain
+from tests.support.quick import commands
 
 
 def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
@@ -69,7 +70,7 @@ def test_a_redis_of_the_environment_contradicts_an_option_too(
 
 
 def test_no_to_a_question() -> None:
-    command = [sys.executable, "-m", "ketch", "topics", "delete", "orders"]
+    command = [*commands.program(), "topics", "delete", "orders"]
     master, slave = pty.openpty()
     try:
         os.write(master, b"n\n")

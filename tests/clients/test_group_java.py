@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import cache, members, programs
 from tests.support.ketch import KetchServer
+from tests.support.long import LONG
 
 MISSING = cache.missing("java", "javac", "mvn")
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -22,6 +23,7 @@ def test_members_come_go_and_die(program: list[str], broker: KetchServer, topic:
     members.come_go_and_die(program, broker.bootstrap, topic, tmp_path, "range")
 
 
+@LONG  # the other clients do so, too
 def test_a_cooperative_rebalance_goes_on_reading(
     program: list[str], broker: KetchServer, topic: str, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) with the Java client: members come, go and die, and every record is worked on.
+"""Share groups (KIP-932) with the clients of Java and Go: members come, go and die, and every record is worked on.
 
 What one member is given is in the tests of ShareFetch; here the group is what matters.
 """
@@ -15,12 +15,17 @@ from tests.support import cache, programs
 from tests.support.batches import batch, records
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.long import LONG
 from tests.support.members import Feed, Member
 from tests.support.share import begins
 from tests.support.share_members import ShareAdmin, Sharer, settled
 
-MISSING = cache.missing("java", "javac", "mvn")
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+NO_JAVA, NO_GO = cache.missing("java", "javac", "mvn"), cache.missing("go")
+NEEDS_JAVA = pytest.mark.skipif(NO_JAVA is not None, reason=str(NO_JAVA))
+PROGRAMS = [
+    pytest.param(programs.java_share_member, id="java", marks=NEEDS_JAVA),
+    pytest.param(programs.go_share_member, id="go", marks=pytest.mark.skipif(NO_GO is not None, reason=str(NO_GO))),
+]
 
 GROUP, TOPIC, PARTITIONS = "queue", "jobs", 2
 START_S = 60.0  # a JVM starts slowly while others do
@@ -62,10 +67,10 @@ def feed(server: KetchServer) -> Iterator[Feed]:
     feed.finish()
 
 
-@pytest.fixture
-def start(server: KetchServer, tmp_path: Path) -> Iterator[Callable[[], Member]]:
+@pytest.fixture(params=PROGRAMS)
+def start(request: pytest.FixtureRequest, server: KetchServer, tmp_path: Path) -> Iterator[Callable[[], Member]]:
     """Starts a member."""
-    program, started = programs.java_share_member(), list[Member]()
+    program, started = request.param(), list[Member]()
 
     def begin() -> Member:
         command = [*program, server.bootstrap, GROUP, TOPIC]
@@ -117,6 +122,7 @@ def test_members_come_go_and_die(feed: Feed, watch: Sharer, start: Callable[[], 
     assert watch.delete() == [0]
 
 
+@LONG
 def test_a_killed_broker_is_no_rebalance(
     server: KetchServer, feed: Feed, watch: Sharer, start: Callable[[], Member]
 ) -> None:
@@ -135,6 +141,7 @@ def test_a_killed_broker_is_no_rebalance(
         member.leave()
 
 
+@NEEDS_JAVA
 def test_the_admin_client(server: KetchServer) -> None:
     """It describes a group, moves its offset, forgets that, and deletes the group."""
     with Sharer(server.port, GROUP) as member, ShareAdmin(server.port, GROUP) as admin:

@@ -48,7 +48,7 @@ def store(kafka: Kafka, topic: str, start: int, count: int) -> list[str]:
     return values
 
 
-@pytest.mark.storage("record", "batch-dense")
+@pytest.mark.storage("record", long=("batch-dense",))
 @pytest.mark.parametrize("mode", ["explicit", "implicit"])
 def test_two_members(broker: KetchServer, kafka: Kafka, topic: str, tmp_path: Path, mode: str) -> None:
     arguments = (broker.bootstrap, topic, topic)
@@ -69,7 +69,7 @@ def test_two_members(broker: KetchServer, kafka: Kafka, topic: str, tmp_path: Pa
     assert all(given[each] == 1 + (mode == "explicit" and each.endswith("0")) for each in values)
 
 
-@pytest.mark.storage("record", "batch-dense")
+@pytest.mark.storage("batch-dense", long=("record",))
 def test_what_a_killed_member_has_goes_to_another(
     broker: KetchServer, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
@@ -110,7 +110,7 @@ def recipe() -> SimpleNamespace:
     return SimpleNamespace(**names)
 
 
-@pytest.mark.storage("record", "record-dense")
+@pytest.mark.storage("record-dense", long=("record",))
 def test_native_consumers_of_the_same_group(broker: KetchServer, kafka: Kafka, topic: str, tmp_path: Path) -> None:
     native, streams = recipe(), [f"korvet:stream:{topic}:{n}" for n in (0, 1)]
     done: list[str] = []

@@ -154,9 +154,10 @@ class TestToken:
     def test_a_cookie_that_was_made_up_is_none(self, visitor: Visitor) -> None:
         visitor.get("/login")
         ((name, value),) = visitor.cookies.items()
-        id, _, mac = value.split(".")
-        visitor.cookies = {name: f"{id}.1.{mac}"}
-        assert visitor.get("/topics").status == 303
+        id, _, user, until, mac = value.split(".")
+        for made_up in (f"{id}.1.{user}.{until}.{mac}", f"{id}.1..99999999999.{mac}", f"{id}.1.{mac}", "....", ""):
+            visitor.cookies = {name: made_up}
+            assert visitor.get("/topics").status == 303, made_up
 
     def test_a_program_sends_it_with_each_request(self, visitor: Visitor) -> None:
         assert visitor.ask("GET", "/topics", Authorization="Bearer s3cret-token").status == 200

@@ -17,6 +17,7 @@ import os
 import random
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -28,6 +29,7 @@ from typing import IO
 
 from tests.docs.output import Learned, difference, real
 from tests.docs.pages import Block, Step
+from tests.support.quick import commands
 
 ROOT = Path(__file__).parent.parent.parent
 HOME = "/home/me/ketch"  # the directory, as pages show it
@@ -61,16 +63,19 @@ class Session:
     Args:
         directory: an empty one, which becomes the working directory.
         broker: whether a broker runs before the first block.
+        quick: whether commands that do not serve are forked, see `tests/support/quick.py`.
         timeout: seconds that a command may take.
     """
 
-    def __init__(self, directory: Path, *, broker: bool, timeout: float = 90) -> None:
+    def __init__(self, directory: Path, *, broker: bool, quick: bool = False, timeout: float = 90) -> None:
         self.directory = directory / "ketch"
         self.timeout = timeout
         self.learned: Learned = {}
         self._ports: dict[str, str] = {}
         self._servers: dict[str, int] = {}  # port -> process id
         _like_a_checkout(self.directory)
+        if quick:
+            _fork_commands(self.directory)
         self._shell, self._ended = self._start_shell()
         self._python: subprocess.Popen[str] | None = None
         if broker:
@@ -224,6 +229,13 @@ def _like_a_checkout(directory: Path) -> None:
     for name, command in _PROGRAMS.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (programs / name).chmod(0o755)
+
+
+def _fork_commands(directory: Path) -> None:
+    """Commands that go on keep a process of their own."""
+    forked = shlex.join(commands.program())
+    cases = f'case "$1" in serve|archive) ;; *) exec {forked} "$@" ;; esac'
+    (directory / ".venv" / "bin" / "ketch").write_text(f'#!/bin/sh\n{cases}\nexec {_PROGRAMS["ketch"]} "$@"\n')
 
 
 def ready_line(command: str) -> str:

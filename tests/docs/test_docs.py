@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 import typer
-from prometheus_client import REGISTRY
 
 import ketch.metrics  # noqa: F401  # into the registry
-from ketch.broker import telemetry
 from ketch.broker.dispatch import TABLE
 from ketch.cli.main import COMMANDS, load
 from ketch.configs.settings import Settings
@@ -50,13 +48,6 @@ def test_settings_and_their_defaults() -> None:
     told.pop("---")
     known = {name: field.default for name, field in Settings.model_fields.items()}
     assert told == {name: "" if value is None else toml(value) for name, value in known.items()}
-
-
-def test_metrics() -> None:
-    own = [family for family in REGISTRY.collect() if family.name.startswith("ketch_")]
-    names = {family.name + ("_total" if family.type == "counter" else "") for family in own}
-    names.add(telemetry.FAMILY)  # which a running broker registers
-    assert set(re.findall(r"`(ketch_\w+)[{`]", (DOCS / "operations.md").read_text())) == names
 
 
 def toml(value: object) -> str:

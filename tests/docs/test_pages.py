@@ -50,7 +50,8 @@ def test_whole_page(page: Path, tmp_path: Path) -> None:
 
 def run(page: Path, directory: Path, chosen: list[Block], timeout: float = 90) -> None:
     first = next((step for block in chosen if block.kind == "console" for step in block.steps()), Step(""))
-    session = Session(directory, broker=not serves(first), timeout=timeout)
+    quick = page.name != "README.md"  # there all is as it is for a user
+    session = Session(directory, broker=not serves(first), quick=quick, timeout=timeout)
     try:
         for block in chosen:
             session.run(block)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from ketch.errors import KetchError
 from tests.support.batches import batch, records
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.quick import commands
 
 
 def test_who_needs_one() -> None:
@@ -62,7 +62,7 @@ def test_valkey_asks_for_it_and_nobody_sees_it(tmp_path: Path, shards: str) -> N
     shown = subprocess.run(["ps", "axww"], capture_output=True, text=True, check=True).stdout
     assert own not in shown
     assert own not in server.log
-    status = [sys.executable, "-m", "ketch", "status", "-b", server.bootstrap]
+    status = [*commands.program(), "status", "-b", server.bootstrap]
     env = {**os.environ, "KETCH_REDIS": url}
     done = subprocess.run(status, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ketch.embedded import running_url
 from ketch.redis.url import RedisAddress
 from tests.support.ketch import KetchServer, eventually
+from tests.support.quick import commands
 
 PARTITIONS = 12
 LIMIT = 60.0  # s for what must happen on a busy machine
@@ -57,7 +57,7 @@ class Sharded:
 
     def refusal(self, shards: int) -> str:
         """What `ketch serve` says that does not start with so many shards."""
-        command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--data-dir", str(self.data)]
+        command = [*commands.program(), "serve", "--port", "0", "--data-dir", str(self.data)]
         done = subprocess.run([*command, "--shards", str(shards)], capture_output=True, text=True, timeout=60)
         assert done.returncode != 0
         return done.stderr.strip()
@@ -222,7 +222,7 @@ def test_workers_doctor_and_ports(sharded: Sharded, free_ports: Callable[[int], 
     sharded.create()
     sharded.produce(range(1200))
     assert sharded.read(1200) == once(1200)
-    command = [sys.executable, "-m", "ketch", "doctor", "--data-dir", str(sharded.data), "--json"]
+    command = [*commands.program(), "doctor", "--data-dir", str(sharded.data), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     checks = {check["name"]: check for check in json.loads(done.stdout)}
     assert done.returncode == 0

@@ -20,6 +20,7 @@ from ketch.log.reading import PartitionReader, Records
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.stream import positions
 from tests.legacy07.byte_logs import Broker, Walker, brokers, compressed, keyed, plain, refused
+from tests.support.long import rest_long
 from tests.support.redis_servers import RedisServer, binaries
 from tests.support.transactions import Written
 
@@ -138,7 +139,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize(("layout", "ids"), LAYOUTS)
+@pytest.mark.parametrize(("layout", "ids"), rest_long(LAYOUTS, [("record", "time"), ("batch", "dense")]))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.usefixtures("small_steps")

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.support import cli, zookeeper
 from tests.support.kafka import CREATE_TOPICS, Kafka
 from tests.support.ketch import KetchServer, eventually
 from tests.support.legacy07 import Legacy, fetch, message, messages, produce
+from tests.support.quick import commands
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.skipif(zookeeper.MISSING is not None, reason=str(zookeeper.MISSING))
@@ -139,7 +139,7 @@ class TestEntries:
 
     def test_a_host_with_a_colon_is_refused(self, tmp_path: Path) -> None:
         options = ("serve", "--host", "::1", "--legacy-port", "0", "--zookeeper", "127.0.0.1:1")
-        done = subprocess.run([sys.executable, "-m", "ketch", *options], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run([*commands.program(), *options], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode != 0
         (line,) = done.stderr.strip().splitlines()
         assert "advertised_host should be a name or an IPv4 address" in line

@@ -21,6 +21,7 @@ from tests.support import batches
 from tests.support.entries import offset_of
 from tests.support.kafka import DELETE_RECORDS, Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.long import rest_long
 from tests.support.redis_servers import RedisServer, binaries
 
 FAST = ("--log-cleaner-backoff-ms", "30", "--metadata-max-age-ms", "50", "--retention-check-interval-ms", "100")
@@ -125,7 +126,7 @@ def await_compacted(server: KetchServer, stream: str, end: int, timeout: float =
     return eventually(done, timeout, f"compaction up to {end}: {state(server, stream)}")
 
 
-@pytest.mark.parametrize(("layout", "ids"), KINDS)
+@pytest.mark.parametrize(("layout", "ids"), rest_long(KINDS, [("record", "time"), ("batch", "dense")]))
 def test_against_a_dict(server: KetchServer, topic: str, layout: str, ids: str) -> None:
     """Passes run all the time, at their own pace, between and during the writes."""
     configs = {"storage.layout": layout, "offset.ids": ids, "delete.retention.ms": "100"}

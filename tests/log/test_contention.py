@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.entries import offset_of, stored
 from tests.support.ketch import KetchServer
+from tests.support.long import rest_long
 from tests.support.redis_servers import RedisServer, binaries
 
 RECORDS = 4_000  # of each producer
@@ -76,9 +78,16 @@ def redis_url(server: str, tmp_path: Path) -> Iterator[str | None]:
     started.stop()
 
 
-@pytest.mark.parametrize("server", ["embedded", "redis-server", "redis-6.2"])
+EMBEDDED, SYSTEMS, OLDEST = SERVERS = ("embedded", "redis-server", "redis-6.2")
+SHORT = [  # each pair of ids and layout, each with two servers
+    *((ids, layout, EMBEDDED) for ids in ("time", "dense") for layout in ("record", "batch")),
+    *(("time", "record", OLDEST), ("dense", "batch", OLDEST), ("dense", "record", SYSTEMS), ("time", "batch", SYSTEMS)),
+]
+
+
 @pytest.mark.parametrize(
-    ("ids", "layout"), [("time", "record"), ("dense", "record"), ("time", "batch"), ("dense", "batch")]
+    ("ids", "layout", "server"),
+    rest_long(itertools.product(("time", "dense"), ("record", "batch"), SERVERS), SHORT),
 )
 def test_two_brokers_and_a_native_writer(
     start_ketch: Callable[..., KetchServer], topic: str, ids: str, layout: str, redis_url: str | None

@@ -185,7 +185,7 @@ class Committed:
 
 @pytest.mark.storage("record", "batch")
 @pytest.mark.only_storage("record", "batch")
-@pytest.mark.append("module", "multi")
+@pytest.mark.append("module", long=("multi",))
 def test_transactions_from_memory_are_those_in_redis(broker: KetchServer, topic: str) -> None:
     choose = random.Random(2)
     with Kafka(broker.port) as kafka:
@@ -201,7 +201,7 @@ def test_transactions_from_memory_are_those_in_redis(broker: KetchServer, topic:
 
 @pytest.mark.storage("record", "batch")
 @pytest.mark.only_storage("record", "batch")
-@pytest.mark.append("module", "multi")
+@pytest.mark.append("module", long=("multi",))
 def test_a_waiting_reader_of_committed_records_costs_no_question(broker: KetchServer, topic: str) -> None:
     with Kafka(broker.port) as kafka, Kafka(broker.port) as reader:
         kafka.create(topic)

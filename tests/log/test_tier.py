@@ -20,6 +20,7 @@ from tests.support.batches import batch, record
 from tests.support.http import metrics
 from tests.support.kafka import CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS, FETCH, Kafka, Record, fetch, part
 from tests.support.ketch import KetchServer, eventually
+from tests.support.long import rest_long
 
 OUT_OF_RANGE, STORAGE_ERROR = 1, 56
 T0 = 1_700_000_000_000
@@ -85,7 +86,7 @@ def earliest(kafka: Kafka, topic: str) -> int:
     return int(kafka.list_offsets(topic, -2).offset)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_long([(kind,) for kind in KINDS], [(("time", "record"),), (("dense", "batch"),)]))
 def test_everything_is_read_once_across_the_seam(
     server: KetchServer, kafka: Kafka, redis: Redis[bytes], topic: str, job: Job, kind: tuple[str, str]
 ) -> None:
@@ -109,7 +110,7 @@ def test_everything_is_read_once_across_the_seam(
         assert kafka.read_all(topic, after[place].offset) == after[place:]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_long([(kind,) for kind in KINDS], [(("time", "record"),), (("dense", "batch"),)]))
 def test_by_time(kafka: Kafka, redis: Redis[bytes], topic: str, job: Job, kind: tuple[str, str]) -> None:
     create(kafka, topic, kind)
     write(kafka, topic, 0, 500)

@@ -11,7 +11,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection, HTTPSConnection
@@ -20,11 +19,13 @@ from pathlib import Path
 import pytest
 import redis
 from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 import ketch
 from tests.support.certificates import Certificates
 from tests.support.http import get, metrics, url
 from tests.support.ketch import KetchServer, eventually
+from tests.support.quick import commands
 
 LIMIT = 20
 StartKetch = Callable[..., KetchServer]
@@ -88,6 +89,21 @@ def test_records_are_counted(server: KetchServer, topic: str) -> None:
     assert found["ketch_messages_in_total", topic] == 7
     assert found["ketch_bytes_in_total", topic] > 7
     assert found["ketch_requests_total", "produce"] >= 1
+
+
+def test_the_documentation_lists_what_is_there(server: KetchServer) -> None:
+    page = (Path(ketch.__file__).parents[2] / "docs" / "metrics.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]+ \|([^|]*)\|", page, re.MULTILINE)
+    assert len({name for name, _, _ in listed}) == len(listed)
+    served = re.findall(r"^# TYPE (\w+) (\w+)$", get(f"{url(server)}/metrics")[1], re.MULTILINE)
+    assert sorted((name, kind) for name, kind, _ in listed) == sorted(served)
+    labels = {name: re.findall(r"`(\w+)`", text) for name, _, text in listed}
+    for family in text_string_to_metric_families(get(f"{url(server)}/metrics")[1]):
+        for sample in family.samples:
+            name = next(name for name in labels if name.removesuffix("_total") == family.name or name == family.name)
+            assert set(sample.labels) - {"le"} == set(labels[name]), sample
+    for name in re.findall(r"`(ketch_\w+)", page.partition("## Kafka's names")[2]):
+        assert name.removesuffix("_bucket") in labels, "Kafka's names lead to metrics that are there"
 
 
 def test_connections_and_what_they_hold_are_counted(server: KetchServer) -> None:
@@ -218,7 +234,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, option: str, content: str | N
     file = tmp_path / "file"
     if content is not None:
         file.write_text(content)
-    command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--http-port", "0", option, str(file)]
+    command = [*commands.program(), "serve", "--port", "0", "--http-port", "0", option, str(file)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"ketch: {option[2:].replace('-', '_')} {file} {said}"

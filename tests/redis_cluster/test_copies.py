@@ -55,7 +55,9 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     directory = tmp_path_factory.mktemp("nodes")
     with ExitStack() as stack:
         if request.param == "cluster":
-            yield sharded(stack.enter_context(RedisCluster(directory, replicas=1, module=True)))
+            # A master that hangs for a second is to stay the master.
+            cluster = RedisCluster(directory, replicas=1, module=True, node_timeout=10_000)
+            yield sharded(stack.enter_context(cluster))
             return
         path = binary("valkey")
         master = Node(path, directory / "master", port=free_port())

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = ("admin", "alter", "fetch", "list_offsets", "produce", "read_committed", "streams", "topics", "versions")
+SHARE_GROUPS = ("tests/broker/protocol/test_share.py", "tests/broker/protocol/test_share_groups.py")
 CLIENTS = ("python_clients", "group_confluent", "group_kafka_python", "java", "group_java", "kafka_tools")
 MATRIX = ["tests/clients/matrix", "-k", "confluent-kafka or kafka-python or java-4.1"]
 
@@ -27,6 +28,11 @@ def on_a_cluster(*arguments: str) -> None:
 @pytest.mark.long(minutes=1)
 def test_the_protocol() -> None:
     on_a_cluster("--storage", "record,batch-dense", *(f"tests/broker/protocol/test_{name}.py" for name in PROTOCOL))
+
+
+@pytest.mark.long(minutes=2)
+def test_share_groups() -> None:
+    on_a_cluster("--storage", "record,batch", *SHARE_GROUPS)
 
 
 @pytest.mark.long(minutes=3)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,52 @@ TOUR = (
     "tests/log/test_compaction.py::test_native_groups_that_go_on_while_it_runs",
     "tests/log/test_retention.py::test_producer_states_expire",
 )
+SHARE_GROUPS = ("tests/broker/protocol/test_share.py", "tests/broker/protocol/test_share_groups.py")
 WHOLE = ("tests/broker", "tests/log", "tests/legacy07", "tests/clients/test_transactions.py")
-SPARK = ("tests/spark", "tests/archive")
-NOT = (
-    "tests/broker/protocol/test_stop.py",  # they are about an embedded Valkey
-    "tests/log/test_newest.py::test_pushes_between_the_replies_of_a_transaction",  # on keys of no keyspace
+MORE = (  # with Valkey alone
+    *("tests/append_module", "tests/chaos", "tests/cli", "tests/clients", "tests/compat", "tests/connections"),
+    *("tests/console", "tests/lane", "tests/monitoring", "tests/redis", "tests/redis_cluster", "tests/store"),
+    "tests/views",
 )
+SPARK = ("tests/spark", "tests/archive")
+APART = {
+    **dict.fromkeys(("tests/coordinator", "tests/lake", "tests/metrics", "tests/records"), "no Redis"),
+    **dict.fromkeys(("tests/security", "tests/wire"), "no Redis"),
+    **dict.fromkeys(("tests/deploy", "tests/packaging"), "what is deployed says as which user"),
+    "tests/docs": "the pages say as which user",
+    "tests/embedded": "the embedded Valkey has the default user alone",
+    "tests/redis_users": "it makes the users itself",
+    "tests/support": "no tests",
+}
+NOT = {
+    **dict.fromkeys(
+        (
+            "tests/broker/protocol/test_stop.py",
+            "tests/chaos/test_crash.py",
+            "tests/cli/test_broker_redis.py",
+            "tests/cli/test_status.py::test_status",
+            "tests/clients/test_kafka_admin_tools.py::test_log_dirs",
+            "tests/redis_cluster/test_copies_on_disk.py::test_fsync_always_of_the_embedded_valkey_asks_for_disks",
+        ),
+        "an embedded Valkey: its socket, its files, its end",
+    ),
+    **dict.fromkeys(
+        (
+            "tests/log/test_newest.py::test_pushes_between_the_replies_of_a_transaction",
+            "tests/redis_cluster/test_copies_on_disk.py::test_commits_are_on_disks_too",
+        ),
+        "keys of another keyspace, or of none",
+    ),
+    **dict.fromkeys(
+        (
+            "tests/cli/test_redis.py::test_lines_of_a_file_of_users",
+            "tests/cli/test_redis.py::test_redis_refuses_the_placeholder_of_a_password",
+            "tests/redis_cluster/test_secured.py",
+        ),
+        "users that they make themselves",
+    ),
+    "tests/redis_cluster/test_copies.py::test_a_write_that_is_refused_vouches_for_nothing": "the default user's rights",
+}
 
 
 def run(*words: str) -> str:
@@ -46,10 +87,38 @@ def test_a_tour(server: str) -> None:
 @pytest.mark.parametrize("server", [name for name in NAMES if name != "redis-6.2"])  # tests ask XINFO GROUPS for lag
 def test_brokers(server: str) -> None:
     binary(server)
+    whole(WHOLE, server)
+
+
+@pytest.mark.long(minutes=25)
+def test_everything_else() -> None:
+    whole(MORE, NAMES[0])
+
+
+def whole(directories: Sequence[str], server: str) -> None:
     words = [word for each in NOT for word in ("--deselect", each)]
     assert "passed" in run(
-        *WHOLE, *words, "-n", "2", "--dist", "loadfile", "--redis-user", "broker", "--redis-server", server
+        *directories, *words, "-n", "2", "--dist", "loadfile", "--redis-user", "broker", "--redis-server", server
     )
+
+
+def test_no_directory_is_left_out() -> None:
+    have = {f"tests/{each.name}" for each in (ROOT / "tests").iterdir() if (each / "__init__.py").exists()}
+    assert have == {*WHOLE[:3], *MORE, *SPARK, *APART}
+
+
+def test_exceptions_are_there() -> None:
+    """Where a test has another name now, it is not left out by accident."""
+    for each in NOT:
+        path, _, name = each.partition("::")
+        assert f"def {name}" in (ROOT / path).read_text(), each
+
+
+@pytest.mark.long(minutes=2)
+def test_share_groups_on_redis_6_2() -> None:
+    binary("redis-6.2")
+    words = ("--storage", "record,batch", "--redis-user", "broker", "--redis-server", "redis-6.2")
+    assert "passed" in run(*SHARE_GROUPS, *words)
 
 
 @pytest.mark.long(minutes=9)

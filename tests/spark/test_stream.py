@@ -14,6 +14,7 @@ import redis
 from tests.spark.conftest import MakeTopic, create
 from tests.spark.test_batch import error_of, produce
 from tests.support.ketch import KetchServer, eventually
+from tests.support.long import rest_long
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +69,7 @@ def rows_read(query: StreamingQuery) -> int:
     return sum(progress["numInputRows"] for progress in query.recentProgress)
 
 
-@pytest.mark.parametrize(("ids", "layout"), [("time", "record"), ("dense", "batch")])
+@pytest.mark.parametrize(("ids", "layout"), rest_long([("time", "record"), ("dense", "batch")], [("time", "record")]))
 def test_max_offsets_per_trigger_counts_records(
     spark: SparkSession,
     broker: KetchServer,

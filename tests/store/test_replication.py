@@ -42,7 +42,7 @@ def test_a_master_alone() -> None:
 )
 def test_a_replica(line: str, in_sync: bool) -> None:
     found = told(HEAD + line + TAIL)
-    assert found.followers == (Follower("10.0.0.7", 6379, in_sync),)
+    assert found.followers == (Follower("10.0.0.7", 6379, in_sync, 42),)
     assert found.in_sync == in_sync
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.cache import jars, loaded_classes, missing
+from tests.support.cache import jars, kept, loaded_classes, missing, run
 
 VERSION = "4.1.0"
 START_SECONDS = 60
@@ -128,13 +128,10 @@ class ApacheKafka:
         properties = self.directory / "server.properties"
         lines = (f"{key}={value}\n" for key, value in {**self._defaults(controller), **self.settings}.items())
         properties.write_text("".join(lines))
-        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")  # "-…" were an option
-        storage = [*self._java(libs, "256M"), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
-        storage += [word for feature in self.features for word in ("--feature", feature)]
-        subprocess.run(storage, check=True, stdout=subprocess.DEVNULL)
+        shutil.copytree(_formatted(libs, self.features), self.directory / "data")
         output = (self.directory / "output").open("wb")
         with output:
-            command = [*self._java(libs, self.heap), "kafka.Kafka", str(properties)]
+            command = [*_java(libs, self.directory, self.heap, self.options), "kafka.Kafka", str(properties)]
             self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         self._wait_until_ready()
 
@@ -169,20 +166,10 @@ class ApacheKafka:
     ) -> None:
         self.stop()
 
-    def _java(self, libs: Path, heap: str) -> list[str]:
-        log4j, log = self.directory / "log4j2.properties", self.directory / "kafka.log"
-        options = [f"-Xmx{heap}", f"-Xms{heap}", *self.options]
-        return ["java", *options, f"-Dlog4j2.configurationFile={log4j}", f"-Dkafka.log={log}", "-cp", f"{libs}/*"]
-
     def _defaults(self, controller: int) -> dict[str, str]:
         return {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            **_node(self.port, controller, self.directory / "data"),
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(self.directory / "data"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
@@ -199,6 +186,38 @@ class ApacheKafka:
                 return
             time.sleep(0.02)  # the poll's interval; a JVM offers nothing to wait on
         raise RuntimeError(f"Apache Kafka did not get ready:\n{self.log()[-4000:]}")
+
+
+def _node(port: int, controller: int, data: Path) -> dict[str, str]:
+    """The settings that the format needs, too."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data),
+    }
+
+
+def _formatted(libs: Path, features: Sequence[str]) -> Path:
+    """A data directory as the tool `format` leaves it, for copies: it takes a JVM, and is the same each time."""
+
+    def form(home: Path) -> None:
+        properties = home / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in _node(9092, 9093, home / "data").items()))
+        (home / "log4j2.properties").write_text(LOG4J)
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")  # "-…" were an option
+        command = [*_java(libs, home, "256M", SHORT_RUN), "kafka.tools.StorageTool", "format", "-t", cluster]
+        run(home, *command, "-c", str(properties), *(word for each in features for word in ("--feature", each)))
+
+    return kept(f"kafka-{VERSION}-formatted", form, *map(str.encode, (*_DEPENDENCIES, *features))) / "data"
+
+
+def _java(libs: Path, directory: Path, heap: str, options: Sequence[str]) -> list[str]:
+    """What runs a class of Kafka's, which logs into the directory."""
+    log = [f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}", f"-Dkafka.log={directory / 'kafka.log'}"]
+    return ["java", f"-Xmx{heap}", f"-Xms{heap}", *options, *log, "-cp", f"{libs}/*"]
 
 
 def main() -> None:

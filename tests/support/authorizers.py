@@ -13,7 +13,7 @@ from typing import Any
 
 from ketch.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.support.acls import ON
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.apache_kafka import ApacheKafka, free_ports
 from tests.support.ketch import eventually
 from tests.support.sasl import SHA_256, SaslClient, add_user, sasl_server
 
@@ -30,12 +30,13 @@ _JAAS = (
     f' username="{ADMIN}" password="{PASSWORD}" {_LOGINS};'
 )
 _SETTINGS = {
-    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT",
+    # Kafka's share coordinator does not get through to itself over SASL.
+    "inter.broker.listener.name": "INTERNAL",
     "sasl.enabled.mechanisms": "PLAIN",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
     "listener.name.plaintext.plain.sasl.jaas.config": _JAAS,
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": f"User:{ADMIN};User:ANONYMOUS",  # the broker itself is anonymous to its controller
+    "super.users": f"User:{ADMIN};User:ANONYMOUS",  # the broker itself is anonymous to itself
 }
 
 
@@ -118,8 +119,16 @@ def both_sides(directory: Path, topics: Iterable[str], allow_if_none: bool = Fal
     try:
         for name in (ADMIN, *USERS):
             add_user(server, name, PASSWORD, "--mechanism", SHA_256)
-        settings = {**_SETTINGS, OPEN: str(allow_if_none).lower()}
-        with ApacheKafka(settings, features=("share.version=1",)) as kafka:
+        port, internal, controller = free_ports(3)
+        listeners = f"PLAINTEXT://127.0.0.1:{port},INTERNAL://127.0.0.1:{internal}"
+        settings = {
+            **_SETTINGS,
+            OPEN: str(allow_if_none).lower(),
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": listeners,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        }
+        with ApacheKafka(settings, port=port, features=("share.version=1",)) as kafka:
             sides = Side(server.port), Side(kafka.port)
             for side in sides:
                 for name in topics:

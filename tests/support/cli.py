@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from ketch.cli.main import main
 from tests.support.ketch import KetchServer
+from tests.support.quick import commands
 
 Done = subprocess.CompletedProcess[bytes]
 
@@ -45,7 +46,7 @@ class Ketch:
     def start(self, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
         """One that goes on beside the test; with pipes unless `streams` says otherwise."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        command = [sys.executable, "-m", "ketch", *arguments]
+        command = [*commands.program(), *arguments]
         return subprocess.Popen(command, env=self.environment, **{**pipes, **streams})
 
     def on_terminal(self, *arguments: str, typed: bytes = b"", columns: int = 200) -> str:
@@ -53,7 +54,7 @@ class Ketch:
         master, slave = terminal(columns)
         env = {**self.environment, "TERM": "xterm"}
         env.pop("COLUMNS", None)
-        command = [sys.executable, "-m", "ketch", *arguments]
+        command = [*commands.program(), *arguments]
         with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env):
             os.close(slave)
             os.write(master, typed)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import redis
 
 from ketch.redis.slots import slot
-from tests.support import forks, redis_users
+from tests.support import forks, quick, redis_users
 
 if TYPE_CHECKING:
     from tests.support.redis_servers import RedisServer  # which uses `eventually`
@@ -53,6 +53,7 @@ def stop_servers() -> None:
     while _servers:
         _servers.pop().stop()
     forks.parent.stop()
+    quick.commands.stop()
 
 
 def _as_broker(arguments: Sequence[str]) -> list[str]:
@@ -199,7 +200,12 @@ class KetchServer:
         self.process.wait()
 
     def kill_valkey(self) -> None:
-        """kill -9 of the embedded server, which starts again."""
+        """kill -9 of the embedded server, which starts again, or of all nodes of the cluster."""
+        if self.cluster is not None:
+            for node in self.cluster.nodes:
+                self.cluster.kill(node)
+                self.cluster.restart(node)
+            return
         if self.server is not None:
             self.server.kill()
             self.server.start()

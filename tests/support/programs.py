@@ -20,6 +20,11 @@ def java_share_member() -> list[str]:
     return java.command("ketch.ShareMember")
 
 
+def go_share_member() -> list[str]:
+    """The same on franz-go."""
+    return go("share-member")
+
+
 def java_share_admin() -> list[str]:
     """Alters and deletes what is kept of a share group: BOOTSTRAP GROUP TOPIC OFFSET."""
     return java.command("ketch.ShareAdmin")
@@ -31,7 +36,7 @@ def java_sender() -> list[str]:
 
 
 def go(verb: str) -> list[str]:
-    """A client on franz-go: a member, a sender or a copier."""
+    """A client on franz-go: a member, a sender, a copier or a member of a share group."""
     home = _built(CLIENTS / "go", ["go", "build", "-o", "client", "."])
     return [str(home / "client"), verb]
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import hiredis
 
-from ketch.errors import StorageUnavailable
+from ketch.errors import KetchError, StorageUnavailable
 from ketch.redis.driver import Begun, BlockingDriver, OwnedDriver, Reply
 from ketch.redis.question import Command, Question, command
 from ketch.redis.resp import parse
@@ -175,6 +175,9 @@ class Shuffled:
 
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         return await self._driver.ask_each(lambda: shuffled(question(), self._order, check=True))
+
+    async def ask_named(self, question: Callable[[], Question[T]]) -> dict[str, T | KetchError]:
+        return await self._driver.ask_named(lambda: shuffled(question(), self._order, check=True))
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         self._check(command)

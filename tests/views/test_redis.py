@@ -20,7 +20,7 @@ from tests.support.ketch import KetchServer
 from tests.views.conftest import Asker
 
 LIMIT = 20
-EVERY_LAYOUT = pytest.mark.storage("record", "batch", "record-dense", "batch-dense")
+EVERY_LAYOUT = pytest.mark.storage("record", "batch-dense", long=("batch", "record-dense"))
 
 
 class Filled(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ketch import metrics
-from ketch.errors import KetchError, WritesRefused
+from ketch.errors import KetchError, RightMissing, WritesRefused
 from ketch.log.log import Log
 
 log = logging.getLogger(__name__)
@@ -51,3 +51,28 @@ class WritesAlert:
             memory = "its memory is not known"
         refused, self._refused = self._refused, 0
         log.error("Redis refuses writes, reads go on: %s (%d refused since the last line; %s)", memory, refused, error)
+
+
+class RightsAlert:
+    """Says that the broker's user of Redis may not do what a broker needs."""
+
+    def __init__(self) -> None:
+        self._next = 0.0  # when another line may be written
+        self._refused = 0  # since the last line
+
+    def tell(self, error: RightMissing, now: float) -> None:
+        """A client's request could not be carried out for it.
+
+        Args:
+            now: a clock that only rises, seconds.
+        """
+        self._refused += 1
+        if now >= self._next:
+            self._next = now + _EVERY_S
+            refused, self._refused = self._refused, 0
+            log.error(
+                "the broker's user of Redis lacks a right, give it what `ketch redis user broker` prints: %s "
+                "(%d refused since the last line)",
+                error,
+                refused,
+            )

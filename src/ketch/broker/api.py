@@ -7,10 +7,11 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
+from ketch import metrics
 from ketch.broker.access.authorizer import Rights
 from ketch.broker.caller import Caller
 from ketch.broker.coordination.readers import Reader
@@ -18,9 +19,11 @@ from ketch.broker.errors import Refused, code_of, is_failure
 from ketch.broker.quotas import Timed
 from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
-from ketch.errors import KetchError, WritesRefused
+from ketch.broker.tracing import Traced
+from ketch.errors import KetchError, RightMissing, WritesRefused
 from ketch.log.appending.producers import Sequenced
 from ketch.log.partition import Partition
+from ketch.logs import ClientName
 from ketch.security.acls import Operation, ResourceType
 from ketch.security.quotas import Quota
 from ketch.security.rules import Decision
@@ -28,6 +31,8 @@ from ketch.store.layouts.layout import Payload
 from ketch.store.topics.topic import TopicKey
 from ketch.wire.requests import RequestHeader
 from ketch.wire.responses import Body
+
+T = TypeVar("T")
 
 _COMPLAINTS_MAX = 3  # of one request: a line in the log must not grow with what a client asks for
 _TEXT_MAX = 200
@@ -55,6 +60,10 @@ class Request:
         client: "client-id at host:port", for log lines.
         reader: what is known of the connection's fetches.
         received: when its last byte came, seconds of the monotonic clock.
+        begun: when it was its turn on its connection, by the same clock.
+        waited: s that it waited on purpose, for records or for the members of a group.
+        appended: topics whose batches it has stored.
+        traces: those that its records belong to, once it is answered, where the broker makes spans.
         rights: what the caller may do; None where nobody is asked, and everyone may do everything.
         complaints: what did not go well, for the request's line in the log.
         failures: those of the complaints that are no mistake of the client.
@@ -68,20 +77,32 @@ class Request:
     header: RequestHeader
     body: Any
     caller: Caller
-    client: str
+    client: ClientName
     reader: Reader
     received: float
+    begun: float
     rights: Rights | None = None
     complaints: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     size: int = 0
     delay: float = 0.0
+    waited: float = 0.0
+    appended: tuple[str, ...] = ()
+    traces: tuple[Traced, ...] = ()
     timed: Timed | None = None
     _audited: set[tuple[Operation, ResourceType, str | None]] | None = None
 
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    async def waiting(self, event: Awaitable[T]) -> T:
+        """Awaits what may take its time: it counts as `waited`, and makes no request slow."""
+        begun = time.monotonic()
+        try:
+            return await event
+        finally:
+            self.waited += time.monotonic() - begun
 
     # -- what the caller may do
 
@@ -153,6 +174,9 @@ class Request:
         code = self.api.codes(error) if code is None else code
         if isinstance(error, WritesRefused):  # one line for all requests that it fails, not one for each connection
             self.broker.writes_alert.tell(error, time.monotonic())
+            return code
+        if isinstance(error, RightMissing):
+            self.broker.rights_alert.tell(error, time.monotonic())
             return code
         of = f" of {what}" if what else ""
         self.complain(f"{self.api.name}{of} refused with {code.name.upper()}: {error}", error)
@@ -282,6 +306,7 @@ class Sent(Protocol):
 
 
 Handler = Callable[[Request], Awaitable[Answer | Later]]
+Tracing = Callable[[Request, Answer], tuple[Traced, ...]]
 Resumer = Callable[[Request, Sent], Later]
 Refuser = Callable[[Request, ErrorCode], Answer]
 
@@ -304,6 +329,7 @@ class Api:
             is closed.
         offered: whether ApiVersions names it now; without it always.
         resume: makes the answer to a request that the lane had taken.
+        traced: finds the traces that the records of a request, or of its answer, belong to.
     """
 
     key: int
@@ -319,7 +345,9 @@ class Api:
     unknown_version: Callable[[Services], Body] | None = None
     offered: Callable[[Services], bool] | None = None
     resume: Resumer | None = None
+    traced: Tracing | None = None
     metric: str = field(init=False)  # its name in metrics: `list_offsets`
+    times: metrics.Times = field(init=False, repr=False, compare=False)
     whole: tuple[Rule, ...] = field(init=False)  # the rules of which a denial refuses the request
     each: Mapping[ResourceType, tuple[Rule, ...]] = field(init=False)  # and of which it refuses one name
 
@@ -334,6 +362,7 @@ class Api:
         object.__setattr__(self, "whole", whole)
         object.__setattr__(self, "each", by_type)
         object.__setattr__(self, "metric", re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower())
+        object.__setattr__(self, "times", metrics.times(self.metric))
 
     def serves(self, version: int) -> bool:
         return (self.oldest_answered or self.oldest) <= version <= self.newest

@@ -41,9 +41,10 @@ from ketch import metrics
 from ketch.broker.access.authentication import API_VERSIONS, Authentication, AuthenticationFailed, Decoded
 from ketch.broker.access.authorizer import Rights
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, Sent, printable, refused_whole
+from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable, refused_whole
 from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
+from ketch.broker.places import Place, Response, Taken
 from ketch.broker.quotas import Timed
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
@@ -51,6 +52,7 @@ from ketch.configs.listeners import Listener
 from ketch.connections.budget import Budget
 from ketch.connections.metered import Incoming, MeteredConnection, TlsHello
 from ketch.errors import KetchError
+from ketch.logs import ClientName
 from ketch.security.quotas import Quota
 from ketch.wire.bounds import MalformedRequest
 from ketch.wire.framing import FrameError
@@ -66,52 +68,6 @@ log = logging.getLogger(__name__)
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
-
-
-class _Place(Protocol):
-    """A place in the line of responses: a `_Response`, or what the lane puts there."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def made(self) -> list[BytesLike] | KetchError | None: ...
-
-    def set(self, made: list[BytesLike] | KetchError | None) -> None: ...
-
-
-class _Taken(_Place, Sent, Protocol):
-    """A request that the lane has taken."""
-
-    @property
-    def api_key(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def correlation_id(self) -> int: ...
-    @property
-    def client_id(self) -> str | None: ...
-
-
-class _Response:
-    """A place in the line of responses.
-
-    Attributes:
-        size: bytes of the request's frame.
-        ready: whether `made` is set.
-        made: the response in pieces, None for no response, or the reason for closing the connection when it is this
-            one's turn.
-    """
-
-    __slots__ = ("made", "ready", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size, self.ready = size, False
-        self.made: list[BytesLike] | KetchError | None = None
-
-    def set(self, made: list[BytesLike] | KetchError | None) -> None:
-        self.made, self.ready = made, True
 
 
 class Host(Services, Protocol):
@@ -180,11 +136,11 @@ class Connection(MeteredConnection):
         self._deadline: asyncio.TimerHandle | None = None  # for the client to authenticate
         self.client_name: str | None = None
         self.client_id: bytes | None = None
-        self.client = self.peer
+        self.client = ClientName(self.peer)
         self._carrying = 0  # bytes of the Produce request at hand
         self._reader = Reader()
-        self._responses = deque[_Place]()
-        self._unanswered = set[Later | _Taken]()  # requests that get no response and are not stored yet
+        self._responses = deque[Place]()
+        self._unanswered = set[Later | Taken]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
 
     def facts(self) -> ClientFacts:
@@ -207,7 +163,7 @@ class Connection(MeteredConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.client = self.peer
+        self.client = ClientName(self.peer)
         if not self._broker.admit(self):
             self.abort()
             return
@@ -265,12 +221,13 @@ class Connection(MeteredConnection):
 
     async def _serve(self, received: float, frame: Incoming) -> None:
         """The pipeline of one request, see above."""
+        begun = time.monotonic()
         if isinstance(frame, FrameError):
             raise frame
         if self._authentication is not None and not self._authentication.passes(frame, received):
             await self._authenticate(received, frame, self._authentication)
             return
-        request = self._decode(received, frame)
+        request = self._decode(received, begun, frame)
         if request is None:
             return
         size = len(frame) + 4
@@ -288,14 +245,14 @@ class Connection(MeteredConnection):
             self._carrying = 0
         metrics.requested(request.api.metric)
         if not isinstance(answer, Later):
-            self._answer(request, answer, self._respond(size))
+            self._answer(request, answer, self._respond(size, request))
         elif answer.answered:
-            answer.then(partial(self._later, request, self._respond(size), answer))
+            answer.then(partial(self._later, request, self._respond(size, request), answer))
         else:
             self._unanswered.add(answer)
             answer.then(partial(self._ended, request, size, answer))
 
-    def _decode(self, received: float, frame: bytes) -> Request | None:
+    def _decode(self, received: float, begun: float, frame: bytes) -> Request | None:
         """The request; None where it was answered already, because its version is not served.
 
         Raises:
@@ -313,7 +270,7 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self.client_name:
             self._rename(header.client_id)
-        request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received)
+        request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received, begun)
         request.size = len(frame)
         request.rights = self.rights
         return request
@@ -330,14 +287,14 @@ class Connection(MeteredConnection):
 
     def _decode_known(self, received: float, frame: bytes) -> Decoded:
         """As `_decode`, of an API whose unknown versions close the connection."""
-        request = self._decode(received, frame)
+        request = self._decode(received, received, frame)
         assert request is not None
         return request.header, request.body
 
     def _rename(self, client_id: str | None) -> None:
         self.client_name = client_id
         self.client_id = None if client_id is None else client_id.encode()
-        self.client = f"{printable(client_id)} at {self.peer}" if client_id else self.peer
+        self.client = ClientName(self.peer, client_id, printable(client_id or ""))
 
     def _serve_unknown_version(self, size: int, api: Api, version: int, correlation_id: int) -> None:
         if api.unknown_version is None:
@@ -389,12 +346,12 @@ class Connection(MeteredConnection):
 
     async def _offer(self, received: float, frame: bytes, stage: Authentication) -> None:
         """ApiVersions, before anything else."""
-        request = self._decode(received, frame)
+        request = self._decode(received, time.monotonic(), frame)
         if request is not None:
             answer = await request.api.handle(request)
             assert isinstance(answer, dict)
             stage.offered(answer["error_code"])
-            self._answer(request, answer, self._respond(len(frame) + 4))
+            self._answer(request, answer, self._respond(len(frame) + 4, request))
 
     async def _authenticate(self, received: float, frame: bytes, stage: Authentication) -> None:
         """Serves a request by which the client logs in.
@@ -420,12 +377,12 @@ class Connection(MeteredConnection):
 
     # -- responses
 
-    def _respond(self, size: int) -> _Response:
-        response = _Response(size)
+    def _respond(self, size: int, request: Request | None = None) -> Response:
+        response = Response(size, request)
         self._responses.append(response)
         return response
 
-    def _later(self, request: Request, response: _Place, answer: Later) -> None:
+    def _later(self, request: Request, response: Place, answer: Later) -> None:
         try:
             self._answer(request, answer.make(), response)
         except CloseConnection as error:
@@ -442,11 +399,13 @@ class Connection(MeteredConnection):
         if answer in self._unanswered:  # else the connection is gone, and its bytes with it
             self._unanswered.discard(answer)
             self._release(size)
-        self._later(request, self._respond(0), answer)
+        self._later(request, self._respond(0, request), answer)
         self._note_progress()
 
-    def _answer(self, request: Request, answer: Answer, response: _Place) -> None:
+    def _answer(self, request: Request, answer: Answer, response: Place) -> None:
         self._report(request)
+        if self._broker.tracer is not None and request.api.traced is not None:
+            request.traces = request.api.traced(request, answer)
         throttled = self._throttle(request) if self._broker.quotas.in_force else 0
         if answer is None:
             response.set(None)
@@ -475,6 +434,7 @@ class Connection(MeteredConnection):
                 return
             if response.made is not None and self._transport is not None:
                 self._transport.writelines(response.made)
+            response.done(time.monotonic())
             self._release(response.size)
         self._note_progress()
 
@@ -521,14 +481,14 @@ class Connection(MeteredConnection):
             return 0
         return _IN_FLIGHT_MAX - len(self._responses) - len(self._unanswered)
 
-    def taken(self, request: _Taken) -> None:
+    def taken(self, request: Taken) -> None:
         """The lane has sent a request's batches."""
         if request.acks:
             self._responses.append(request)
         else:
             self._unanswered.add(request)
 
-    def stored(self, request: _Taken) -> None:
+    def stored(self, request: Taken) -> None:
         """The lane's batches of a request with acks=0, which gets no response, are stored."""
         if request in self._unanswered:  # else the connection is gone, and its bytes with it
             self._unanswered.discard(request)
@@ -537,12 +497,17 @@ class Connection(MeteredConnection):
 
     def deliver(self) -> None:
         """Some responses of the lane's requests are ready: writes what can be written, at once."""
-        written, size, responses = list[BytesLike](), 0, self._responses
+        written, size, responses, done = list[BytesLike](), 0, self._responses, list[Place]()
         while responses and responses[0].ready and isinstance(made := responses[0].made, list):
-            size += responses.popleft().size
+            response = responses.popleft()
+            size += response.size
+            done.append(response)
             written += made
         if self._transport is not None and written:
             self._transport.write(written[0] if len(written) == 1 else b"".join(written))
+        now = time.monotonic()
+        for response in done:
+            response.done(now)
         if size:
             self._release(size)
         if responses and responses[0].ready:
@@ -550,7 +515,7 @@ class Connection(MeteredConnection):
         elif self._awaited is not None:
             self._note_progress()
 
-    def throttle(self, request: _Taken) -> int:
+    def throttle(self, request: Taken) -> int:
         """As `_throttle`, of a request of the lane that is to be answered now."""
         principal, client, size = self._caller.principal, request.client_id, request.size - 4
         delay = self._broker.quotas.use(Quota.PRODUCE, principal, client, size)
@@ -558,13 +523,16 @@ class Connection(MeteredConnection):
             self._mute(delay)
         return round(delay * 1000)
 
-    def take_back(self, sent: _Taken) -> None:
+    def take_back(self, sent: Taken) -> None:
         """Python makes the answer to a request that the lane has taken: its batches are not all stored as expected."""
         api = self._broker.apis[sent.api_key]
         assert api.resume is not None
         header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, sent.client_id)
-        request = Request(self._broker, api, header, sent, self._caller, self.client, self._reader, time.monotonic())
+        request = Request(
+            self._broker, api, header, sent, self._caller, self.client, self._reader, sent.received, sent.begun
+        )
         request.size = sent.size - 4
+        sent.request = request
         answer = api.resume(request, sent)
         if answer.answered:
             answer.then(partial(self._later, request, sent, answer))

@@ -6,7 +6,7 @@ rules may refuse a whole request, without the answer to that.
 
 from __future__ import annotations
 
-from ketch.broker import committing, touches
+from ketch.broker import committing, touches, traced
 from ketch.broker.api import Api
 from ketch.broker.errors import coordinator_error
 from ketch.broker.handlers import (
@@ -92,10 +92,11 @@ TABLE: dict[int, Api] = {
             touches.PRODUCE,
             produce.refused,
             resume=produce.resume,
+            traced=traced.produced,
             oldest_answered=3,
             carries_records=True,
         ),
-        Api(1, "Fetch", 4, 16, fetch.handle, touches.FETCH),
+        Api(1, "Fetch", 4, 16, fetch.handle, touches.FETCH, traced=traced.fetched),
         Api(2, "ListOffsets", 1, 9, list_offsets.handle, touches.LIST_OFFSETS),
         Api(3, "Metadata", 0, 12, metadata.handle, touches.METADATA),
         Api(
@@ -322,7 +323,16 @@ TABLE: dict[int, Api] = {
             touches.SHARE_GROUP_DESCRIBE,
             codes=coordinator_error,
         ),
-        Api(78, "ShareFetch", 1, 1, share_fetch.handle, touches.SHARE_FETCH, share_fetch.refused),
+        Api(
+            78,
+            "ShareFetch",
+            1,
+            1,
+            share_fetch.handle,
+            touches.SHARE_FETCH,
+            share_fetch.refused,
+            traced=traced.fetched,
+        ),
         Api(
             79, "ShareAcknowledge", 1, 1, share_acknowledge.handle, touches.SHARE_ACKNOWLEDGE, share_acknowledge.refused
         ),

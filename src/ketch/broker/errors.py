@@ -11,6 +11,7 @@ _CODES: dict[type[KetchError], ErrorCode] = {
     errors.StorageUnavailable: ErrorCode.kafka_storage_error,
     errors.WritesRefused: ErrorCode.kafka_storage_error,
     errors.RedisError: ErrorCode.kafka_storage_error,
+    errors.RightMissing: ErrorCode.kafka_storage_error,
     errors.CorruptRecord: ErrorCode.corrupt_message,
     errors.InvalidRecord: ErrorCode.invalid_record,
     errors.BadRecords: ErrorCode.invalid_record,

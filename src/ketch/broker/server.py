@@ -14,7 +14,7 @@ from ketch import metrics
 from ketch.broker import expiry
 from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.access.mechanisms import Mechanisms
-from ketch.broker.alerts import WritesAlert
+from ketch.broker.alerts import RightsAlert, WritesAlert
 from ketch.broker.connection import Connection
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
@@ -33,6 +33,8 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.sharing.departures import Departures
 from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
+from ketch.broker.timekeeper import Timekeeper
+from ketch.broker.tracing import open_tracer
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Budget, Gate
 from ketch.connections.room import ResponseRoom
@@ -84,8 +86,12 @@ class Broker:
         self.quotas = Quotas(settings, self.log, lambda: len(self.cluster.nodes))
         self.telemetry = Telemetry(self.log, settings.broker_heartbeat_interval_ms / 1000)
         self.writes_alert = WritesAlert(self.log, self.background)
+        self.rights_alert = RightsAlert()
         self.authorizer = Authorizer(settings, self.log) if settings.authorizes else None
         self.mechanisms = Mechanisms(settings, self.log)
+        self.tracer = open_tracer(settings)
+        self.timekeeper = Timekeeper(settings, self.tracer)
+        metrics.limit_topics(settings.metrics_topics_max)
         self.budget = Budget(settings.queued_max_bytes)
         self.inflated = Gate(_INFLATED_MAX)
         self.responses = ResponseRoom()
@@ -135,7 +141,9 @@ class Broker:
     def admit(self, connection: Connection) -> bool:
         """Takes a new connection in; False where it has to go at once (`max.connections`)."""
         if len(self._connections) >= self.settings.max_connections:
-            log.warning("%s: connection refused: max_connections is %d", connection.peer, self.settings.max_connections)
+            log.warning(
+                "%s: connection refused: max_connections is %d", connection.client, self.settings.max_connections
+            )
             metrics.connections_refused.inc()
             return False
         if self.quotas.in_force and self._is_one_too_many(connection):
@@ -149,7 +157,7 @@ class Broker:
         address = connection.peer.rpartition(":")[0]
         delay = self.quotas.connect(address)
         if delay:
-            log.info("%s: too many connections from this address; closed in %.0f ms", connection.peer, delay * 1000)
+            log.info("%s: too many connections from this address; closed in %.0f ms", connection.client, delay * 1000)
             metrics.connections_refused.inc()
             connection.ignore(delay)
         return bool(delay)
@@ -161,6 +169,14 @@ class Broker:
     def allows_anonymous(self, host: str) -> Callable[[Operation, str, str], bool] | None:
         """What says whether a client of Kafka 0.7 at a host may do something; None: everything."""
         return None if self.authorizer is None else self.authorizer.anonymous(host)
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """How batches are appended now, and whether there is a lane, as the settings name them."""
+        return {
+            "append": "module" if self.log.watcher.module else "multi",
+            "lane": "off" if self.lane is None else self.settings.lane,
+        }
 
     @property
     def clients(self) -> Collection[Connection]:
@@ -230,6 +246,8 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.log.stop()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.stop)
 
     async def _part_with_secured(self) -> None:
         """Lets the last bytes of TLS connections out."""

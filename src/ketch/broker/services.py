@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ketch.broker.access.authorizer import Authorizer
-from ketch.broker.alerts import WritesAlert
+from ketch.broker.alerts import RightsAlert, WritesAlert
 from ketch.broker.coordination.adoption import Adoption
 from ketch.broker.coordination.assignments import Assignments
 from ketch.broker.coordination.cluster import Cluster
@@ -28,6 +28,8 @@ from ketch.broker.sessions import Sessions
 from ketch.broker.sharing.departures import Departures
 from ketch.broker.sharing.sessions import ShareSessions
 from ketch.broker.telemetry import Telemetry
+from ketch.broker.timekeeper import Timekeeper
+from ketch.broker.tracing import Tracer
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
 from ketch.connections.room import ResponseRoom
@@ -52,12 +54,14 @@ class Appending(Stored, Protocol):
         refusals: what idempotent producers are told of a batch that comes again.
         inflated: bounds the records that lie decompressed.
         writes_alert: says that Redis takes no writes.
+        rights_alert: says that Redis does not let this broker do what it needs.
     """
 
     topic_notes: TopicNotes
     refusals: Refusals
     inflated: Gate
     writes_alert: WritesAlert
+    rights_alert: RightsAlert
 
 
 class Fetching(Stored, Protocol):
@@ -139,9 +143,13 @@ class Services(Limited, Appending, Fetching, Coordinating, Configured, Protocol)
     Attributes:
         cluster_id: the id of all brokers on this keyspace.
         authorizer: says what clients may do; None: everything.
+        timekeeper: notes how long requests took.
+        tracer: makes the spans of traced records; None where none are wanted.
     """
 
     cluster_id: str
+    tracer: Tracer | None
+    timekeeper: Timekeeper
     authorizer: Authorizer | None
 
     @property

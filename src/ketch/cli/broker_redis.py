@@ -19,7 +19,7 @@ from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.embedded import with_password
 from ketch.errors import RedisError, StorageUnavailable
 from ketch.redis import blocking
-from ketch.redis.driver import BlockingDriver
+from ketch.redis.driver import Begun, BlockingDriver
 from ketch.redis.question import Question
 from ketch.redis.server import Server
 from ketch.redis.unusable import why_unusable
@@ -110,6 +110,14 @@ class BrokerRedis:
     def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """The answers of every node, see `BlockingDriver.ask_each`. Raises as `ask`."""
         return self._answer(lambda: self._connection.ask_each(question))
+
+    def begin(self, question: Question[T]) -> Begun[T]:
+        """Sends a question's commands without waiting, see `BlockingDriver.begin`. Raises as `ask`."""
+        return self._answer(lambda: self._connection.begin(question))
+
+    def finish(self, begun: Begun[T]) -> T:
+        """The answer to a question that was sent. Raises as `ask`."""
+        return self._answer(begun.answer)
 
     def _answer(self, ask: Callable[[], T]) -> T:
         try:

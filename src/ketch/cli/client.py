@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,11 +55,12 @@ def _phrase(text: str) -> str:
     return re.sub(r" \(after \d+ms.*\)$", "", re.sub(r"^\S*://\S+: ", "", text)).strip().rstrip(".")
 
 
-def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
+def configuration(bootstrap: str, timeout: float = TIMEOUT, login: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """librdkafka's properties for every kind of client.
 
     Args:
         timeout: seconds that each address has to accept a connection.
+        login: properties that say how to log in; by default those of the command.
 
     Raises:
         ConfigError: `bootstrap` is no list of HOST:PORT, or how to log in cannot be understood.
@@ -76,7 +78,7 @@ def configuration(bootstrap: str, timeout: float = TIMEOUT) -> dict[str, Any]:
                 "bootstrap.servers": bootstrap,
                 "log_level": 0,
                 "socket.connection.setup.timeout.ms": 5000,
-                **properties(command_config.get()),
+                **(properties(command_config.get()) if login is None else login),
                 "error_cb": note,
             }
     raise ClientError(f"No Kafka broker at {bootstrap}: {failure}.")
@@ -94,14 +96,17 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def admin(bootstrap: str, timeout: float = TIMEOUT) -> AdminClient:
+def admin(bootstrap: str, timeout: float = TIMEOUT, login: Mapping[str, Any] | None = None) -> AdminClient:
     """Takes and raises what `configuration` does."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     try:
-        client = AdminClient(configuration(bootstrap, timeout))
+        client = AdminClient(configuration(bootstrap, timeout, login))
     except KafkaException as error:
         raise ConfigError(f"How to log in to the broker: {error.args[0].str().rstrip('.')}.") from None
-    _asking[:] = [client]
+    if login is None:
+        _asking[:] = [client]
+    else:  # of a second cluster
+        _asking.append(client)
     return client

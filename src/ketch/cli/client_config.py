@@ -57,13 +57,29 @@ def properties(command_config: Path | None) -> dict[str, Any]:
     """
     given = {**_of_toml(), **_of_environment()}
     if command_config is not None:
-        try:
-            given |= parse(command_config.read_text())
-        except OSError as error:
-            raise ConfigError(f"--command-config {command_config} cannot be read: {reason(error)}.") from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"--command-config {command_config} is not text.") from None
+        given |= _of_file(command_config, "--command-config")
     return librdkafkas(given)
+
+
+def properties_of(file: Path | None, option: str) -> dict[str, Any]:
+    """The same for a second cluster, of which nothing but this file says anything.
+
+    Args:
+        option: that named the file, for messages.
+
+    Raises:
+        ConfigError: as `properties`.
+    """
+    return {} if file is None else librdkafkas(_of_file(file, option))
+
+
+def _of_file(path: Path, option: str) -> dict[str, str]:
+    try:
+        return dict(parse(path.read_text()))
+    except OSError as error:
+        raise ConfigError(f"{option} {path} cannot be read: {reason(error)}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{option} {path} is not text.") from None
 
 
 def _of_environment() -> dict[str, str]:

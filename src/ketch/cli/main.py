@@ -28,7 +28,7 @@ _COLLECTED_AT = 50_000
 # Each is a module of `ketch.cli.commands` with either `app`, a typer.Typer, or `command`, a function in Typer's
 # annotations.
 COMMANDS = (
-    *("serve", "status", "cluster", "topics", "groups", "acls", "users", "produce", "consume"),
+    *("serve", "status", "top", "cluster", "topics", "groups", "acls", "users", "produce", "consume", "bench"),
     *("archive", "offset", "module", "redis", "certificates", "doctor", "version"),
 )
 

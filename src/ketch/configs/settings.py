@@ -48,6 +48,12 @@ def _key_set(url: str) -> str:
     return url
 
 
+def _collector(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("it should begin with http:// or https://")
+    return url
+
+
 def _principals(super_users: str) -> tuple[str, ...]:
     """`super.users`: semicolons stand between, as a distinguished name has commas."""
     return tuple(principal for text in super_users.split(";") if (principal := text.strip()))
@@ -287,6 +293,12 @@ class Settings(BaseSettings):
     http_ssl_keystore_location: Path | None = Field(
         None, description="PEM file with key and certificate chain: with it http_port speaks HTTPS."
     )
+    metrics_partitions_max: NotNegative = Field(
+        2000, description="Partitions that a broker leads with series of their own in /metrics; others are summed."
+    )
+    metrics_group_partitions_max: NotNegative = Field(
+        2000, description="Partitions of groups that a broker coordinates whose lag /metrics shows."
+    )
     console: bool = Field(False, description="Whether http_port has the console: pages for a browser.")
     console_write: bool = Field(
         False, description="Whether the console creates, alters and deletes topics, produces, and resets groups."
@@ -295,6 +307,17 @@ class Settings(BaseSettings):
         "", description="Names of this machine by which browsers may ask for the console, with commas between."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["text", "json"] = Field("text", description="Form of the log: text, or a line of JSON each.")
+    slow_request_ms: NotNegative = Field(
+        1000, description="From how long on a request is slow, and has a line in the log; 0: none is."
+    )
+    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = Field(
+        None,
+        description="URL of an OpenTelemetry collector (OTLP over HTTP) for spans of traced records; default: none.",
+    )
+    metrics_topics_max: NotNegative = Field(
+        200, description="Topics that have metrics of their own; those of all others are summed."
+    )
 
     # -- consumer groups
     group_min_session_timeout_ms: Positive = Field(6000, description="Least session timeout of a group's member.")
@@ -421,6 +444,12 @@ class Settings(BaseSettings):
     def authenticates(self) -> bool:
         """Whether clients of any listener say who they are, or ACLs decide what they may do."""
         return self.authorizes or any(each.protocol.sasl or each.protocol.tls for each in self.endpoints)
+
+    @property
+    def has_passwords(self) -> bool:
+        """Whether users can log in with a password on some listener."""
+        named = (self.of(each.name).mechanisms for each in self.endpoints if each.protocol.sasl)
+        return any(mechanism != "OAUTHBEARER" for mechanisms in named for mechanism in mechanisms)
 
     @property
     def copies_are_on_disk(self) -> bool:
@@ -555,12 +584,14 @@ class Settings(BaseSettings):
             return self
         if self.http_port is None:
             raise ValueError("console needs http_port, the port that its pages are on")
-        if self.http_token_file is None and not listening.loopback(self.http_host):
+        if self.http_token_file is not None or self.has_passwords:
+            return self
+        if not listening.loopback(self.http_host):
             raise ValueError(
                 f"console on {self.http_host} would show other machines every record: http_token_file says what they"
                 " have to know, http_host = 127.0.0.1 keeps it on this machine"
             )
-        if self.http_token_file is None and self.authenticates:
+        if self.authenticates:
             raise ValueError(
                 "console would show every record to every user of this machine, while Kafka's clients have to say who"
                 " they are: http_token_file says what its users have to know, console = false does without it"

@@ -45,14 +45,16 @@ class Actions:
 
     Args:
         host: the person's address, for the log.
+        user: who has logged in, and has to be allowed to do it.
     """
 
-    def __init__(self, site: Site, host: str) -> None:
-        self._site, self._host = site, host
+    def __init__(self, site: Site, host: str, user: str | None) -> None:
+        self._site, self._host, self._user = site, host, user
 
     async def _ask(self, body: Any, what: str) -> dict[str, Any]:
-        log.info("console: %s asks to %s", self._host, what)
-        return await self._site.sources.ask(body, self._host, log.info)
+        who = self._host if self._user is None else f"{self._user} at {self._host}"
+        log.info("console: %s asks to %s", who, what)
+        return await self._site.sources.ask(body, self._host, log.info, self._user)
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         module = _schema("create_topics", 7)

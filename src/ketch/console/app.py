@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from ketch.console import render
+from ketch.console.access import Forbidden
 from ketch.console.guard import Guard
 from ketch.console.pages import changes, groups, others, overview, records, topics
 from ketch.console.site import Health, Site
@@ -44,7 +45,7 @@ _PAGES: dict[str, Page] = {
     "/change": changes.form,
     "/login": others.login,
 }
-_POSTS: dict[str, Page] = {"/login": others.enter, "/change/{action}": changes.change}
+_POSTS: dict[str, Page] = {"/login": others.enter, "/logout": others.leave, "/change/{action}": changes.change}
 
 
 class Console:
@@ -77,6 +78,8 @@ class Console:
         async def answered(request: Request) -> Response:
             try:
                 return await page(self._site, request)
+            except Forbidden as error:
+                return self._site.page(request, "error.html", 403, error=str(error))
             except ConfigError as error:
                 return self._site.page(request, "error.html", 404, error=str(error))
             except KetchError as error:

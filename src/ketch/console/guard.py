@@ -2,9 +2,10 @@
 
 1. Host. A page of another site can have its own name lead to this machine (DNS rebinding); the browser then takes it
    for that site. So the Host header has to be an address, localhost, or a name that the settings give.
-2. Session. A cookie that no script sees, bound to this process: an id, and whether its browser has shown the token that
-   the settings ask for (`http_token_file`). Without such a token everyone who reaches the port is let in. A program may
-   send the token as `Authorization: Bearer`, as for /metrics.
+2. Session. A cookie that no script sees, bound to this process: an id, whether its browser has shown the token that
+   the settings ask for (`http_token_file`), or which user has logged in, where Kafka's clients do that with passwords.
+   That holds for `_SESSION_S`. Without token and passwords everyone who reaches the port is let in. A program may send
+   the token as `Authorization: Bearer`, as for /metrics.
 3. Changes. A POST has to come from the console's own page: by what the browser says of its origin, and by a token in
    the form that only a page of this session can have (CSRF).
 4. Headers. Nothing but the console's own files runs in its pages or styles them, and no other site may frame them.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import time
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
@@ -29,6 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ketch.configs.lists import items
 from ketch.configs.settings import Settings
 
+_SESSION_S = 12 * 3600
 FORM_MAX = 4 << 20  # bytes of a form
 _COOKIE = "ketch-console"
 _NO_HOST = frozenset("@/\\?# ")
@@ -47,21 +50,30 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A browser: its id, and whether it has shown the token."""
+    """A browser.
+
+    Attributes:
+        known: whether it has shown the token, or a user has logged in.
+        user: who; None where it was the token.
+        until: until when, s since the epoch.
+    """
 
     id: str
     known: bool
+    user: str | None = None
+    until: int = 0
 
 
 class Guard:
     """The ASGI layer around the console's pages.
 
     Args:
-        token: what has to be shown; None: nothing.
+        token: what may be shown; None: there is none.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, token: str | None) -> None:
         self._app, self._token = app, token
+        self.passwords = settings.has_passwords
         self._secret = secrets.token_bytes(32)
         named = (name.lower() for name in (*items(settings.console_hosts), settings.http_host))
         self._hosts = {"localhost", *named}
@@ -98,7 +110,8 @@ class Guard:
             return None
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
             return RedirectResponse(f"/login?next={quote(_target(request), safe='')}", 303)
-        return PlainTextResponse("a token is wanted\n", 401, headers={"WWW-Authenticate": "Bearer"})
+        wanted = "a token" if self._token is not None else "a user"
+        return PlainTextResponse(f"{wanted} is wanted\n", 401, headers={"WWW-Authenticate": "Bearer"})
 
     def _is_host(self, host: str) -> bool:
         try:
@@ -116,16 +129,21 @@ class Guard:
     def _session(self, headers: Headers) -> tuple[Session, bool]:
         """The session, and whether its browser has to be given a cookie: where it has none that this process made."""
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        shown = self._token is None or (bearer != "" and self.opens(bearer))
+        shown = self._is_open or (bearer != "" and self.opens(bearer))
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(self._cookie_name(headers))
         except CookieError:
             cookie = None
-        id, _, rest = ("" if cookie is None else cookie.value).partition(".")
-        known, _, mac = rest.partition(".")
-        if hmac.compare_digest(mac.encode(), self._mac("session", id, known).encode()):
-            return Session(id, shown or known == "1"), False
+        id, known, user, until, mac = [*("" if cookie is None else cookie.value).split("."), *[""] * 5][:5]
+        if hmac.compare_digest(mac.encode(), self._mac("session", id, known, user, until).encode()):
+            holds = known == "1" and time.time() < int(until)
+            return Session(id, shown or holds, bytes.fromhex(user).decode() if user and holds else None), False
         return Session(secrets.token_urlsafe(16), shown), True
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether whoever reaches the port is let in."""
+        return self._token is None and not self.passwords
 
     @staticmethod
     def _cookie_name(headers: Headers) -> str:
@@ -134,9 +152,10 @@ class Guard:
         return f"{_COOKIE}-{port}" if port.isdecimal() else _COOKIE
 
     def _cookie(self, headers: Headers, session: Session) -> str:
-        known = "1" if session.known else "0"
+        known, user = "1" if session.known else "0", (session.user or "").encode().hex()
+        words = (session.id, known, user, str(session.until))
+        value = ".".join((*words, self._mac("session", *words)))
         name = self._cookie_name(headers)
-        value = f"{session.id}.{known}.{self._mac('session', session.id, known)}"
         return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if self._secure else "")
 
     def _mac(self, *words: str) -> str:
@@ -145,12 +164,26 @@ class Guard:
     # -- logging in
 
     def opens(self, given: str) -> bool:
-        """Whether this is the token."""
-        return self._token is None or hmac.compare_digest(given.strip().encode(), self._token.encode())
+        """Whether this is the token, or nobody is asked for one."""
+        return self._is_open or (
+            self._token is not None and hmac.compare_digest(given.strip().encode(), self._token.encode())
+        )
 
-    def let_in(self, request: Request, response: Response) -> Response:
+    @property
+    def has_token(self) -> bool:
+        """Whether there is a token to be shown."""
+        return self._token is not None
+
+    def let_in(self, request: Request, response: Response, user: str | None = None) -> Response:
         """Has the browser be known from this response on."""
-        response.headers.append("Set-Cookie", self._cookie(request.headers, Session(secrets.token_urlsafe(16), True)))
+        session = Session(secrets.token_urlsafe(16), True, user, int(time.time()) + _SESSION_S)
+        response.headers.append("Set-Cookie", self._cookie(request.headers, session))
+        return response
+
+    def let_out(self, request: Request, response: Response) -> Response:
+        """Has the browser be unknown from this response on."""
+        session = Session(secrets.token_urlsafe(16), False)
+        response.headers.append("Set-Cookie", self._cookie(request.headers, session))
         return response
 
     # -- changes

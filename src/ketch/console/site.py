@@ -12,6 +12,7 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from ketch.console.access import Access
 from ketch.console.guard import Guard
 from ketch.console.sources import Sources
 from ketch.console.traffic import TopicRates, Traffic
@@ -68,12 +69,23 @@ class Site:
         """The answer of a view; raises what it raises."""
         return await self.sources.driver.ask(view)
 
+    def access(self, request: Request) -> Access:
+        """The rights of the person who asks."""
+        scope = request.scope
+        if "console.access" not in scope:
+            user = scope["console.session"].user
+            rights = None if user is None else self.sources.rights(user, host_of(request))
+            scope["console.access"] = Access(user, rights)
+        found: Access = scope["console.access"]
+        return found
+
     def page(self, request: Request, template: str, status: int = 200, **context: Any) -> Response:
         """A page."""
         context |= {
             "request_path": request.url.path,
             "node_id": self.sources.settings().node_id,
             "writes": self.writes,
+            "user": request.scope["console.session"].user,
             "csrf": self.guard.csrf(request) if self.guard is not None else "",
         }
         return HTMLResponse(self.templates.get_template(template).render(context), status)
@@ -113,7 +125,12 @@ def _event(name: str, data: str) -> bytes:
     return f"event: {name}\n{lines}\n".encode()
 
 
-# -- what a query says
+# -- what a request says
+
+
+def host_of(request: Request) -> str:
+    """The address that it comes from."""
+    return request.client.host if request.client is not None else "?"
 
 
 def number(request: Request, name: str, default: int, low: int = 0, high: int = 2**63 - 1) -> int:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from ketch.configs.settings import Settings
 from ketch.redis.driver import Driver
 from ketch.redis.url import RedisAddress
+from ketch.security.acls import Operation, ResourceType
+from ketch.security.rules import Decision
 from ketch.store.cluster.brokers import Node
 from ketch.store.keys import Keyspace
 from ketch.views.health import Check
@@ -36,7 +38,15 @@ class Client(Protocol):
 class Ask(Protocol):
     """Sends the broker a request of Kafka's protocol; see `broker.inside.Inside.ask`."""
 
-    def __call__(self, body: Any, host: str, report: Callable[[str], None]) -> Awaitable[dict[str, Any]]: ...
+    def __call__(
+        self, body: Any, host: str, report: Callable[[str], None], user: str | None = None
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
+class Rights(Protocol):
+    """What a user may do; see `broker.access.authorizer.Rights`."""
+
+    def decide(self, operation: Operation, resource: ResourceType, name: str | None) -> Decision: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,8 @@ class Sources:
         checks: looks whether Redis is fit, as `ketch doctor` does, over connections of its own.
         kafka: where Kafka's clients connect, HOST:PORT.
         ask: the way to the broker's APIs.
+        knows: whether this is the password of a user.
+        rights: what a user at an address may do; None where nobody is asked.
     """
 
     settings: Callable[[], Settings]
@@ -67,3 +79,5 @@ class Sources:
     checks: Callable[[], Awaitable[list[Check]]]
     kafka: Callable[[], str]
     ask: Ask
+    knows: Callable[[str, str], Awaitable[bool]]
+    rights: Callable[[str, str], Rights | None]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from prometheus_client import REGISTRY
 
 from ketch.errors import KetchError
+from ketch.metrics import messages_in
 from ketch.redis.driver import Driver
 from ketch.views import nodes
 
@@ -97,7 +98,7 @@ class TopicRates:
     """Records per second by topic, from one look at a page to the next."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
         self._at = 0.0
         self._rates: dict[str, float] = {}
 
@@ -106,7 +107,7 @@ class TopicRates:
         now = time.monotonic()
         if now - self._at < _LOOK_LEAST_S:
             return self._rates
-        counts, passed, before = by_topic("ketch_messages_in_total"), now - self._at, self._counts
+        counts, passed, before = messages_in.counts.copy(), now - self._at, self._counts
         self._counts, self._at = counts, now
         fresh = before and passed < _LOOK_MOST_S
         self._rates = (

@@ -3,9 +3,9 @@ and from Redis's reply to the response's bytes, in one piece of C and Cython. It
 a request with anything that it does not know goes through the pipeline (`broker.connection`), as without the lane.
 
 It takes a request whole or not at all. What it takes: Produce v3 to v13 of any acks, for partitions that are known,
-plain, idempotent and transactional batches, on topics that want nothing done to a batch; with the append module,
-on one Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs
-Python: an audit log of what is allowed, quotas of the time that requests take, a pause for want of memory, a Redis that
+plain, idempotent and transactional batches, on topics that want nothing done to a batch; with the append module, on one
+Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs Python:
+an audit log of what is allowed, quotas of the time that requests take, spans, a pause for want of memory, a Redis that
 is behind. What a client may do it asks by the connection's `Rights`, which keep their decisions until the ACLs change;
 what is denied, and a client that has not authenticated or whose session has ended, is the pipeline's. What a quota of
 bytes makes a client wait is counted when the answer is made, as there.
@@ -37,18 +37,6 @@ taken back      a batch of it is stored, or fails               taken back    it
                                                                               `broker.handlers.produce.resume` waits
 =============== =============================================== ============= =========================================
 
-Who reads Redis's replies, and when that changes:
-
-=============== =============================================== ============= =========================================
-reader          event                                           next          what happens
-=============== =============================================== ============= =========================================
-pipe            the lane's first look at a new connection       as settled    `Reader` hears the transport from now on
-lane            replies of batches that are stored as expected  lane          they are taken where they lie
-lane            any other reply, a push, or a part of a reply   pipe          the pipe gets all from there on
-pipe            it has nothing of a reply (`Pipe.settled`)      lane
-either          the connection is lost                          none          the pipe tells all who wait
-=============== =============================================== ============= =========================================
-
 A partition is for the lane in one state of `AppendState` alone: mode OURS, no foreign write, nothing that waits, no
 marker on its way, and the stream's end and the log's start known and fresh. A batch is, where it is the next one of a
 producer that is known, its checksum is right, and `TopicNotes` has nothing to note of it.
@@ -68,6 +56,7 @@ from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
+from ketch.logs import ClientName
 from ketch.redis.link import Link
 
 if TYPE_CHECKING:
@@ -92,12 +81,29 @@ class _Authorizer(Protocol):
     def audit(self) -> _Audit: ...
 
 
+class _Timekeeper(Protocol):
+    slow_after: float
+
+    def slow(
+        self,
+        api: str,
+        metric: str,
+        version: int,
+        client: ClientName,
+        queue: float,
+        redis: float,
+        send: float,
+        waited: float = 0.0,
+    ) -> None: ...
+
+
 class Host(Protocol):
     """What the lane uses of the broker.
 
     Attributes:
         authorizer: None where everyone may do everything.
         quotas: whether any are in force, and whether any are of the time that requests take.
+        timekeeper: takes what was slow.
     """
 
     settings: Settings
@@ -109,6 +115,8 @@ class Host(Protocol):
     def authorizer(self) -> _Authorizer | None: ...
     @property
     def quotas(self) -> _Limits: ...
+    @property
+    def timekeeper(self) -> _Timekeeper: ...
 
 
 def open_lane(broker: Host) -> Lane | None:
@@ -121,6 +129,9 @@ def open_lane(broker: Host) -> Lane | None:
         return None
     if not isinstance(broker.log.watcher.driver, Link):
         log.info("lane: none, as Redis is a cluster")
+        return None
+    if broker.settings.otlp_endpoint is not None:
+        log.info("lane: none, as spans are made (otlp_endpoint)")
         return None
     try:
         from ketch.lane._kernel import Lane

@@ -17,7 +17,7 @@ from libc.math cimport fabs, rint
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from crc32c import crc32c
 
@@ -31,6 +31,7 @@ from ketch.security.acls import Operation, ResourceType
 from ketch.store.layouts.batch import WholeBatch
 from ketch.store.layouts.record import RecordSet
 from ketch.store.offsets import LAST_OFFSET
+from ketch.metrics.tally import LATENCY
 from ketch.store.xinfo import StreamInfo
 
 cdef extern from "Python.h":
@@ -110,6 +111,7 @@ cdef enum:
     SIZE_OF = 1000  # records that a topic's average is about, see `TopicNotes`
     ONE_PIECE = 16384  # bytes of a batch up to which one copy is cheaper than a write of its own
     ENOUGH = 262144  # bytes of commands that are written before the next request is looked at
+    BOUNDS_MAX = 32  # of a histogram
     SEQUENCE_MASK = 0x7fffffff
 
 cdef int64_t FAR = <int64_t>1 << 62  # ms; no clock and no timestamp comes there
@@ -151,6 +153,13 @@ cdef inline int64_t clock_ms():
     return now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
+cdef inline double clock():
+    """As `time.monotonic`."""
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
+
+
 cdef inline bytes text(Span of):
     return PyBytes_FromStringAndSize(<const char*>of.at, of.size)
 
@@ -183,10 +192,21 @@ cdef class Track:
 
 
 @cython.final
+cdef class Series:
+    """A histogram of metrics; this is where its numbers are."""
+
+    cdef list counts, total
+
+    def __init__(self, histogram):
+        self.counts, self.total = histogram.counts, histogram.total
+
+
+@cython.final
 cdef class Known:
     """One topic as some requests name it: what its configs want of a batch, parsed."""
 
     cdef object key, name, topic, cached, noted
+    cdef Series latency
     cdef bytes wire  # its name, or the bytes of its id, as a request has it
     cdef double since
     cdef dict tracks
@@ -202,6 +222,7 @@ cdef class Known:
         cdef object intake = topic.intake
         self.wire, self.key, self.cached, self.topic, self.noted = wire, key, cached, topic, noted
         self.name, self.since, self.tracks = topic.name, cached[0], {}
+        self.latency = Series(metrics.append_latency[topic.name])
         self.records = intake.layout.entry_is_record
         self.common = not (intake.log_append_time or intake.full or intake.values or intake.keys)
         self.largest_batch, self.copies = intake.max_bytes, intake.copies
@@ -340,14 +361,17 @@ cdef class Flight:
 @cython.final
 @cython.freelist(256)
 cdef class Answer:
-    """One request. It stands in its connection's line of responses, see `broker.connection._Response`."""
+    """One request. It stands in its connection's line of responses, see `broker.places.Response`."""
 
     cdef Lane lane
     cdef object connection
     cdef list flights
     cdef int missing, sections
     cdef bint taken_back  # Python makes the answer
-    cdef double deadline
+    cdef double deadline, made_at
+    cdef tuple known  # its topics, where all its batches are stored
+    cdef public object request  # where Python makes the answer
+    cdef readonly double received, begun
     cdef readonly int version, correlation_id, acks
     cdef readonly int64_t size
     cdef readonly bint ready
@@ -359,8 +383,15 @@ cdef class Answer:
     api_key = 0
 
     def set(self, made):
-        """See `broker.connection._Response`."""
-        self.made, self.ready = made, True
+        """See `broker.places.Response`."""
+        self.made, self.ready, self.made_at = made, True, clock()
+
+    def done(self, double now):
+        """Notes how long it took, see `broker.timekeeper`."""
+        if self.request is not None:
+            self.request.broker.timekeeper.note(self.request, self.made_at, now)
+        else:
+            self.lane.note(self, now)
 
     cdef int finish(self, Lane lane) except -1:
         """Every batch is stored."""
@@ -370,6 +401,8 @@ cdef class Answer:
             throttled = self.connection.throttle(self)
         if self.acks != 0:
             self.made, self.ready = [self.written(lane, throttled)], True
+        self.made_at = clock()
+        self.known = tuple([(<Flight>flight).known for flight in self.flights if (<Flight>flight).known is not None])
         self.flights = None
         lane.finished.append(self)
         return 0
@@ -438,6 +471,10 @@ cdef class Lane:
     cdef object timer
     cdef double due
     cdef object requests, messages_in, bytes_in, taken, taken_back  # counts of metrics
+    cdef object timekeeper
+    cdef Series total, queue, redis, sending  # of all its requests
+    cdef double slow_after
+    cdef double bounds[BOUNDS_MAX]
 
     def __init__(self, broker, loop, bint coin):
         self.broker, self.log, self.coin = broker, broker.log, coin
@@ -449,6 +486,12 @@ cdef class Lane:
         self.requests, self.messages_in, self.bytes_in = (
             metrics.requests.counts, metrics.messages_in.counts, metrics.bytes_in.counts)
         self.taken, self.taken_back = metrics.lane_taken.counts, metrics.lane_taken_back.counts
+        times = metrics.times("produce")
+        self.total, self.queue = Series(times.total), Series(times.queue)
+        self.redis, self.sending = Series(times.redis), Series(times.send)
+        self.timekeeper, self.slow_after = broker.timekeeper, broker.timekeeper.slow_after
+        for n, bound in enumerate((*LATENCY, float("inf"))):
+            self.bounds[n] = bound
         self.random = time.time_ns() | 1
         self.known, self.live = {}, set()
         self.finished, self.entries, self.pieces = [], [], []
@@ -510,6 +553,7 @@ cdef class Lane:
         """Takes one request, without its length, or leaves it with nothing changed."""
         cdef ProduceRequest* request = &self.request
         cdef list flights
+        cdef double begun
         cdef object transactional_id = None
         if not recognise(at, size, request) or not self.is_named(connection.client_id, request.client):
             return False
@@ -524,10 +568,11 @@ cdef class Lane:
                 return False
             if not self.may_write(TRANSACTIONAL_ID, transactional_id):
                 return False
+        begun = clock()
         flights = self.look(request, now)
         if flights is None:
             return False
-        self.go(connection, request, transactional_id, flights, size + 4, now)
+        self.go(connection, request, transactional_id, flights, size + 4, now, begun)
         return True
 
     cdef bint is_named(self, object known, Span client) except -1:
@@ -730,7 +775,7 @@ cdef class Lane:
     # -- going: everything was looked at
 
     cdef int go(self, connection, ProduceRequest* request, object transactional_id, list flights, int64_t size,
-                double now) except -1:
+                double now, double begun) except -1:
         cdef Answer answer = Answer.__new__(Answer)
         cdef Flight flight
         cdef Known known = None
@@ -738,6 +783,7 @@ cdef class Lane:
         answer.version, answer.correlation_id, answer.acks = request.version, request.correlation, request.acks
         answer.missing, answer.sections, answer.size = len(flights), request.sections, size
         answer.transactional_id, answer.client_id = transactional_id, connection.client_name
+        answer.received, answer.begun = now, begun
         answer.deadline = now + max(LEAST_TIMEOUT, request.timeout / 1000.0)
         for flight in flights:
             known = known if flight.known is None else flight.known
@@ -828,10 +874,37 @@ cdef class Lane:
         for answer in finished:
             if answer.acks == 0:
                 answer.connection.stored(answer)
+                self.note(answer, answer.made_at)
             else:
                 connections.append(answer.connection)
         for connection in dict.fromkeys(connections):
             connection.deliver()
+        return 0
+
+    # -- how long requests took
+
+    cdef int note(self, Answer answer, double now) except -1:
+        """As `Timekeeper.note`."""
+        cdef double total = now - answer.received, queue = answer.begun - answer.received
+        cdef double redis = answer.made_at - answer.begun, send = now - answer.made_at
+        self.observe(self.total, total)
+        self.observe(self.queue, queue)
+        self.observe(self.redis, redis)
+        self.observe(self.sending, send)
+        for known in answer.known:
+            self.observe((<Known>known).latency, total)
+        if total >= self.slow_after:
+            self.timekeeper.slow("Produce", "produce", answer.version, answer.connection.client, queue, redis, send)
+        return 0
+
+    cdef int observe(self, Series series, double value) except -1:
+        """As `Histogram.observe`."""
+        cdef list counts = series.counts, total = series.total
+        cdef Py_ssize_t n = 0
+        while self.bounds[n] < value:
+            n += 1
+        counts[n] += 1
+        total[0] = <double>total[0] + value
         return 0
 
     # -- deadlines

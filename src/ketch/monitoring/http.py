@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import hmac
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import uvicorn
-from prometheus_client import make_asgi_app
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
@@ -29,6 +32,7 @@ from ketch.errors import ConfigError, KetchError, reason
 from ketch.security.tls import server_pair
 
 _PATIENCE_S = 1.0
+_GZIP_LEVEL = 1
 
 
 class _Server(uvicorn.Server):
@@ -48,12 +52,26 @@ class Pages(Protocol):
         """Ends those that are."""
 
 
+class Shared(Protocol):
+    """What all brokers share, on the page for Prometheus; see `monitoring.families.SharedMetrics`."""
+
+    async def refresh(self) -> None:
+        """Brings it up to date, within about a second."""
+
+    def open(self) -> None:
+        """It is shown from now on."""
+
+    def close(self) -> None:
+        """It is shown no more."""
+
+
 class HttpPort:
     """The HTTP side of one broker.
 
     Args:
         healthy: whether Redis is connected, for writing and for reading.
         console: makes the pages under / from the token that is asked for, None for none.
+        shared: what /metrics shows beside what this broker counts; None for nothing.
 
     Raises:
         ConfigError: the file with the token, or that with key and certificate, cannot be used.
@@ -64,12 +82,15 @@ class HttpPort:
         settings: Settings,
         healthy: Callable[[], bool],
         console: Callable[[str | None], Pages] | None = None,
+        shared: Shared | None = None,
     ) -> None:
         host, port = settings.http_host, settings.http_port or 0
         self._healthy = healthy
         token = None if settings.http_token_file is None else _token(settings.http_token_file)
         # The path with a slash is where earlier versions redirected to: scrapers may have it in their configuration.
-        metrics = [Route(path, _Metrics(token), methods=["GET"]) for path in ("/metrics", "/metrics/")]
+        self._shared = shared
+        page = _Metrics(token, None if shared is None else shared.refresh)
+        metrics = [Route(path, page, methods=["GET"]) for path in ("/metrics", "/metrics/")]
         self._console = None if console is None else console(token)
         index = Route("/", _index) if self._console is None else Mount("/", self._console)
         routes = [Route("/healthz", self._health), *metrics, index]
@@ -96,6 +117,8 @@ class HttpPort:
         listener = _bind(self._host, self.port)
         self.port = listener.getsockname()[1]
         self._task = loop.create_task(self._server.serve(sockets=[listener]))
+        if self._shared is not None:
+            self._shared.open()
 
     async def stop(self) -> None:
         """Finishes the responses under way; closes connections that have not read theirs within a second."""
@@ -103,6 +126,8 @@ class HttpPort:
             return
         if self._console is not None:
             self._console.close()
+        if self._shared is not None:
+            self._shared.close()
         self._server.should_exit = True
         await asyncio.wait([self._task], timeout=_PATIENCE_S)
         for connection in list(self._server.server_state.connections):
@@ -117,18 +142,37 @@ class HttpPort:
 
 
 class _Metrics:
-    """prometheus_client's page, as an object: Starlette takes a plain function for one that makes a response."""
+    """The page for Prometheus, as an object: Starlette takes a plain function for one that makes a response.
 
-    def __init__(self, token: str | None) -> None:
-        self._page = make_asgi_app()
+    Args:
+        refresh: brings what the page shows up to date.
+    """
+
+    def __init__(self, token: str | None, refresh: Callable[[], Awaitable[None]] | None) -> None:
+        self._refresh = refresh
         self._wanted = None if token is None else f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._wanted is None or hmac.compare_digest(self._wanted, _authorization(scope)):
-            await self._page(scope, receive, send)
-        else:
+        if self._wanted is not None and not hmac.compare_digest(self._wanted, _authorization(scope)):
             refusal = PlainTextResponse("a token is wanted\n", 401, headers={"WWW-Authenticate": "Bearer"})
             await refusal(scope, receive, send)
+            return
+        if self._refresh is not None:
+            await self._refresh()
+        request = Request(scope, receive)
+        # Text of many thousand series takes a tenth of a second and more: meanwhile the loop goes on.
+        page = await asyncio.to_thread(_page, request.headers, request.query_params.getlist("name[]"))
+        await page(scope, receive, send)
+
+
+def _page(headers: Headers, names: list[str]) -> Response:
+    """All metrics, or those with these names, in the format that the headers ask for."""
+    encoder, content_type = choose_encoder(headers.get("accept", ""))
+    registry = REGISTRY.restricted_registry(names) if names else REGISTRY
+    body, more = encoder(registry), {"Content-Type": content_type}
+    if gzip_accepted(headers.get("accept-encoding", "")):
+        body, more = gzip.compress(body, _GZIP_LEVEL), {**more, "Content-Encoding": "gzip"}
+    return Response(body, headers=more)
 
 
 def _authorization(scope: Scope) -> bytes:

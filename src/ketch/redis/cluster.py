@@ -38,7 +38,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from ketch.errors import RedisError, StorageUnavailable
+from ketch.errors import KetchError, RedisError, StorageUnavailable
 from ketch.redis.driver import Node, Reply
 from ketch.redis.link import Link
 from ketch.redis.lookout import Lookout, newest
@@ -167,6 +167,11 @@ class ClusterLink:
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """See `Driver.ask_each`. The nodes are the masters."""
         return await asyncio.gather(*(node.ask(question()) for node in self._masters()))
+
+    async def ask_named(self, question: Callable[[], Question[T]]) -> dict[str, T | KetchError]:
+        """See `Driver.ask_named`. The nodes are the masters."""
+        found = await asyncio.gather(*(node.ask_named(question) for node in self._masters()))
+        return {name: answer for each in found for name, answer in each.items()}
 
     def node(self, key: bytes) -> Hashable:
         """See `Driver.node`."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
-from ketch.errors import StorageUnavailable
+from ketch.errors import KetchError, StorageUnavailable
 from ketch.redis.question import Command, Question
 
 T = TypeVar("T")
@@ -42,6 +42,9 @@ class Driver(Protocol):
 
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """The answers of every node to a question about the node itself, whose commands have no key."""
+
+    async def ask_named(self, question: Callable[[], Question[T]]) -> dict[str, T | KetchError]:
+        """As `ask_each`, by each node's address; of a node that does not answer, why."""
 
     def node(self, key: bytes) -> Hashable:
         """The node that commands with this key go to now, as a thing to compare: nodes of two drivers, too.

@@ -16,12 +16,13 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
-from ketch.errors import StorageUnavailable
+from ketch.errors import KetchError, StorageUnavailable
+from ketch.metrics.pipes import pipe as pipe_tally
 from ketch.redis.driver import Node, Reply
 from ketch.redis.master import MasterSearch
 from ketch.redis.pipe import Pipe, open_pipe
 from ketch.redis.question import Command, Question
-from ketch.redis.url import RedisAddress
+from ketch.redis.url import RedisAddress, spelled
 
 T = TypeVar("T")
 
@@ -91,6 +92,15 @@ class Link:
     async def ask_each(self, question: Callable[[], Question[T]]) -> list[T]:
         """The answers of every node, here of the one that there is, to a question about the node itself."""
         return [await self.ask(question())]
+
+    async def ask_named(self, question: Callable[[], Question[T]]) -> dict[str, T | KetchError]:
+        """See `Driver.ask_named`; a unix socket's address is its path."""
+        host, port = self.place
+        name = spelled(host, port) if port else host
+        try:
+            return {name: await self.ask(question())}
+        except KetchError as error:
+            return {name: error}
 
     def node(self, key: bytes) -> Hashable:
         """See `Driver.node`: there is one."""
@@ -188,7 +198,9 @@ class Link:
         self._lost.clear()
         if self._search is not None:
             self._at, self._epoch = await self._search.find(patience, again)
-        pipe = await open_pipe(self._at, self._timeout, self._went, self._on_push)
+        host, port = self.place
+        tally = pipe_tally(f"{host}:{port}" if port else host, self._name)
+        pipe = await open_pipe(self._at, self._timeout, self._went, self._on_push, tally)
         self._spawn(pipe.watch(self._timeout))
         try:
             if self._on_up is not None:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
+from ketch.metrics.pipes import PipeTally, unseen
 from ketch.records import scan_reply
 from ketch.redis.driver import Reply
 from ketch.redis.question import Command, Question, introduction
@@ -48,6 +49,7 @@ class Pipe(asyncio.BufferedProtocol):
     Args:
         on_push: takes the out-of-band messages of RESP3 (client tracking).
         on_lost: called once when the connection is gone; every waiting future has failed by then.
+        tally: counts and times its commands.
 
     Attributes:
         behind: whether `drained` would wait.
@@ -55,9 +57,18 @@ class Pipe(asyncio.BufferedProtocol):
             to where, and who waits for them. It says where the first reply begins that it does not know.
     """
 
-    def __init__(self, on_lost: Callable[[], None], on_push: Callable[[Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_lost: Callable[[], None],
+        on_push: Callable[[Any], None] | None = None,
+        tally: PipeTally | None = None,
+    ) -> None:
         self._on_lost = on_lost
         self._on_push = on_push
+        self._tally = tally or unseen()
+        self._sent = self._told = 0  # commands so far, and those that `tally` knows
+        self._timed = 0  # which of them is timed; 0: none
+        self._timed_at, self._depth = 0.0, 0  # when it was sent, and how many were on their way then, with it
         self._waiting: _Waiting = deque()
         self._buffer = bytearray(_START)
         self._start = 0  # where the reply being read begins
@@ -168,6 +179,9 @@ class Pipe(asyncio.BufferedProtocol):
             raise StorageUnavailable("not connected to Redis")
         idle = not self._waiting
         self._waiting.extend(takers)
+        self._sent += len(takers)
+        if not self._timed:
+            self._time()
         if idle:
             self._expect(takers[0][0])
         self._write(payload)
@@ -218,8 +232,21 @@ class Pipe(asyncio.BufferedProtocol):
         if self._transport is None:
             raise StorageUnavailable("not connected to Redis")
         self._waiting.append((replies, take))
+        self._sent += 1
+        if not self._timed:
+            self._time()
         if len(self._waiting) == 1 and replies > 1:
             self._expect(replies)
+
+    def _time(self) -> None:
+        """Times the command that was sent last."""
+        self._timed, self._depth = self._sent, len(self._waiting)
+        self._timed_at = time.monotonic()
+
+    def _note_time(self) -> None:
+        """The command that is timed is answered."""
+        self._tally.answered(time.monotonic() - self._timed_at, self._depth, self._sent - self._told)
+        self._timed, self._told = 0, self._sent
 
     def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
         """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
@@ -265,6 +292,8 @@ class Pipe(asyncio.BufferedProtocol):
         taken = quick(self._buffer, self._start, self._end, self._waiting)
         if taken == self._start:
             return False
+        if self._timed and self._sent - len(self._waiting) >= self._timed:
+            self._note_time()
         self._progress += 1
         self._start = self._scanned = taken
         self._expect(self._waiting[0][0] if self._waiting else 1)
@@ -296,6 +325,8 @@ class Pipe(asyncio.BufferedProtocol):
             if self._refused:
                 reply, self._refused = self._refused if reply.startswith(_ABORTED) else reply, b""
             _, take = self._waiting.popleft()
+            if self._timed and self._sent - len(self._waiting) >= self._timed:
+                self._note_time()
             self._expect(self._waiting[0][0] if self._waiting else 1)
             self._give(take, reply)
         if self._start == self._end:
@@ -358,6 +389,7 @@ async def open_pipe(
     timeout: float,
     on_lost: Callable[[], None],
     on_push: Callable[[Any], None] | None = None,
+    tally: PipeTally | None = None,
 ) -> Pipe:
     """Connects and introduces itself: AUTH, SELECT, a client name; RESP3 where pushes are wanted.
 
@@ -365,7 +397,7 @@ async def open_pipe(
         StorageUnavailable: no connection within `timeout` seconds, or Redis refuses it.
     """
     loop = asyncio.get_running_loop()
-    pipe = Pipe(on_lost, on_push)
+    pipe = Pipe(on_lost, on_push, tally)
     try:
         async with asyncio.timeout(timeout):
             if address.path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import hiredis
 
-from ketch.errors import RedisError, StorageUnavailable, WritesRefused
+from ketch.errors import RedisError, RightMissing, StorageUnavailable, WritesRefused
 
 # Errors by which Redis says that it cannot serve now: loading, read-only, out of memory, busy with a script, ...
 _UNAVAILABLE = ("LOADING", "BUSY", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN", "TRYAGAIN")
@@ -44,6 +44,7 @@ def checked(reply: Any) -> Any:
     Raises:
         WritesRefused: Redis takes no writes now (out of memory, read-only, its disk or replicas fail).
         StorageUnavailable: Redis cannot serve now (loading, busy).
+        RightMissing: this user may not.
         RedisError: any other error.
     """
     if isinstance(reply, hiredis.ReplyError):
@@ -53,5 +54,5 @@ def checked(reply: Any) -> Any:
             raise WritesRefused(f"Redis refuses: {text}")
         if word in _UNAVAILABLE:  # not BUSYGROUP, which says that a group exists
             raise StorageUnavailable(f"Redis refuses: {text}")
-        raise RedisError(text)
+        raise RightMissing(text) if word == "NOPERM" else RedisError(text)
     return reply

@@ -35,9 +35,9 @@ NEEDED = (
     *("get", "set", "setnx", "incr", "del", "unlink", "rename", "pexpire", "persist", "scan", "type", "exists"),
     *("time", "memory|usage", "info", "wait"),
 )
-CLUSTER = ("asking", "cluster|info", "cluster|slots")
+CLUSTER = ("asking", "cluster|info", "cluster|nodes", "cluster|slots")
 _MASTER = ("role",)  # of a server that sentinels name
-_ROUTING = (*CLUSTER, *_MASTER, "command")  # as client libraries route commands in a cluster
+_ROUTING = ("asking", "cluster|info", "cluster|slots", *_MASTER, "command")  # as client libraries route
 _LOOKING = ("discard", "command|info", "acl|whoami")  # of the checks before the start, and of `ketch doctor`
 MODULE = ("ketch.version", "ketch.append", "ketch.txnappend")
 NOBODYS = "ketch-doctor"  # stands for the names in keys that nobody has, which checks of rights ask about

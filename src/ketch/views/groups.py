@@ -6,36 +6,31 @@ A share group commits nothing: what stands for its commit is the first offset th
 A group's state is that which its coordinator has stored last. A rebalance that goes on is not stored: it shows once it
 is over. `views.kafka.groups` asks the coordinator itself, through the Kafka protocol.
 
-Lag in records may have to be counted. A view counts to about `COUNT_MAX` over all that it shows, and says of which
-partitions it has not counted all.
+Lag in records may have to be counted. A view counts to about `standing.COUNT_MAX` over all that it shows, and says of
+which partitions it has not counted all.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ketch.clock import now_ms
 from ketch.configs.topic_checks import LazyDefaults
 from ketch.coordinator.classic.payload import read_assignment
 from ketch.errors import ConfigError
 from ketch.redis.question import Question
-from ketch.store.coordination import commits, groups, native
+from ketch.store.coordination import commits, groups
 from ketch.store.coordination.commits import Committed
 from ketch.store.coordination.native import NativeGroup
 from ketch.store.keys import Keyspace, TopicPartition
-from ketch.store.stream import counting, extents, glances
+from ketch.store.stream import counting
 from ketch.store.stream.extents import Extent
-from ketch.store.stream.ranges import PartitionStream
-from ketch.store.topics import hashes
-from ketch.views import lag, listing, records, share_groups
+from ketch.views import listing, records, standing
 from ketch.views.topics import named
 
-COUNT_MAX = 100_000  # records that one view counts
-_COUNT_LEAST = 1_000  # of one partition, whatever was counted before
 _LISTED_MAX = 500  # partitions of a list's groups whose lag is looked up
 _MEMBER = "member:"
 
@@ -134,23 +129,23 @@ def names(keys: Keyspace, search: str = "") -> Question[list[str]]:
 
 def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[GroupRow]]:
     """The groups of a page."""
-    found, budget, left = [], _Budget(), _LISTED_MAX
+    found, budget, left = [], standing.Budget(), _LISTED_MAX
     for name in of:
         fields = yield from groups.load(keys, name)
-        listed = yield from _partitions(keys, name, fields)
+        listed = yield from standing.partitions_of(keys, name, fields)
         left -= len(listed)
-        measured: dict[TopicPartition, _Measured] | None = None
+        measured: dict[TopicPartition, standing.Measured] | None = None
         if left >= 0:
-            there = yield from _extents(keys, listed)
-            committed = yield from _committed(keys, name, fields, there)
-            natives = yield from _natives(name, there)
-            measured = yield from _measured(there, committed, natives, budget)
+            there = yield from standing.extents_of(keys, listed)
+            committed = yield from standing.committed_of(keys, name, fields, there)
+            natives = yield from standing.natives_of(name, there)
+            measured = yield from standing.measured(there, committed, natives, budget)
         found.append(_row(name, fields, len(listed), measured))
     return found
 
 
 def _row(
-    name: str, fields: Mapping[str, str], partitions: int, measured: Mapping[TopicPartition, _Measured] | None
+    name: str, fields: Mapping[str, str], partitions: int, measured: Mapping[TopicPartition, standing.Measured] | None
 ) -> GroupRow:
     lags = [each for each in (measured or {}).values() if each.lag is not None]
     ages = [each.age for each in lags if each.age is not None]
@@ -166,8 +161,13 @@ def _row(
     )
 
 
-def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPage]:
+def page(
+    keys: Keyspace, name: str, first: int, count: int, budget: standing.Budget | None = None
+) -> Question[GroupPage]:
     """A group with `count` of its partitions from the one at `first` on.
+
+    Args:
+        budget: how much is counted for it, and others.
 
     Raises:
         ConfigError: there is no such group.
@@ -176,13 +176,13 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
     if not fields and not (yield from groups.exists(keys, name)):
         raise ConfigError(f"There is no group {name}.")
     members = _members(fields)
-    alone = () if _shares(fields) else members  # each is the only one that reads its partitions
+    alone = () if standing.shares(fields) else members  # each is the only one that reads its partitions
     owners = {partition: member.id for member in alone for partition in member.partitions}
-    listed = sorted({*owners, *(yield from _partitions(keys, name, fields))})
-    there = yield from _extents(keys, listed[max(0, first) : max(0, first) + count])
-    committed = yield from _committed(keys, name, fields, there)
-    natives = yield from _natives(name, there)
-    measured = yield from _measured(there, committed, natives, _Budget())
+    listed = sorted({*owners, *(yield from standing.partitions_of(keys, name, fields))})
+    there = yield from standing.extents_of(keys, listed[max(0, first) : max(0, first) + count])
+    committed = yield from standing.committed_of(keys, name, fields, there)
+    natives = yield from standing.natives_of(name, there)
+    measured = yield from standing.measured(there, committed, natives, budget or standing.Budget())
     return GroupPage(
         name,
         fields.get("type", "classic"),
@@ -198,7 +198,7 @@ def page(keys: Keyspace, name: str, first: int, count: int) -> Question[GroupPag
 
 
 def _partition(
-    of: TopicPartition, found: _Measured, commit: Committed | None, known: NativeGroup | None, owner: str
+    of: TopicPartition, found: standing.Measured, commit: Committed | None, known: NativeGroup | None, owner: str
 ) -> GroupPartition:
     offset, time = (None, 0) if commit is None else (commit.offset, commit.time)
     place, pending = (found.start, found.end), None if known is None else known.pending
@@ -231,114 +231,6 @@ def _member(id: str, said: Mapping[str, Any]) -> GroupMember:
     )
 
 
-# -- commits and lag
-
-
-@dataclass(slots=True)
-class _Budget:
-    """How many records a view may count yet."""
-
-    left: int = COUNT_MAX
-
-    @property
-    def most(self) -> int:
-        """How many of the next partition."""
-        return max(_COUNT_LEAST, self.left)
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    start: int
-    end: int
-    lag: int | None
-    counted: bool
-    age: float | None
-
-
-def _shares(fields: Mapping[str, str]) -> bool:
-    return fields.get("type") == share_groups.TYPE
-
-
-def _partitions(keys: Keyspace, name: str, fields: Mapping[str, str]) -> Question[list[TopicPartition]]:
-    """Those that the group has committed for; of a share group those that it has begun to read."""
-    if not _shares(fields):
-        return (yield from commits.partitions(keys, name))
-    try:
-        group = share_groups.read(name, fields)
-    except (ValueError, KeyError, TypeError):  # another client wrote it
-        return []
-    return [(stream.topic.name, stream.index) for stream in (yield from share_groups.begun(keys, group))]
-
-
-def _committed(
-    keys: Keyspace, name: str, fields: Mapping[str, str], of: Mapping[TopicPartition, Extent]
-) -> Question[dict[TopicPartition, Committed]]:
-    """What the group has committed for these partitions, see `GroupPartition.committed`."""
-    if not _shares(fields):
-        return (yield from commits.committed(keys, name, of))
-    found = {}
-    for partition, extent in of.items():
-        start = yield from share_groups.first_unsettled(keys, extent.stream, name)
-        if start is not None:
-            found[partition] = Committed(start)
-    return found
-
-
-def _extents(keys: Keyspace, partitions: Iterable[TopicPartition]) -> Question[dict[TopicPartition, Extent]]:
-    """Those of partitions that exist; a topic that is gone leaves commits behind for a while."""
-    wanted = list(partitions)
-    topics = yield from hashes.lookup(keys, list(dict.fromkeys(topic for topic, _ in wanted)), LazyDefaults())
-    known = {topic.name: topic for topic in topics if topic is not None}
-    there = [(name, n) for name, n in wanted if name in known and n < known[name].partitions]
-    found = yield from extents.extents([PartitionStream.of(known[name], n, keys) for name, n in there], keys)
-    return dict(zip(there, found, strict=True))
-
-
-def _natives(group: str, of: Mapping[TopicPartition, Extent]) -> Question[dict[TopicPartition, NativeGroup]]:
-    """The native groups of those partitions that have one."""
-    found = yield from native.named([extent.stream.key for extent in of.values()], group)
-    return {partition: known for partition, known in zip(of, found, strict=True) if known is not None}
-
-
-def _measured(
-    of: Mapping[TopicPartition, Extent],
-    committed: Mapping[TopicPartition, Committed],
-    natives: Mapping[TopicPartition, NativeGroup],
-    budget: _Budget,
-) -> Question[dict[TopicPartition, _Measured]]:
-    measured = {}
-    for partition, extent in of.items():
-        commit = committed.get(partition)
-        if commit is None:
-            measured[partition] = _Measured(extent.start, extent.end, None, True, None)
-            continue
-        behind, counted = yield from _lag(extent, natives.get(partition), commit.offset, budget)
-        age = (yield from _age(extent, commit.offset)) if behind else None
-        measured[partition] = _Measured(extent.start, extent.end, behind, counted, age)
-    return measured
-
-
-def _lag(of: Extent, known: NativeGroup | None, offset: int, budget: _Budget) -> Question[tuple[int, bool]]:
-    """Records from an offset on, and whether that is all; no question where the log itself has the answer."""
-    if offset >= of.end:
-        return 0, True
-    if of.stream.numbering.dense:
-        return lag.dense_lag(offset, of.start, of.end), True
-    if of.stream.layout.entry_is_record and offset <= of.start:
-        return of.info.length, True
-    most = budget.most
-    counted = yield from lag.lag(of.stream, known, offset, most)
-    budget.left -= counted
-    return counted, counted < most
-
-
-def _age(of: Extent, offset: int) -> Question[float | None]:
-    """How old the first record from an offset on is, by its timestamp, s."""
-    step = yield from glances.forward(of.stream, offset, of.info.entry_bytes, 1, 1)
-    stamps = [record.timestamp for record in step.found if record.timestamp >= 0]
-    return None if not stamps else max(0.0, (now_ms() - stamps[0]) / 1000)
-
-
 # -- resetting
 
 
@@ -357,16 +249,16 @@ def moves(
     """
     wanted = yield from _concerned(keys, group, topic, partition)
     committed = yield from commits.committed(keys, group, wanted)
-    found = yield from _extents(keys, wanted)
-    natives = yield from _natives(group, found)
-    result, budget = [], _Budget()
+    found = yield from standing.extents_of(keys, wanted)
+    natives = yield from standing.natives_of(group, found)
+    result, budget = [], standing.Budget()
     for each, extent in found.items():
         commit = committed.get(each)
         offset = None if commit is None else commit.offset
         target = yield from _target(keys, extent, offset, to, number)
         known = natives.get(each)
-        before, whole = (None, True) if offset is None else (yield from _lag(extent, known, offset, budget))
-        after, counted = yield from _lag(extent, known, target, budget)
+        before, whole = (None, True) if offset is None else (yield from standing.behind(extent, known, offset, budget))
+        after, counted = yield from standing.behind(extent, known, target, budget)
         result.append(Move(*each, offset, target, before, after, whole and counted))
     return result
 

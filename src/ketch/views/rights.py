@@ -34,7 +34,7 @@ _CALLS = (
     *("get {}", "set {} v", "setnx {} v", "incr {}", "del {}", "unlink {}", "rename {} {}", "pexpire {} 1"),
     *("persist {}", "type {}", "exists {}", "memory usage {}"),
 )
-_CLUSTER_CALLS = ("asking", "cluster info", "cluster slots")
+_CLUSTER_CALLS = ("asking", "cluster info", "cluster nodes", "cluster slots")
 _READ, _WRITE = "hgetall {}", "del {}"
 # What tells of a user with too many rights where it may not be looked at.
 _TELLING = {

@@ -21,7 +21,6 @@ from tests.support.kafka import (
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     FETCH,
-    INIT_PRODUCER_ID,
     Kafka,
     fetch,
     part,
@@ -57,14 +56,6 @@ STRICTER = {
     # Kafka reads 100 zeros as the header of a further batch.
     "bytes behind": (87, CORRUPT),
 }
-
-
-@pytest.fixture(scope="module")
-def apache_kafka() -> Iterator[ApacheKafka]:
-    with ApacheKafka() as server:
-        with Kafka(server.port) as client:  # its first block of producer ids takes a moment (14 until then)
-            eventually(lambda: client.ask(INIT_PRODUCER_ID, 4, transactional_id=None).error_code == 0)
-        yield server
 
 
 def until_led(client: Kafka, topic: str) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -19,6 +18,7 @@ from tests.support.consumer_members import Beater, settle
 from tests.support.groups import OFFSET_COMMIT, Member, assignment, coordinator, group_of
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.quick import commands
 
 NOT_COORDINATOR = 16
 OUT_OF_ORDER = 45
@@ -275,7 +275,7 @@ def test_native_groups_where_coordinator_and_leader_differ(pair: Pair) -> None:
 
 def test_a_node_id_is_one_brokers(start_ketch: Callable[..., KetchServer]) -> None:
     first = start_ketch(*FAST, name="first")
-    command = [sys.executable, "-m", "ketch", "serve", "--port", "0", "--redis", first.redis_url, *FAST]
+    command = [*commands.program(), "serve", "--port", "0", "--redis", first.redis_url, *FAST]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     address = f"127.0.0.1:{first.port}"

@@ -18,7 +18,7 @@ from tests.support.kafka import DELETE_RECORDS, FETCH, Kafka, fetch, part
 from tests.support.ketch import KetchServer, eventually
 from tests.support.transactions import Written, read, visible
 
-pytestmark = pytest.mark.storage("record", "batch", "record-dense", "batch-dense")
+pytestmark = pytest.mark.storage("record", "batch-dense", long=("batch", "record-dense"))
 
 
 class Seen(Written):

@@ -18,7 +18,7 @@ from tests.support.share import ACCEPT, GAP, REJECT, RELEASE, Member, acquired, 
 from tests.support.share_members import ShareAdmin, Sharer
 from tests.support.transactions import Written
 
-pytestmark = pytest.mark.storage("record", "batch", "record-dense", "batch-dense")
+pytestmark = pytest.mark.storage("record", "batch-dense", long=("batch", "record-dense"))
 
 LOCK_MS = 1_000
 FAST = (f"--group-share-record-lock-duration-ms={LOCK_MS}", f"--group-share-min-record-lock-duration-ms={LOCK_MS}")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.broker.protocol.test_against_kafka import until_led
-from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
+from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.batches import batch, records
 from tests.support.kafka import FIND_COORDINATOR, Kafka
 from tests.support.ketch import KetchServer, eventually
@@ -41,12 +41,6 @@ pytestmark = [
 NOBODYS = "7b6d6a2c-0000-4000-8000-000000000001"  # a topic id
 
 Told = Any
-
-
-@pytest.fixture(scope="module")
-def apache_kafka() -> Iterator[ApacheKafka]:
-    with ApacheKafka(options=SHORT_RUN, features=("share.version=1",)) as server:
-        yield server
 
 
 class Side:

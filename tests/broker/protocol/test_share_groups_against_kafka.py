@@ -4,25 +4,19 @@ leaves out and says so. Kafka 4.1 has share groups where the feature `share.vers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.broker.protocol.test_against_kafka import until_led
 from tests.broker.protocol.test_share_groups import SCENARIOS
-from tests.support.apache_kafka import SHORT_RUN, ApacheKafka, missing_tools
+from tests.support.apache_kafka import ApacheKafka, missing_tools
 from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer
 
 NO_KAFKA = missing_tools()
 pytestmark = pytest.mark.skipif(NO_KAFKA is not None, reason=str(NO_KAFKA))
-
-
-@pytest.fixture(scope="module")
-def apache_kafka() -> Iterator[ApacheKafka]:
-    with ApacheKafka(options=SHORT_RUN, features=("share.version=1",)) as server:
-        yield server
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.support.batches import batch, records
 from tests.support.certificates import PASSWORD, Certificates
 from tests.support.kafka import DESCRIBE_CLUSTER, DESCRIBE_CONFIGS, FIND_COORDINATOR, Kafka
 from tests.support.ketch import KetchServer, eventually
+from tests.support.quick import commands
 from tests.support.raw import RawClient
 
 LISTENERS = ("PLAIN", "SSL", "MUTUAL", "ASKING", "OLD", "TURNING", "SUITES")
@@ -289,9 +289,7 @@ def test_what_configs_say(server: KetchServer, files: Certificates) -> None:
 
 
 def test_options_show_no_secret() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ketch", "serve", "--help"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*commands.program(), "serve", "--help"], capture_output=True, text=True, check=True)
     assert "--ssl-keystore-location" in done.stdout
     assert "--ssl-key-password" not in done.stdout
     assert "--ssl-keystore-key" not in done.stdout

@@ -14,6 +14,6 @@ func main() {
 		io.Copy(io.Discard, os.Stdin)
 		inputEnded.Store(true)
 	}()
-	verbs := map[string]func([]string){"member": member, "sender": sender, "copier": copier}
+	verbs := map[string]func([]string){"member": member, "sender": sender, "copier": copier, "share-member": shareMember}
 	verbs[os.Args[1]](os.Args[2:])
 }

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from uuid import UUID
 
+from ketch.complaints import Complaints
 from ketch.configs.settings import Settings
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.log import Log
@@ -52,6 +53,7 @@ class Cluster:
         self._owners: dict[bytes, int] = {}
         self._told_of: dict[str, tuple[list[Node], frozenset[int]]] = {}  # by listener, see `reached_by`
         self._told = False  # that another broker has this node id
+        self._complaints = Complaints()
         self._left = False  # nobody is to count it in again
         self._changed: list[Callable[[], None]] = []
         self._beats: list[Callable[[], Awaitable[None]]] = []
@@ -196,7 +198,8 @@ class Cluster:
             except StorageUnavailable:
                 pass  # the links say so themselves, and others can't be reached either
             except KetchError as error:
-                log.warning("brokers: %s", error)
+                if line := self._complaints.line(f"brokers: {error}", time.monotonic()):
+                    log.warning(line)
 
     async def leave(self) -> None:
         """Others take over at once. It announces itself no more, though it serves for a while what is in flight."""

@@ -29,7 +29,7 @@ from ketch.broker.coordination.cluster import Cluster
 from ketch.broker.coordination.kinds.kind import Kinds, UnknownKind
 from ketch.complaints import Complaints
 from ketch.coordinator.machine import Heir, Machine, Persist, Reply, Tick
-from ketch.errors import KetchError, NotCoordinator, StorageUnavailable
+from ketch.errors import KetchError, NotCoordinator, RedisError, StorageUnavailable, WritesRefused
 from ketch.log.log import Log
 from ketch.redis.question import Question
 from ketch.store.coordination.terms import Overtaken
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
 Token = asyncio.Future[Any]
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0  # far below the session timeout of any client
 
 
 class Namespace(Protocol):
@@ -114,6 +116,7 @@ class Machines(Generic[M]):
         self._retiring: set[str] = set()
         self._waiting: dict[Token, str] = {}
         self._complaints = Complaints()
+        self._refused = 0  # saves that Redis has refused in a row
 
     # -- asking a machine
 
@@ -433,6 +436,7 @@ class Machines(Generic[M]):
         machine = save.machine
         try:
             await self._save(save)
+            self._refused = 0
             # Where it is shared, this broker is the one that the journal is for.
             if not self._namespace.shared and not self._cluster.alone:
                 await self._link.ask(self._namespace.journal(machine.id))
@@ -443,6 +447,9 @@ class Machines(Generic[M]):
                 log.debug(text)
             elif line := self._complaints.line(text, time.monotonic()):  # members come again at once
                 log.warning(line)
+            if isinstance(error, RedisError | WritesRefused):  # where clients came again at once, each time all would
+                await asyncio.sleep(pause(self._refused))
+                self._refused += 1
             save.rests = [self._after_failure(machine, [effect for rest in save.rests for effect in rest])]
         finally:
             self._saving[machine.id] -= save.count
@@ -526,6 +533,15 @@ class Machines(Generic[M]):
     def _tick(self, id: str) -> None:
         del self._timers[id]
         self.tell(id, Tick())  # perhaps not the machine that the timer was set for
+
+
+def pause(refused: int) -> float:
+    """How long clients wait to be told that a machine could not be stored, in seconds.
+
+    Args:
+        refused: how many saves before it Redis has refused in a row.
+    """
+    return min(_FIRST_PAUSE_S * 2.0 ** min(refused, 10), _LONGEST_PAUSE_S)
 
 
 async def _nothing() -> None:

@@ -105,7 +105,7 @@ async def handle(request: Request) -> Answer:
                 return _answer(request, session, results.values())
             if any(result.records for result in results.values()):
                 # Still too little: what there is will be read again, so not for every single record that comes in.
-                await asyncio.sleep(_COALESCE_S)
+                await request.waiting(asyncio.sleep(_COALESCE_S))
     finally:
         if not session.id:
             session.close()
@@ -259,7 +259,7 @@ async def _changed(request: Request, session: Session, deadline: float) -> bool:
     watcher = request.broker.log.watcher
     if left <= 0 or watcher.closing:
         return False
-    return await session.waiter.wait(left) and not watcher.closing
+    return await request.waiting(session.waiter.wait(left)) and not watcher.closing
 
 
 # -- answering

@@ -31,7 +31,7 @@ async def handle(request: Request) -> Answer:
     rebalance = body.rebalance_timeout.total_seconds() if request.version >= 1 else session
     try:
         topics = await request.broker.topic_images.current()
-        result = await request.broker.groups.submit(
+        answered = request.broker.groups.submit(
             body.group_id,
             lambda token: Join(
                 token,
@@ -49,6 +49,7 @@ async def handle(request: Request) -> Answer:
                 new_id=str(uuid.uuid4()),
             ),
         )
+        result = await request.waiting(answered)  # for the other members
     except KetchError as error:
         result = JoinResult(request.refuse(f"group {body.group_id}", error), body.member_id)
     return _answer(request, result)

@@ -296,6 +296,8 @@ def _partition(request: Request, topic: TopicKey, outcome: _Outcome) -> Body:
         raise error
     elif outcome.offset is not None:
         base = outcome.offset.result()
+        if outcome.partition is not None:
+            _note_appended(request, outcome.partition.topic.name)
     return {
         "index": outcome.index,
         "error_code": outcome.error,
@@ -305,6 +307,12 @@ def _partition(request: Request, topic: TopicKey, outcome: _Outcome) -> Body:
         "record_errors": outcome.bad,
         "error_message": outcome.message,
     }
+
+
+def _note_appended(request: Request, topic: str) -> None:
+    """For its latency; a topic's partitions come one after the other."""
+    if request.appended[-1:] != (topic,):
+        request.appended += (topic,)
 
 
 def refused(request: Request, code: ErrorCode) -> Answer:

@@ -177,7 +177,7 @@ async def _changed(fetch: _Fetch, deadline: float) -> bool:
     watcher = fetch.request.broker.log.watcher
     if left <= 0 or watcher.closing or len(fetch.errors) == len(fetch.session.partitions):
         return False
-    await fetch.session.waiter.wait(left)
+    await fetch.request.waiting(fetch.session.waiter.wait(left))
     return not watcher.closing
 
 

@@ -25,7 +25,7 @@ async def handle(request: Request) -> Answer:
     if request.version >= 5 and None in (body.protocol_type, body.protocol_name):
         return _answer(SyncResult(ErrorCode.inconsistent_group_protocol))
     try:
-        result = await request.broker.groups.submit(
+        answered = request.broker.groups.submit(
             body.group_id,
             lambda token: Sync(
                 token,
@@ -37,6 +37,7 @@ async def handle(request: Request) -> Answer:
                 {assignment.member_id: assignment.assignment for assignment in body.assignments},
             ),
         )
+        result = await request.waiting(answered)  # for the other members
     except KetchError as error:
         result = SyncResult(request.refuse(f"group {body.group_id}", error))
     if result.error is ErrorCode.none:

@@ -17,6 +17,7 @@ from ketch.cli.output import Json, show_json
 from ketch.cli.records import lines
 from ketch.cli.records.formats import Encoding, KeyFormat, ValueFormat
 from ketch.cli.records.lines import Source
+from ketch.cli.records.producing import Acks, Compression
 from ketch.cli.records.sink import InputRecord, Sink
 from ketch.errors import ConfigError
 from ketch.views.kafka.answers import TIMEOUT, ClientError
@@ -27,24 +28,6 @@ class Format(StrEnum):
 
     LINES = "lines"
     JSON = "json"
-
-
-class Compression(StrEnum):
-    """KIP-110 and before."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-class Acks(StrEnum):
-    """Which replicas must have a record before it counts as stored."""
-
-    NONE = "0"
-    LEADER = "1"
-    ALL = "all"
 
 
 def command(

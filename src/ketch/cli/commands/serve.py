@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import sys
 import types
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
+from ketch import logs
 from ketch.cli.serving.report import Reporter
 from ketch.cli.serving.run import Serve
 from ketch.configs.settings import Settings, has_option
@@ -31,12 +31,7 @@ def command(config: Path | None, **flags: Any) -> None:
     settings = Settings.load(config, given)
     _refuse_contradictions(settings, given)
     reporter = Reporter.of_environment()
-    who = f"worker {settings.node_id} " if reporter else ""
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format=f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.set_up(settings.log_format, settings.log_level, settings.node_id if reporter else None)
     # Where Hypothesis is installed, kio imports it to describe its types to it, which takes longer than all else that
     # kio does and is of no use here. None has that import fail, as where it is not installed.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]

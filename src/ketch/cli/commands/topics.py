@@ -1,4 +1,4 @@
-"""`ketch topics`: create, list, describe, alter and delete topics of any Kafka broker."""
+"""`ketch topics`: create, list, describe, alter, copy and delete topics of any Kafka broker."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ketch.cli import broker_redis, client, completion, configs
 from ketch.cli.broker_redis import Where
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.configs import Config
+from ketch.cli.copying.command import copy
 from ketch.cli.options import grouped
 from ketch.cli.output import Json, Stats, Yes, confirm, raise_all, show_done, show_json, show_rows, wants_stats
 from ketch.cli.units import amount, config_shown
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 app = typer.Typer(
-    help="Create, list, describe, alter and delete topics.",
+    help="Create, list, describe, alter, copy and delete topics.",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=completion.topics)]
+app.command("copy")(copy)
+
 Names = Annotated[list[str], typer.Argument(help="One or more topics.", autocompletion=completion.topics)]
 NewNames = Annotated[list[str], typer.Argument(help="One or more topics.")]
 

@@ -8,11 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ketch.broker.access.authorizer import Rights
+from ketch.broker.access.mechanisms import PLAIN
+from ketch.broker.caller import Caller
 from ketch.broker.inside import Inside
 from ketch.cli.examine import examine
 from ketch.configs.listeners import bracketed
 from ketch.console.app import Console
 from ketch.console.sources import Sources
+from ketch.security.sasl import InvalidCredentials, RefusedWithReason
 from ketch.views.health import Check
 
 if TYPE_CHECKING:
@@ -37,6 +41,8 @@ def attached(broker: Broker, embedded: bool) -> Callable[[str | None], Console]:
         clients=lambda: [client.facts() for client in broker.clients],
         kafka=lambda: _bootstrap(broker),
         ask=Inside(broker, broker.apis).ask,
+        knows=partial(_knows, broker),
+        rights=partial(_rights, broker),
     )
     return lambda token: Console(sources, token)
 
@@ -45,6 +51,22 @@ async def _checks(broker: Broker, embedded: bool) -> list[Check]:
     settings = broker.settings
     timeout = settings.redis_timeout_ms / 1000
     return await examine(broker.redis, timeout, embedded, settings.append, settings.keyspace)
+
+
+async def _knows(broker: Broker, user: str, password: str) -> bool:
+    """Whether a client could log in so; the answer takes as long for a user that there is not."""
+    exchange = broker.mechanisms.exchange(PLAIN, broker.settings)
+    try:
+        await exchange.answer(f"\0{user}\0{password}".encode())
+    except (InvalidCredentials, RefusedWithReason):
+        return False
+    return True
+
+
+def _rights(broker: Broker, user: str, host: str) -> Rights | None:
+    if broker.authorizer is None:
+        return None
+    return broker.authorizer.rights(Caller(f"User:{user}", "console", f"/{host}"))
 
 
 def _bootstrap(broker: Broker) -> str:

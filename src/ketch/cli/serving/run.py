@@ -16,6 +16,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+from ketch import __version__
 from ketch.cli.examine import examine
 from ketch.cli.main import STARTED
 from ketch.cli.serving.report import Ready, Reporter
@@ -23,7 +24,8 @@ from ketch.configs.listeners import bracketed
 from ketch.configs.settings import Settings
 from ketch.embedded import Storage, storage
 from ketch.errors import KetchError
-from ketch.kernels import KERNEL
+from ketch.kernels import KERNEL, kernels
+from ketch.logs import announce
 from ketch.redis.url import RedisAddress
 from ketch.views.health import require_fit
 
@@ -98,7 +100,7 @@ class Serve:
         if self._reporter is not None:
             self._report(self._reporter, broker)
         else:
-            print(self._ready_line(address, broker), flush=True)
+            announce(self._settings.log_format, self._ready_line(address, broker))
 
     def _report(self, reporter: Reporter, broker: Broker) -> None:
         """Tells the starter that this worker is ready, and from then on how many brokers it knows."""
@@ -130,6 +132,7 @@ class Serve:
         if self._settings.http_port is None:
             return
         from ketch import metrics
+        from ketch.cli.serving.shared import shared_metrics
         from ketch.monitoring.http import HttpPort
 
         console = None
@@ -138,13 +141,15 @@ class Serve:
 
             console = attached(broker, self._embedded is not None)
         try:
-            http_port = HttpPort(self._settings, lambda: broker.log.up, console)
+            http_port = HttpPort(self._settings, lambda: broker.log.up, console, shared_metrics(broker))
             await http_port.start()
         except KetchError:
             await broker.drain()
             raise
         self._http = http_port
         metrics.queued_bytes.set_function(lambda: broker.budget.used)
+        metrics.running(__version__, lambda: {**kernels(), **broker.ways})
+        broker.background(asyncio.get_running_loop().create_task(metrics.watch_loop()))
 
     async def _start_legacy(self, broker: Broker) -> None:
         if self._settings.legacy_port is None:
@@ -179,8 +184,7 @@ class Serve:
             parts += [f"legacy {self._legacy_address()}"]
         if self._http is not None:
             parts += [f"http {self._http_address()}"]
-        append = "module" if broker.log.watcher.module else "multi"
-        parts += [f"kernel {KERNEL}", f"append {append}", f"{time.perf_counter() - STARTED:.1f} s"]
+        parts += [f"kernel {KERNEL}", f"append {broker.ways['append']}", f"{time.perf_counter() - STARTED:.1f} s"]
         return f"ketch ready: {', '.join(parts)}"
 
     def _signalled(self, number: signal.Signals) -> None:

@@ -19,6 +19,7 @@ from ketch.configs.listeners import counted_up
 from ketch.configs.settings import Settings
 from ketch.embedded import Storage, dying_with_us, storage
 from ketch.errors import KetchError
+from ketch.logs import announce
 from ketch.redis.blocking import connect
 from ketch.redis.question import call
 from ketch.redis.server import Server
@@ -117,7 +118,7 @@ class Workers:
             await asyncio.gather(*(worker.start() for worker in self._workers))
             watching = [asyncio.create_task(worker.watch()) for worker in self._workers]
             await self._acquainted()
-            print(self._ready_line(), flush=True)
+            announce(self._settings.log_format, self._ready_line())
             await self._stop.wait()
         finally:
             for task in watching:

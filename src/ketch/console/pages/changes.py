@@ -13,7 +13,7 @@ from ketch.console.actions import Actions
 from ketch.console.pages.groups import moves
 from ketch.console.pages.topics import name_of
 from ketch.console.render import link
-from ketch.console.site import Site
+from ketch.console.site import Site, host_of
 from ketch.errors import ConfigError, KetchError
 
 Form = Mapping[str, str]
@@ -47,10 +47,12 @@ async def change(site: Site, request: Request) -> Response:
     does = _CHANGES.get(action)
     if does is None:
         return PlainTextResponse("there is no such change\n", 404)
-    host = request.client.host if request.client is not None else "?"
     try:
         _confirm(given)
-        target = await does(site, Actions(site, host), given)
+        access = site.access(request)
+        if action in ("reset", "delete-group"):
+            access.want_group(given["name"])
+        target = await does(site, Actions(site, host_of(request), access.user), given)
     except KetchError as error:
         template = "new_topic.html" if action == "create" else "change.html"
         shown = {field: value for field, value in given.items() if field not in ("csrf", "confirm")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +20,8 @@ _TARGETS: tuple[To, ...] = ("earliest", "latest", "time", "offset", "back", "for
 
 async def listed(site: Site, request: Request) -> Response:
     search = request.query_params.get("q", "")
-    page = paged(request, await site.ask(groups.names(site.keys, search)), _GROUPS)
+    found = site.access(request).groups(await site.ask(groups.names(site.keys, search)))
+    page = paged(request, found, _GROUPS)
     return site.page(
         request, "groups.html", q=search, page=page, rows=await site.ask(groups.rows(site.keys, page.items))
     )
@@ -26,7 +29,11 @@ async def listed(site: Site, request: Request) -> Response:
 
 async def group(site: Site, request: Request) -> Response:
     name, first = name_of(request), number(request, "from", 0)
+    access = site.access(request)
+    access.want_group(name)
     found = await site.ask(groups.page(site.keys, name, first, _PARTITIONS))
+    known = set(access.topics({each.topic for each in found.partitions}))
+    found = replace(found, partitions=tuple(each for each in found.partitions if each.topic in known))
     page = Paged(found.partitions, first, _PARTITIONS, found.total)
     return site.page(request, "group.html", group=found, page=page, targets=_TARGETS)
 
@@ -35,7 +42,11 @@ async def preview(site: Site, request: Request) -> Response:
     """What a reset would do. It changes nothing; the form below it does."""
     name, query = name_of(request), request.query_params
     asked = {field: query.get(field, "") for field in ("to", "value", "topic", "partition")}
+    access = site.access(request)
+    access.want_group(name)
     found = await moves(site, name, asked)
+    known = set(access.topics({each.topic for each in found}))
+    found = [each for each in found if each.topic in known]
     return site.page(request, "reset.html", name=name, asked=asked, moves=found)
 
 

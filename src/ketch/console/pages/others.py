@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 from pydantic.fields import FieldInfo
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ketch.configs.refusal import extra, is_secret
 from ketch.configs.settings import Settings
-from ketch.console.site import Site, paged
+from ketch.console.site import Site, host_of, paged
 from ketch.console.traffic import by_topic
 from ketch.redis.url import RedisAddress
+from ketch.security.acls import Operation
 from ketch.views import archives, listing, writers
+
+log = logging.getLogger(__name__)
 
 _TOPICS, _CLIENTS = 50, 200  # on a page
 
@@ -19,14 +24,17 @@ _TOPICS, _CLIENTS = 50, 200  # on a page
 async def archive(site: Site, request: Request) -> Response:
     """The topics with an archive: through which offset, and what waits."""
     search = request.query_params.get("q", "")
-    names = await site.ask(writers.archived(site.keys, await site.ask(listing.names(site.keys, search))))
+    access = site.access(request)
+    known = access.topics(await site.ask(listing.names(site.keys, search)))
+    names = await site.ask(writers.archived(site.keys, known))
     page = paged(request, names, _TOPICS)
     rows = await site.ask(writers.archives_of(site.keys, page.items))
     statuses = await site.ask(archives.announced(site.keys, page.items)) if page.items else []
     waiting: dict[str, int] = {}
     for status in statuses:
         waiting[status.topic] = waiting.get(status.topic, 0) + status.lag
-    return site.page(request, "archive.html", q=search, page=page, rows=rows, waiting=waiting, cold=_cold_reads())
+    cold = [row for row in _cold_reads() if access.topics(row[:1])]
+    return site.page(request, "archive.html", q=search, page=page, rows=rows, waiting=waiting, cold=cold)
 
 
 def _cold_reads() -> list[tuple[str, float, float, float]]:
@@ -37,18 +45,22 @@ def _cold_reads() -> list[tuple[str, float, float, float]]:
 
 async def spark(site: Site, request: Request) -> Response:
     search = request.query_params.get("q", "")
-    page = paged(request, await site.ask(listing.names(site.keys, search)), 500)
+    known = site.access(request).topics(await site.ask(listing.names(site.keys, search)))
+    page = paged(request, known, 500)
     queries = await site.ask(writers.spark_queries(site.keys, page.items))
     return site.page(request, "spark.html", q=search, page=page, queries=queries)
 
 
 async def clients(site: Site, request: Request) -> Response:
-    """The connections to this broker, the one that holds most first."""
+    """The connections to this broker, the one that holds most first; a user's own where it may not see others."""
+    access = site.access(request)
+    sees = access.of_cluster(Operation.DESCRIBE)
     search = request.query_params.get("q", "").lower()
     found = [
         each
         for each in site.sources.clients()
-        if search in f"{each.peer} {each.client_id} {each.principal} {' '.join(each.software)}".lower()
+        if (sees or each.principal == f"User:{access.user}")
+        and search in f"{each.peer} {each.client_id} {each.principal} {' '.join(each.software)}".lower()
     ]
     found.sort(key=lambda each: (-each.held, each.idle))
     return site.page(request, "clients.html", q=search, page=paged(request, found, _CLIENTS))
@@ -56,6 +68,7 @@ async def clients(site: Site, request: Request) -> Response:
 
 async def settings(site: Site, request: Request) -> Response:
     """All settings as they are, secrets left out; what differs from its default stands out."""
+    site.access(request).want_cluster(Operation.DESCRIBE_CONFIGS)
     now = site.sources.settings()
     rows = [
         (name, _value(now, name, field), field.description or "", getattr(now, name) != field.default)
@@ -76,16 +89,35 @@ def _value(settings: Settings, name: str, field: FieldInfo) -> str:
 
 
 async def login(site: Site, request: Request) -> Response:
-    return site.page(request, "login.html", next=_local(request.query_params.get("next", "/")), wrong=False)
+    return _login(site, request, request.query_params.get("next", "/"))
+
+
+def _login(site: Site, request: Request, target: str, status: int = 200) -> Response:
+    guard = site.guard
+    assert guard is not None
+    asks = {"passwords": guard.passwords, "token": guard.has_token}
+    return site.page(request, "login.html", status, next=_local(target), wrong=status != 200, **asks)
 
 
 async def enter(site: Site, request: Request) -> Response:
-    """The token was given."""
+    """The token was given, or a user with a password."""
     form, guard = request.scope["console.form"], site.guard
     assert guard is not None
-    if not guard.opens(form.get("token", "")):
-        return site.page(request, "login.html", 401, next=_local(form.get("next", "/")), wrong=True)
-    return guard.let_in(request, RedirectResponse(_local(form.get("next", "/")), 303))
+    user, target = form.get("user", ""), form.get("next", "/")
+    if user:
+        known = guard.passwords and "\0" not in user and await site.sources.knows(user, form.get("password", ""))
+        log.info("console: %s at %s %s", user, host_of(request), "has logged in" if known else "was not let in")
+    else:
+        known = guard.opens(form.get("token", ""))
+    if not known:
+        return _login(site, request, target, 401)
+    return guard.let_in(request, RedirectResponse(_local(target), 303), user or None)
+
+
+async def leave(site: Site, request: Request) -> Response:
+    """Ends the session."""
+    assert site.guard is not None
+    return site.guard.let_out(request, RedirectResponse("/login", 303))
 
 
 def _local(target: str) -> str:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from ketch.clock import now_ms
 from ketch.console.site import Site
 from ketch.console.texts import duration
+from ketch.security.acls import Operation
 from ketch.views import listing, nodes, writers
 from ketch.views.health import Check
 from ketch.views.nodes import RedisNode
@@ -21,13 +22,15 @@ _ARCHIVES_MAX = 500  # topics whose archives are looked at for alerts
 
 
 async def overview(site: Site, request: Request) -> Response:
-    found = await site.ask(listing.names(site.keys))
-    servers, alerts = await asyncio.gather(_servers(site), _alerts(site, found))
+    access = site.access(request)
+    found = access.topics(await site.ask(listing.names(site.keys)))
+    sees = access.of_cluster(Operation.DESCRIBE)
+    servers, alerts = await asyncio.gather(_servers(site), _alerts(site, found, sees))
     return site.page(
         request,
         "overview.html",
         topics=len(found),
-        servers=servers,
+        servers=servers if sees else [],
         alerts=alerts,
         brokers=site.sources.nodes(),
         own=site.sources.settings().node_id,
@@ -51,9 +54,9 @@ async def _servers(site: Site) -> list[RedisNode]:
     return await site.sources.driver.ask_each(nodes.node)
 
 
-async def _alerts(site: Site, topics: list[str]) -> list[Check]:
-    """Everything that is not as it should be, the worst first."""
-    found = [await site.health.look(), await _archives(site, topics)]
+async def _alerts(site: Site, topics: list[str], sees: bool) -> list[Check]:
+    """Everything that is not as it should be, the worst first; of Redis where its nodes may be seen."""
+    found = [await site.health.look() if sees else [], await _archives(site, topics)]
     alerts = [check for checks in found for check in checks if check.verdict != "ok"]
     return sorted(alerts, key=lambda check: check.verdict != "fail")
 

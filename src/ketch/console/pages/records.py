@@ -17,6 +17,7 @@ from ketch.console.sources import Sources
 from ketch.console.texts import As
 from ketch.errors import ConfigError
 from ketch.redis.url import RedisAddress
+from ketch.security.acls import Operation
 from ketch.store.stream.glances import Glimpse, Match
 from ketch.views import records
 from ketch.views.records import RecordPage
@@ -29,6 +30,7 @@ _FORMS: tuple[As, ...] = ("text", "json", "hex")
 async def browse(site: Site, request: Request) -> Response:
     """A page of records: the last ones, or those from where the query says."""
     name, partition = name_of(request), number(request, "partition", 0, high=2**31)
+    site.access(request).want_topic(name, Operation.READ)
     how, key = _search(request)
     where = await _where(site, request, name, partition)
     if key:
@@ -74,6 +76,7 @@ def _search(request: Request) -> tuple[Match, bytes]:
 async def record(site: Site, request: Request) -> Response:
     """One record."""
     name, partition = name_of(request), number(request, "partition", 0, high=2**31)
+    site.access(request).want_topic(name, Operation.READ)
     page = await site.ask(records.one(site.keys, name, partition, number(request, "offset", 0), _VALUE_MAX))
     if not page.records:
         return RedirectResponse(link("/topic/records", name=name, partition=partition), 303)

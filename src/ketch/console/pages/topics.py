@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from ketch.configs.topic_table import CONFIGS
 from ketch.console.site import Paged, Site, number, paged
 from ketch.errors import ConfigError, KetchError
+from ketch.security.acls import Operation, ResourceType
 from ketch.views import listing, tailing
 from ketch.views.listing import TopicPage
 
@@ -22,7 +24,7 @@ TABS = ("partitions", "configs", "tail")
 
 async def topics(site: Site, request: Request) -> Response:
     search = request.query_params.get("q", "")
-    found = await site.ask(listing.names(site.keys, search))
+    found = site.access(request).topics(await site.ask(listing.names(site.keys, search)))
     page = paged(request, found, _TOPICS)
     rows = await site.ask(listing.rows(site.keys, page.items))
     return site.page(request, "topics.html", q=search, page=page, rows=rows, rates=site.rates.look())
@@ -31,7 +33,11 @@ async def topics(site: Site, request: Request) -> Response:
 async def topic(site: Site, request: Request) -> Response:
     name, tab = name_of(request), request.query_params.get("tab", TABS[0])
     first = number(request, "from", 0)
+    access = site.access(request)
+    access.want_topic(name)
     found = await _topic(site, name, first)
+    if not access.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        found = replace(found, configs=())
     page = Paged(found.rows, first, _PARTITIONS, found.partitions)
     changed = [config for config in found.configs if config.own]
     return site.page(
@@ -60,6 +66,7 @@ def name_of(request: Request) -> str:
 async def tail(site: Site, request: Request) -> Response:
     """The records that come in from now on, as events with a row of the table each."""
     name = name_of(request)
+    site.access(request).want_topic(name, Operation.READ)
     return site.live(_tail(site, name, await site.ask(tailing.ends(site.keys, name))))
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from ketch import metrics
 from ketch.clock import now_ms
-from ketch.errors import InvalidRecord, KetchError, StorageUnavailable, UnknownTopicOrPartition
+from ketch.errors import InvalidRecord, KetchError, RightMissing, StorageUnavailable, UnknownTopicOrPartition
 from ketch.log.appending.producers import ProducerState, Sequenced
 from ketch.log.appending.state import Append, AppendState, Ending, Mode, Preparation
 from ketch.log.recent import Newest
@@ -183,7 +183,7 @@ class Appender:
                 log.debug("%s: another writer came in between", state.keys.stream.decode())
                 state.refused(entry, outcome is Refusal.WIDE)
         except KetchError as error:
-            own = isinstance(error, StorageUnavailable | InvalidRecord)
+            own = isinstance(error, StorageUnavailable | InvalidRecord | RightMissing)
             state.failed(entry, error if own else StorageUnavailable(str(error)))
         if not state.flying and (state.waiting or state.repeated):
             self._pump(now_ms())

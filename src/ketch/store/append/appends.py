@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from ketch.errors import RedisError
+from ketch.errors import RedisError, RightMissing
 from ketch.redis.question import Command, Question, call, keyed
 from ketch.redis.resp import checked, pack, parse
 from ketch.store import scripts
@@ -40,6 +40,7 @@ from ketch.store.xinfo import info_command, parse_info
 MAX_SCRIPT_ENTRIES = 50_000  # Redis 6.2 closes a connection that sends more than a million arguments
 
 _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
+_WITHOUT_MULTI = b"-ERR EXEC without MULTI"
 
 
 class Refusal(enum.Enum):
@@ -216,6 +217,8 @@ def _read_transaction(base: int, follows: bool, reply: bytes) -> Landed | Refusa
         if verdict in (b":1", b":0"):
             return Landed(base, follows) if verdict == b":1" else Refusal.MOVED
         checked(parse(reply)[0])
+    if reply.startswith(_WITHOUT_MULTI):
+        raise RightMissing("NOPERM this user has no permissions to run the 'multi' command")
     checked(parse(reply))
     raise RedisError(f"EXEC answered {reply[:80]!r}")
 

@@ -15,7 +15,7 @@ was taken by another node than the WAIT, the answer vouches for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ketch.redis.question import Command, Question, call, calls, command
@@ -33,11 +33,13 @@ class Follower(NamedTuple):
     Attributes:
         host, port: by which the master knows it (`replica-announce-ip`, `replica-announce-port`).
         in_sync: it has had a whole copy of the master, follows it, and has said so within the last `_SILENT_S`.
+        offset: how much of the replication stream it has said that it has, bytes.
     """
 
     host: str
     port: int
     in_sync: bool
+    offset: int = 0
 
 
 class Replication(NamedTuple):
@@ -72,7 +74,8 @@ class Made(NamedTuple):
 def replication(key: bytes | None) -> Question[Replication]:
     """Who follows the key's node now; without a key, the node that is asked."""
     info = yield from call(key, *_INFO)
-    return Replication(_id(info), tuple(_followers(info)))
+    lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return Replication(_id(info), tuple(followers({name: about for name, _, about in lines})))
 
 
 def made(keys: Keyspace, key: bytes, copies: int, timeout_ms: int, on_disk: bool) -> Question[Made]:
@@ -107,11 +110,11 @@ def _id(info: bytes) -> bytes:
     return next((line.partition(b":")[2] for line in info.splitlines() if line.startswith(b"master_replid:")), b"")
 
 
-def _followers(info: bytes) -> Iterator[Follower]:
-    """Of lines like `slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=0`."""
-    for line in info.decode(errors="replace").splitlines():
-        name, _, about = line.partition(":")
+def followers(info: Mapping[str, str]) -> Iterator[Follower]:
+    """The replicas in a node's INFO, of fields like `slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=0`."""
+    for name, about in info.items():
         if name.startswith("slave") and name[5:].isdigit():
             said = dict(each.partition("=")[::2] for each in about.split(","))
             in_sync = said.get("state") == "online" and int(said.get("lag", 0)) <= _SILENT_S
-            yield Follower(said.get("ip", ""), int(said.get("port", 0)), in_sync)
+            offset = int(said.get("offset", 0))
+            yield Follower(said.get("ip", ""), int(said.get("port", 0)), in_sync, offset)

@@ -26,6 +26,7 @@ local last = last_id(stream)
 if type(last) == 'table' then return last end
 if must_exist == '1' and not last then return 0 end
 if words > 0 and not producer_is(producers, producer, producer_state) then return 0 end
+if words > 0 and not may_move(producers, producer) then return lacks('hset') end
 local ms, seq = numbers(last or '0-0')
 seq = seq + 1
 ms, seq = ms + math.floor(seq / limit), seq % limit
@@ -43,7 +44,6 @@ if end_ms > max_ms or (end_ms == max_ms and end_seq % limit > max_seq) then
   return redis.error_reply("ERR @BEYOND (" .. stream .. ')')
 end
 local first = string.format('%.0f-%.0f', ms, seq)
-if words > 0 then move_producer(producers, producer, head, now, batch, first) end
 at = entries_at
 while at <= #ARGV do
   local count = tonumber(ARGV[at])
@@ -54,4 +54,5 @@ while at <= #ARGV do
   seq = seq + 1
   if seq == limit then ms, seq = ms + 1, 0 end
 end
+if words > 0 then move_producer(producers, producer, head, now, batch, first) end
 return first

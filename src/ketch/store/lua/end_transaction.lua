@@ -17,6 +17,7 @@
 -- Returns the marker's entry id and the last-generated-id before it; 0 where there is no transaction to end; -1 where
 --         the producer has written here with a later epoch. An error, before anything is written, where the id would be beyond the largest one.
 -- include last_id
+-- include may
 local stream, producers, transactions, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local producer, epoch, started, now, aborts = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local limit, floor_ms, floor_seq = 2 ^ tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -28,6 +29,8 @@ if known > epoch then return -1 end
 local open = redis.call('HGET', transactions, producer)
 if open and tonumber(open:match('%S+$')) > started then return 0 end
 local id, before
+local may_note = may('HDEL', transactions, producer) and may('HVALS', transactions)
+if not (may_note and may('HSET', producers, producer, '')) then return lacks('hdel, hvals or hset') end
 if open then
   before = last_id(stream) or '0-0'
   if type(before) == 'table' then return before end
@@ -57,7 +60,7 @@ elseif open then
 end
 if not id then return 0 end
 -- A write ends the tracking of its key (CLIENT TRACKING), and a read begins it again.
-redis.call('XLEN', stream)
-redis.call('HLEN', transactions)
-redis.call('XLEN', aborted)
+redis.pcall('XLEN', stream)
+redis.pcall('HLEN', transactions)
+redis.pcall('XLEN', aborted)
 return {id, before}

@@ -5,35 +5,49 @@
 -- string in place of a missing stream), and RELEASE undoes that. It also sets the fence: batches of this broker that are
 -- already pipelined after the refused one are refused as well, for they must not overtake it.
 --
+-- An error of its own is no different: Redis would go on with the XADDs. And where the user may not run MULTI, there is
+-- no transaction: Redis runs these commands one by one, which comes to the same as a batch refused here.
+--
 -- KEYS    stream, producers, fence
 -- ARGV    expected   last-generated-id that the ids follow; "" for any below `first`
 --         first      id of the first offset
 --         end_ms, end_seq   id of the last entry
 --         then, of an idempotent producer: id, expected state, new head, now, batch (see producer.lua)
--- Returns 1; 0 where the batch is refused
+-- Returns 1; 0 where the batch is refused; an error, with nothing stored
 -- include last_id
 -- include producer
 local stream, producers, fence = KEYS[1], KEYS[2], KEYS[3]
 local expected, first, end_ms, end_seq = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local producer, producer_state, head, now, batch = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
-local last = last_id(stream)
-if type(last) == 'table' then return last end
-local known = last or '0-0'
-local ms, seq = numbers(known)
-local free = known == expected
-if expected == '' and last then
-  local first_ms, first_seq = numbers(first)
-  free = ms < first_ms or (ms == first_ms and seq < first_seq)
+local known, missing -- the stream's last-generated-id, '0-0' where there is no stream; whether there is none
+local function follows(last)
+  if expected == '' and last then
+    local ms, seq = numbers(last)
+    local first_ms, first_seq = numbers(first)
+    return ms < first_ms or (ms == first_ms and seq < first_seq)
+  end
+  return known == expected
 end
-if free and redis.call('EXISTS', fence) == 0 and (not producer or producer_is(producers, producer, producer_state)) then
+local function passes()
+  local last = last_id(stream)
+  if type(last) == 'table' then return last end
+  known, missing = last or '0-0', not last
+  if not may('MULTI') then return lacks('multi') end
+  if not follows(last) or redis.call('EXISTS', fence) == 1 then return 0 end
+  if producer and not producer_is(producers, producer, producer_state) then return 0 end
   if producer then move_producer(producers, producer, head, now, batch, first) end
   return 1
 end
-redis.call('SET', fence, known, 'PX', 60000)
-if not last then
+local ran, answer = pcall(passes)
+if not ran and type(answer) == 'string' then answer = redis.error_reply(answer) end -- Redis before 7.0
+if answer == 1 then return 1 end
+redis.pcall('SET', fence, known or 'up', 'PX', 60000)
+if missing == nil then missing = redis.call('TYPE', stream).ok == 'none' end
+if missing then
   redis.call('SET', stream, '')
-  return 0
+elseif known or redis.call('XLEN', stream) > 0 then -- an end that could not be read stays where it is put: a gap
+  local ms, seq = numbers(known or '0-0')
+  local to_ms, to_seq = tonumber(end_ms), tonumber(end_seq)
+  if ms < to_ms or (ms == to_ms and seq < to_seq) then redis.pcall('XSETID', stream, end_ms .. '-' .. end_seq) end
 end
-local to_ms, to_seq = tonumber(end_ms), tonumber(end_seq)
-if ms < to_ms or (ms == to_ms and seq < to_seq) then redis.call('XSETID', stream, end_ms .. '-' .. end_seq) end
-return 0
+return answer

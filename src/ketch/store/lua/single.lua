@@ -23,6 +23,7 @@ local function refuse()
   return 0
 end
 if redis.call('EXISTS', fence) == 1 then return 0 end
+if words > 0 and not may_move(producers, producer) then return lacks('hset') end
 if words > 0 and not producer_is(producers, producer, producer_state) then return refuse() end
 if expected ~= '0-0' and redis.call('EXISTS', stream) == 0 then return refuse() end
 local above = redis.pcall('XRANGE', stream, '(' .. expected, '+', 'COUNT', 1)
@@ -34,5 +35,5 @@ if type(added) == 'table' and added.err then
   return string.find(added.err, 'equal or smaller') and refuse() or added
 end
 if words > 0 then move_producer(producers, producer, head, now, batch, first) end
-redis.call('XLEN', stream)
+redis.pcall('XLEN', stream)
 return 1

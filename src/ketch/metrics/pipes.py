@@ -1,0 +1,85 @@
+"""The connections to Redis: commands, their round trips, and how many are on their way. `redis.pipe` counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily
+
+from ketch.metrics.tally import DEPTH, OTHER, Histogram, Histograms
+
+_MOST = 1_000  # nodes with their connections; a cluster whose nodes come and go has new ones for ever
+
+_LABELS = ("node", "connection")
+_command = Histograms("ketch_redis_command_seconds", "Round trips of commands, one at a time", *_LABELS)
+_depth = Histograms("ketch_redis_pipeline_depth", "Commands on their way with it", *_LABELS, bounds=DEPTH)
+
+
+class PipeTally:
+    """The series of one connection to one node.
+
+    Attributes:
+        commands: how many were sent, but for some on their way.
+    """
+
+    __slots__ = ("commands", "_depth", "_taken")
+
+    def __init__(self, taken: Histogram, depth: Histogram) -> None:
+        self.commands = 0
+        self._taken, self._depth = taken, depth
+
+    def answered(self, seconds: float, depth: int, commands: int) -> None:
+        """The command that was timed is answered.
+
+        Args:
+            seconds: that this took.
+            depth: commands on their way when it was sent, itself among them.
+            commands: how many were sent since the last call.
+        """
+        self.commands += commands
+        self._taken.observe(seconds)
+        self._depth.observe(depth)
+
+
+class _Pipes:
+    """All of them, as prometheus_client's collector of their commands."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[tuple[str, str], PipeTally] = {}
+        REGISTRY.register(self)
+
+    def of(self, node: str, connection: str) -> PipeTally:
+        key = (node, connection)
+        if key not in self._tallies:
+            if len(self._tallies) >= _MOST:
+                key = (OTHER, connection)
+            self._tallies.setdefault(key, PipeTally(_command.of(*key), _depth.of(*key)))
+        return self._tallies[key]
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """For prometheus_client."""
+        family = CounterMetricFamily("ketch_redis_commands", "Commands sent", labels=_LABELS)
+        for labels, tally in self._tallies.copy().items():
+            family.add_metric(labels, tally.commands)
+        yield family
+
+
+_pipes = _Pipes()
+
+
+def pipe(node: str, connection: str) -> PipeTally:
+    """The series of a connection.
+
+    Args:
+        node: "host:port", or the path of a socket.
+        connection: what it is for.
+    """
+    return _pipes.of(node, connection)
+
+
+@cache
+def unseen() -> PipeTally:
+    """For connections that no metric is about."""
+    return PipeTally(Histogram(), Histogram(DEPTH))

@@ -1,0 +1,122 @@
+"""Counters and histograms for what every request counts: those of prometheus_client, with their locks, take five times
+as long.
+
+They belong to the event loop's thread. The lane writes into the lists of a `Histogram` as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.utils import floatToGoString
+
+OTHER = "(other)"  # what is beyond a bound on series, summed; no topic, group or listener can have this name
+# s: from half of what Redis takes at the least, up to where clients give up.
+LATENCY = (
+    *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+DEPTH = tuple(float(1 << n) for n in range(11))
+
+
+class Names(dict[str, str]):
+    """The value of a label for each name: the name itself for so many, then `OTHER`.
+
+    Attributes:
+        most: how many.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __missing__(self, name: str) -> str:
+        if len(self) >= self.most:
+            return OTHER
+        self[name] = name
+        return name
+
+
+class Tally:
+    """A counter by one label.
+
+    Args:
+        names: what is shown of its values; without it all are.
+
+    Attributes:
+        counts: by value, whether it is shown or summed with others.
+    """
+
+    def __init__(self, name: str, documentation: str, label: str, names: Names | None = None) -> None:
+        self._name, self._documentation, self._label, self._names = name, documentation, label, names
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        REGISTRY.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """For prometheus_client."""
+        family = CounterMetricFamily(self._name, self._documentation, labels=[self._label])
+        shown = self.counts if self._names is None else self._summed(self._names)
+        for value, count in shown.copy().items():
+            family.add_metric([value], count)
+        yield family
+
+    def _summed(self, names: Names) -> dict[str, int]:
+        found: defaultdict[str, int] = defaultdict(int)
+        for value, count in self.counts.copy().items():
+            found[names[value]] += count
+        return found
+
+
+class Histogram:
+    """One series: how many values there were up to each bound, and their sum.
+
+    Attributes:
+        counts: values by the first bound that is not below them; the last are above all bounds.
+        total: the sum, in a list of one.
+    """
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = LATENCY) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = [0.0]
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total[0] += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus has them: each with those before it."""
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        return list(zip(names, map(float, accumulate(self.counts)), strict=True))
+
+
+class Histograms:
+    """A histogram by some labels. A series without a value is not shown."""
+
+    def __init__(self, name: str, documentation: str, *labels: str, bounds: Sequence[float] = LATENCY) -> None:
+        self._name, self._documentation, self._labels, self._bounds = name, documentation, labels, bounds
+        self._series: dict[tuple[str, ...], Histogram] = {}
+        REGISTRY.register(self)
+
+    def of(self, *labels: str) -> Histogram:
+        """The series with these values of the labels."""
+        found = self._series.get(labels)
+        if found is None:
+            found = self._series[labels] = Histogram(self._bounds)
+        return found
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """For prometheus_client."""
+        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        for labels, series in self._series.copy().items():
+            buckets = series.buckets()
+            if buckets[-1][1]:
+                family.add_metric(labels, buckets, series.total[0])
+        yield family

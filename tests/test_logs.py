@@ -1,0 +1,43 @@
+"""The log as JSON: what every line has, and what some have besides."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import datetime
+from typing import Any
+
+from ketch.logs import ClientName, Json
+
+
+def line(message: str, *arguments: object, **given: Any) -> dict[str, Any]:
+    record = logging.LogRecord("ketch.a", logging.WARNING, "", 0, message, arguments, given.pop("exc_info", None))
+    record.__dict__.update(given)
+    written = Json({"worker": 2}).format(record)
+    assert "\n" not in written
+    found: dict[str, Any] = json.loads(written)
+    return found
+
+
+def test_what_every_line_has() -> None:
+    found = line("%s and %d", "a", 2)
+    assert datetime.fromisoformat(found.pop("time")).tzinfo is not None
+    assert found == {"level": "WARNING", "worker": 2, "logger": "ketch.a", "message": "a and 2"}
+
+
+def test_a_line_about_a_client() -> None:
+    found = line("%s: closed", ClientName("10.0.0.1:4000", 'orders "1"\n', "orders ?"))
+    assert (found["client"], found["address"]) == ('orders "1"\n', "10.0.0.1:4000")
+    assert found["message"] == "orders ? at 10.0.0.1:4000: closed"
+    found = line("%s: closed", ClientName("10.0.0.1:4000"))
+    assert (found["client"], found["address"], found["message"]) == ("", "10.0.0.1:4000", "10.0.0.1:4000: closed")
+
+
+def test_facts_and_an_exception() -> None:
+    try:
+        raise ValueError("no\nmore")
+    except ValueError:
+        found = line("gone", facts={"api": "Fetch"}, exc_info=sys.exc_info())
+    assert found["api"] == "Fetch"
+    assert found["exception"].endswith("ValueError: no\nmore")
