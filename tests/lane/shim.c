@@ -57,7 +57,7 @@ int64_t shim_response(const uint8_t *frame, int64_t size, int64_t base, int64_t 
       put_part(&out, request.version, request.part[n].index, base + n, start);
     end_section(&out, request.version);
   }
-  end_response(&out, request.version, 0);
+  end_response(&out, request.version, 0, 0);
   return given(&out, bytes, room);
 }
 

@@ -17,12 +17,24 @@ import pytest
 from tests.lane.test_bytes import frame
 from tests.support.batches import batch, records
 from tests.support.http import metrics
-from tests.support.kafka import API_VERSIONS, PRODUCE, SERVED, Kafka
-from tests.support.ketch import KetchServer
+from tests.support.kafka import (
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    SERVED,
+    Kafka,
+    fetch,
+    part,
+)
+from tests.support.ketch import KetchServer, eventually
 
 PARTITIONS, NAMES = 3, ("plain", "records", "other", "checked", "zipped", "small")
 COUNTED = ("ketch_requests_total", "ketch_messages_in_total", "ketch_bytes_in_total", "ketch_bad_requests_total")
 WAYS = ("on", "coin")
+TRANSACTIONAL_ID, TRANSACTIONAL, STRANGER = "differential", 0x10, 1 << 40
+TARGETS = list(itertools.product(("plain", "records"), range(PARTITIONS)))
 
 
 class Side:
@@ -151,6 +163,11 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]
         side.server.close()
 
 
+def taken(side: Side) -> float:
+    """How many requests the lane has taken."""
+    return metrics(side.server).get(("ketch_lane_requests_total", "produce"), 0.0)
+
+
 def agree(got: list[list[bytes | None]]) -> None:
     """The answers are the same; of those before the end of a connection a client may not have got the last ones."""
     shortest = min(map(len, got))
@@ -164,8 +181,8 @@ def agree(got: list[list[bytes | None]]) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_answers_log_and_counters(sides: dict[str, Side], seed: int) -> None:
     producers = Producers(seed)
-    for n in range(100):
-        producers.first += 10 * (n % 25 == 0)  # those before may have lost a batch, and be refused for ever
+    for n in range(80):
+        producers.first += 10 * (n % 20 == 0)  # those before may have lost a batch, and be refused for ever
         version = producers.random.choice(list(SERVED[PRODUCE]))
         requests = [producers.request(version) for _ in range(producers.random.choice([1, 1, 2, 3, 12]))]
         cuts = [producers.random.randrange(1 << 20) for _ in range(producers.random.randint(0, 3))]
@@ -179,4 +196,101 @@ def test_answers_log_and_counters(sides: dict[str, Side], seed: int) -> None:
     counted = [side.counted() for side in sides.values()]
     assert counted == [counted[0]] * len(counted)
     for way in WAYS:
-        assert metrics(sides[way].server)["ketch_lane_requests_total", "produce"] > 20
+        assert taken(sides[way]) > 10
+
+
+class Transactions:
+    """A transactional producer of all sides: the same transactions, each with the id that its side gave."""
+
+    def __init__(self, seed: int, sides: list[Side]) -> None:
+        self.random, self.sides = random.Random(seed), sides
+        self.sequences: dict[tuple[str, int], int] = {}
+        self.number = 1 << 24
+        asked = {"transactional_id": TRANSACTIONAL_ID, "transaction_timeout": 60_000}
+        begun = [side.kafka.ask(INIT_PRODUCER_ID, 4, **asked) for side in sides]
+        self.producers = [{"producer_id": each.producer_id, "producer_epoch": each.producer_epoch} for each in begun]
+
+    def begin(self, targets: list[tuple[str, int]]) -> None:
+        """Adds partitions; where the transaction before is not done with, again."""
+        names = dict.fromkeys(name for name, _ in targets)
+        topics = [{"name": name, "partitions": [n for of, n in targets if of == name]} for name in names]
+        for side, producer in zip(self.sides, self.producers, strict=True):
+            whose = {f"v3_and_below_{key}": value for key, value in producer.items()}
+            asked = {"v3_and_below_transactional_id": TRANSACTIONAL_ID, "v3_and_below_topics": topics, **whose}
+
+            def added(side: Side = side, asked: dict[str, Any] = asked) -> bool:
+                answer = side.kafka.ask(ADD_PARTITIONS_TO_TXN, 3, **asked)
+                parts = [each for topic in answer.results_by_topic_v3_and_below for each in topic.results_by_partition]
+                return all(each.partition_error_code == 0 for each in parts)
+
+            eventually(added, what="the partitions to be added")
+
+    def request(self, target: tuple[str, int]) -> list[bytes]:
+        """One that is mostly right: of each side, as its producer has an id of its own."""
+        some, (name, index) = self.random, target
+        count, version = some.randint(1, 4), some.choice(list(SERVED[PRODUCE]))
+        values, odd, sequence = (
+            records([b"t" * some.randint(0, 40)] * count),
+            some.random(),
+            self.sequences.get(target, 0),
+        )
+        if odd >= 0.1:
+            self.sequences[target] = sequence + count
+        self.number += 1
+        made = []
+        for side, producer in zip(self.sides, self.producers, strict=True):
+            sender = {**producer, "attributes": TRANSACTIONAL, "base_sequence": sequence}
+            if odd < 0.05:  # not of the transaction
+                sender = {"producer_id": STRANGER, "producer_epoch": 0, "base_sequence": 3, "attributes": TRANSACTIONAL}
+            elif odd < 0.1:  # not transactional at all
+                sender = {}
+            parts = [{"index": index, "records": batch(values, **sender)}]
+            asked = [{"name": name, "topic_id": side.ids[name], "partition_data": parts}]
+            given = {"acks": -1, "timeout": 20_000, "transactional_id": TRANSACTIONAL_ID, "topic_data": asked}
+            made.append(frame(version, self.number, "differential", **given))
+        return made
+
+    def end(self, committed: bool) -> None:
+        for side, producer in zip(self.sides, self.producers, strict=True):
+            answer = side.kafka.ask(END_TXN, 3, transactional_id=TRANSACTIONAL_ID, committed=committed, **producer)
+            assert answer.error_code == 0
+
+
+def committed(side: Side) -> list[Any]:
+    """What a reader of committed records is told of each partition; the batches of some are of aborted transactions."""
+    found = []
+    with Kafka(side.server.port) as kafka:
+        for name, n in TARGETS:
+            asked = fetch([part(name, n, 0, 1 << 20)], isolation_level=1)
+            answer = eventually(lambda asked=asked, kafka=kafka: stable(kafka, asked), what="every marker")
+            found.append(
+                (name, n, answer.last_stable_offset, [each.first_offset for each in answer.aborted_transactions])
+            )
+    return found
+
+
+def stable(kafka: Kafka, asked: dict[str, Any]) -> Any:
+    answer = kafka.ask(1, 12, **asked).responses[0].partitions[0]
+    return answer if answer.last_stable_offset == answer.high_watermark else None
+
+
+def test_transactions(sides: dict[str, Side]) -> None:
+    producer = Transactions(3, list(sides.values()))
+    some, before = producer.random, {way: taken(sides[way]) for way in WAYS}
+    for _ in range(12):
+        targets = some.sample(TARGETS, 2)
+        producer.begin(targets)
+        for _ in range(4):
+            requests = [producer.request(some.choice(targets)) for _ in range(some.choice([1, 2, 8]))]
+            got = []
+            for n, side in enumerate(sides.values()):
+                side.send([made[n] for made in requests], [])
+                got.append(side.answers())
+            agree(got)
+        producer.end(some.random() < 0.6)
+    told = [committed(side) for side in sides.values()]
+    assert told == [told[0]] * len(told)
+    logs = [side.log() for side in sides.values()]
+    assert logs == [logs[0]] * len(logs)
+    for way in WAYS:
+        assert taken(sides[way]) > before[way] + 10

@@ -52,7 +52,8 @@ class Acls:
         """Replaces all ACLs, and waits until the broker has them."""
         number = next(_marks)
         yes, no = f"allowed-{number}", f"denied-{number}"
-        marks = [make(ResourceType.TOPIC, name, Operation.DESCRIBE) for make, name in ((allow, yes), (deny, no))]
+        kinds = ((yes, Permission.ALLOW), (no, Permission.DENY))
+        marks = [allow(ResourceType.TOPIC, name, Operation.DESCRIBE, kind, principal="User:*") for name, kind in kinds]
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(KEY)
         pipe.sadd(KEY, *(acl.text for acl in [*marks, *acls]))

@@ -19,8 +19,9 @@ Every request goes through one pipeline, `Connection._serve`:
 
 A stage that does nothing costs a request nothing.
 
-A request that the lane takes (`ketch.lane`) goes through none of it: it takes those alone for which no stage has
-anything to do but to handle them. Its answer stands in the line of responses like any other.
+A request that the lane takes (`ketch.lane`) goes through none of it: it takes those alone whose client is known and is
+allowed all that they ask for, and throttles by the same quotas. Its answer stands in the line of responses like any
+other.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class Connection(MeteredConnection):
     Attributes:
         client: "client-id at host:port", for log lines.
         client_id: that of the requests, in bytes; None for none.
+        client_name: the same as text.
     """
 
     def __init__(self, broker: Host, listener: Listener) -> None:
@@ -132,7 +134,7 @@ class Connection(MeteredConnection):
         self._rights: Rights | None = None
         self._authentication: Authentication | None = None
         self._deadline: asyncio.TimerHandle | None = None  # for the client to authenticate
-        self._client_id: str | None = None
+        self.client_name: str | None = None
         self.client_id: bytes | None = None
         self.client = ClientName(self.peer)
         self._carrying = 0  # bytes of the Produce request at hand
@@ -145,7 +147,7 @@ class Connection(MeteredConnection):
         """What is known of its client."""
         return ClientFacts(
             self.peer,
-            self._client_id or "",
+            self.client_name or "",
             self._caller.principal,
             self._listener.name,
             self._reader.software,
@@ -266,16 +268,22 @@ class Connection(MeteredConnection):
         if not api.carries_records and len(frame) > _CONTROL_REQUEST_MAX:
             raise MalformedRequest(f"a request of {len(frame)} bytes for API key {api_label(key)}")
         header, body = decode_request(frame, key, version)
-        if header.client_id != self._client_id:
+        if header.client_id != self.client_name:
             self._rename(header.client_id)
         request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received, begun)
         request.size = len(frame)
-        authorizer = self._broker.authorizer
-        if authorizer is not None:
-            if self._rights is None or self._rights.caller is not self._caller:
-                self._rights = authorizer.rights(self._caller)
-            request.rights = self._rights
+        request.rights = self.rights
         return request
+
+    @property
+    def rights(self) -> Rights | None:
+        """What its client may do; None where nobody is asked."""
+        authorizer = self._broker.authorizer
+        if authorizer is None:
+            return None
+        if self._rights is None or self._rights.caller is not self._caller:
+            self._rights = authorizer.rights(self._caller)
+        return self._rights
 
     def _decode_known(self, received: float, frame: bytes) -> Decoded:
         """As `_decode`, of an API whose unknown versions close the connection."""
@@ -284,7 +292,7 @@ class Connection(MeteredConnection):
         return request.header, request.body
 
     def _rename(self, client_id: str | None) -> None:
-        self._client_id = client_id
+        self.client_name = client_id
         self.client_id = None if client_id is None else client_id.encode()
         self.client = ClientName(self.peer, client_id, printable(client_id or ""))
 
@@ -465,7 +473,9 @@ class Connection(MeteredConnection):
     @property
     def _room(self) -> int:
         """How many requests the lane may take now: none while the worker has one, or something is in force."""
-        if self._worker is not None or self._requests or self._authentication is not None:
+        if self._worker is not None or self._requests:
+            return 0
+        if self._authentication is not None and self.last_active > self._authentication.until:
             return 0
         if not self._writable or self._muted or self._ending or self._transport is None:
             return 0
@@ -505,11 +515,19 @@ class Connection(MeteredConnection):
         elif self._awaited is not None:
             self._note_progress()
 
+    def throttle(self, request: Taken) -> int:
+        """As `_throttle`, of a request of the lane that is to be answered now."""
+        principal, client, size = self._caller.principal, request.client_id, request.size - 4
+        delay = self._broker.quotas.use(Quota.PRODUCE, principal, client, size)
+        if delay:
+            self._mute(delay)
+        return round(delay * 1000)
+
     def take_back(self, sent: Taken) -> None:
         """Python makes the answer to a request that the lane has taken: its batches are not all stored as expected."""
         api = self._broker.apis[sent.api_key]
         assert api.resume is not None
-        header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, self._client_id)
+        header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, sent.client_id)
         request = Request(
             self._broker, api, header, sent, self._caller, self.client, self._reader, sent.received, sent.begun
         )

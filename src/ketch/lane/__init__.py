@@ -3,9 +3,12 @@ and from Redis's reply to the response's bytes, in one piece of C and Cython. It
 a request with anything that it does not know goes through the pipeline (`broker.connection`), as without the lane.
 
 It takes a request whole or not at all. What it takes: Produce v3 to v13 of any acks, for partitions that are known,
-plain and idempotent batches, on topics of the batch layout that want nothing done to a batch; with the append module,
-on one Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs
-Python: an authorizer, SASL, quotas, spans, a pause for want of memory, a Redis that is behind.
+plain, idempotent and transactional batches, on topics that want nothing done to a batch; with the append module, on one
+Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs Python:
+an audit log of what is allowed, quotas of the time that requests take, spans, a pause for want of memory, a Redis that
+is behind. What a client may do it asks by the connection's `Rights`, which keep their decisions until the ACLs change;
+what is denied, and a client that has not authenticated or whose session has ended, is the pipeline's. What a quota of
+bytes makes a client wait is counted when the answer is made, as there.
 
 Whose a partition's state is. There is one `AppendState` for both ways, and the event loop's thread alone changes it:
 the lane reads and writes it as the appender does. So a batch of Python may follow one of the lane, and the other way
@@ -66,6 +69,16 @@ log = logging.getLogger(__name__)
 
 class _Limits(Protocol):
     in_force: bool
+    timing: bool
+
+
+class _Audit(Protocol):
+    all: bool
+
+
+class _Authorizer(Protocol):
+    @property
+    def audit(self) -> _Audit: ...
 
 
 class _Timekeeper(Protocol):
@@ -89,7 +102,7 @@ class Host(Protocol):
 
     Attributes:
         authorizer: None where everyone may do everything.
-        quotas: whether any are in force.
+        quotas: whether any are in force, and whether any are of the time that requests take.
         timekeeper: takes what was slow.
     """
 
@@ -99,7 +112,7 @@ class Host(Protocol):
     inflated: Gate
 
     @property
-    def authorizer(self) -> object: ...
+    def authorizer(self) -> _Authorizer | None: ...
     @property
     def quotas(self) -> _Limits: ...
     @property

@@ -27,6 +27,7 @@ from ketch.log.appending.producers import Appended, Sequenced
 from ketch.log.appending.state import Append as PythonAppend, Mode
 from ketch.store.append import appends, module
 from ketch.records import largest_record
+from ketch.security.acls import Operation, ResourceType
 from ketch.store.layouts.batch import WholeBatch
 from ketch.store.layouts.record import RecordSet
 from ketch.store.offsets import LAST_OFFSET
@@ -99,7 +100,7 @@ cdef extern from "csrc/response.h":
     void put_section(Out* out, int16_t version, Span name, int parts) nogil
     void put_part(Out* out, int16_t version, int32_t index, int64_t base, int64_t log_start) nogil
     void end_section(Out* out, int16_t version) nogil
-    void end_response(Out* out, int16_t version, int64_t start) nogil
+    void end_response(Out* out, int16_t version, int32_t throttled, int64_t start) nogil
 
 cdef enum:
     REPLIES = 4  # MULTI, KETCH.APPEND, XLEN, EXEC
@@ -116,6 +117,7 @@ cdef enum:
 cdef int64_t FAR = <int64_t>1 << 62  # ms; no clock and no timestamp comes there
 cdef int64_t LAST = LAST_OFFSET
 cdef object OURS = Mode.OURS
+cdef object WRITE = Operation.WRITE, TOPIC = ResourceType.TOPIC, TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 cdef bytes AS_EXPECTED = b":1\r\n"
 cdef int64_t MOST_ENTRIES = appends.MAX_SCRIPT_ENTRIES
 cdef double LEAST_TIMEOUT = 1.0  # s, see `broker.handlers.produce`
@@ -375,7 +377,7 @@ cdef class Answer:
     cdef readonly bint ready
     cdef readonly object made
     cdef readonly list parts  # see `broker.api.Sent`
-    cdef readonly object transactional_id
+    cdef readonly object transactional_id, client_id
     cdef readonly double left
 
     api_key = 0
@@ -393,16 +395,19 @@ cdef class Answer:
 
     cdef int finish(self, Lane lane) except -1:
         """Every batch is stored."""
+        cdef int32_t throttled = 0
         lane.live.discard(self)
+        if lane.quotas.in_force:
+            throttled = self.connection.throttle(self)
         if self.acks != 0:
-            self.made, self.ready = [self.written(lane)], True
+            self.made, self.ready = [self.written(lane, throttled)], True
         self.made_at = clock()
         self.known = tuple([(<Flight>flight).known for flight in self.flights if (<Flight>flight).known is not None])
         self.flights = None
         lane.finished.append(self)
         return 0
 
-    cdef bytes written(self, Lane lane):
+    cdef bytes written(self, Lane lane, int32_t throttled):
         cdef Out* out = &lane.response
         cdef Flight flight
         cdef bint behind = False
@@ -416,7 +421,7 @@ cdef class Answer:
                 behind = True
             put_part(out, self.version, flight.index, flight.offset, flight.track.bounds.log_start)
         end_section(out, self.version)
-        end_response(out, self.version, 0)
+        end_response(out, self.version, throttled, 0)
         if out.failed:
             raise MemoryError
         return PyBytes_FromStringAndSize(<char*>out.data, out.size)
@@ -452,7 +457,8 @@ cdef class Lane:
         coin: whether only every other request is taken, by chance.
     """
 
-    cdef object broker, log, topics, watcher, states, newest, gate, notes, create_future, call_later
+    cdef object broker, log, topics, watcher, states, newest, gate, notes, quotas, create_future, call_later
+    cdef object rights  # of the connection that is looked at; None where there is no authorizer
     cdef object driver, pipe
     cdef int64_t largest  # bytes of a request
     cdef bint coin
@@ -475,6 +481,7 @@ cdef class Lane:
         self.topics, self.watcher, self.newest = self.log.topics, self.log.watcher, self.log.newest
         self.driver = self.watcher.driver
         self.states, self.gate, self.notes = self.watcher.states, broker.inflated, broker.topic_notes
+        self.quotas = broker.quotas
         self.create_future, self.call_later = loop.create_future, loop.call_later
         self.requests, self.messages_in, self.bytes_in = (
             metrics.requests.counts, metrics.messages_in.counts, metrics.bytes_in.counts)
@@ -504,7 +511,7 @@ cdef class Lane:
         """
         cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef int64_t size = PyBytes_GET_SIZE(data), pos = 0, length
-        if not self.is_open():
+        if not self.is_open(connection):
             return 0
         while room > 0 and size - pos >= 4:
             length = <int32_t>be32(at + pos)
@@ -521,17 +528,18 @@ cdef class Lane:
 
     def take_frame(self, connection, bytes frame, double now):
         """Takes a request that is whole, or leaves it."""
-        if not self.is_open():
+        if not self.is_open(connection):
             return False
         taken = self.frame(connection, <const uint8_t*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), now)
         self.send()
         return taken
 
-    cdef bint is_open(self) except -1:
+    cdef bint is_open(self, connection) except -1:
         """Whether it may take anything now: nothing is in force that only Python does, and Redis is there."""
-        cdef object broker = self.broker
-        if broker.authorizer is not None or broker.quotas.in_force or not self.watcher.module:
+        cdef object broker = self.broker, authorizer = broker.authorizer
+        if not self.watcher.module or self.quotas.timing or (authorizer is not None and authorizer.audit.all):
             return False
+        self.rights = None if authorizer is None else connection.rights
         pipe = self.driver.pipe
         if pipe is None or pipe.behind:
             return False
@@ -558,6 +566,8 @@ cdef class Lane:
                 transactional_id = text(request.transaction).decode()
             except UnicodeDecodeError:
                 return False
+            if not self.may_write(TRANSACTIONAL_ID, transactional_id):
+                return False
         begun = clock()
         flights = self.look(request, now)
         if flights is None:
@@ -571,6 +581,10 @@ cdef class Lane:
             return known is None and client.at == NULL
         return (PyBytes_GET_SIZE(known) == client.size
                 and memcmp(PyBytes_AS_STRING(known), client.at, client.size) == 0)
+
+    cdef bint may_write(self, object resource, object name) except -1:
+        """What an API's row asks of who produces, see `broker.touches`; a denial is Python's to answer and to take down."""
+        return self.rights is None or <bint>self.rights.decide(WRITE, resource, name).allowed
 
     cdef bint tails(self):
         self.random ^= self.random << 13
@@ -594,6 +608,8 @@ cdef class Lane:
             section = &request.section[n]
             known = self.find(section.name, request.version, now)
             if known is None or known.serial == self.serial or (request.acks == -1 and known.copies > 1):
+                return None
+            if not self.may_write(TOPIC, known.name):
                 return None
             known.serial = self.serial
             for i in range(section.count):
@@ -766,7 +782,8 @@ cdef class Lane:
         answer.lane, answer.connection, answer.flights = self, connection, flights
         answer.version, answer.correlation_id, answer.acks = request.version, request.correlation, request.acks
         answer.missing, answer.sections, answer.size = len(flights), request.sections, size
-        answer.transactional_id, answer.received, answer.begun = transactional_id, now, begun
+        answer.transactional_id, answer.client_id = transactional_id, connection.client_name
+        answer.received, answer.begun = now, begun
         answer.deadline = now + max(LEAST_TIMEOUT, request.timeout / 1000.0)
         for flight in flights:
             known = known if flight.known is None else flight.known

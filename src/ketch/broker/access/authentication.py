@@ -127,6 +127,11 @@ class Authentication:
             raise NotAuthenticated("its session has ended and it did not authenticate again")
         return True
 
+    @property
+    def until(self) -> float:
+        """Until when every request but a SaslHandshake passes, by the monotonic clock; -inf where none does."""
+        return self._expires if self._stage is Stage.DONE else -math.inf
+
     def asks_for_versions(self, frame: bytes) -> bool:
         """Whether it is an ApiVersions that is allowed now; the answer is for `offered`. Raises MalformedRequest."""
         return self._stage is Stage.BEGIN and peek_api(frame)[0] == API_VERSIONS

@@ -48,9 +48,9 @@ static void end_section(Out *out, int16_t version) {
   if (version >= FLEXIBLE) put_byte(out, 0);
 }
 
-/* `start`: where in `out` the response begins. */
-static void end_response(Out *out, int16_t version, int64_t start) {
-  put_32(out, 0); /* no throttling */
+/* `throttled`: for how many ms the client is to wait; `start`: where in `out` the response begins. */
+static void end_response(Out *out, int16_t version, int32_t throttled, int64_t start) {
+  put_32(out, (uint32_t)throttled);
   if (version >= FLEXIBLE) put_byte(out, 0);
   if (out->failed) return;
   uint32_t size = (uint32_t)(out->size - start - 4);
