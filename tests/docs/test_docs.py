@@ -95,6 +95,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {slug(heading) for heading in headings}, f"{target}#{anchor}"
 
 
+def test_the_site_has_each_page() -> None:
+    """As `make docs` asks for, which takes longer."""
+    listed = re.findall(r"^ +- (docs/\S+\.md)$", (ROOT / "scripts/site/mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(f"docs/{page.name}" for page in DOCS.glob("*.md"))
+
+
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_lines_are_short(page: Path) -> None:
     for number, line in enumerate(page.read_text().splitlines(), 1):
