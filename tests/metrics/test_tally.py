@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from math import ceil
+
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from ketch.metrics.tally import LATENCY, OTHER, Histogram, Histograms, Names
+from ketch.metrics.tally import LATENCY, OTHER, Histogram, Histograms, Names, quantile
 from ketch.metrics.timing import Times
 
 SECONDS = st.one_of(st.floats(0, 100), st.sampled_from(LATENCY))
@@ -54,3 +57,19 @@ def test_a_series_without_a_value_is_not_shown() -> None:
         assert {sample.value for sample in family.samples if sample.name.endswith("_sum")} == {0.2}
     finally:
         REGISTRY.unregister(histograms)
+
+
+@given(st.lists(SECONDS, min_size=1), st.floats(0.01, 1))
+def test_a_quantile_lies_in_the_bucket_of_the_value(values: list[float], share: float) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.observe(value)
+    found = quantile(share, histogram.counts)
+    value = sorted(values)[ceil(share * len(values)) - 1]
+    place = bisect_left(LATENCY, value)
+    assert found is not None
+    assert (0.0, *LATENCY)[min(place, len(LATENCY))] <= found <= (*LATENCY, LATENCY[-1])[place]
+
+
+def test_no_values_have_no_quantile() -> None:
+    assert quantile(0.5, Histogram().counts) is None

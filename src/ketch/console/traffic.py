@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from prometheus_client import REGISTRY
 
 from ketch.errors import KetchError
-from ketch.metrics import messages_in
+from ketch.metrics import messages_in, times
+from ketch.metrics.tally import Histogram, quantile
 from ketch.redis.driver import Driver
 from ketch.views import nodes
 
@@ -33,6 +34,8 @@ class Sample:
         at: s since the epoch.
         redis: s that Redis took for a round trip; None where it did not answer.
         clients: connections.
+        append, append_slow: s that half and 99 % of the Produce requests did not exceed; None where there were none.
+        fetch_slow: s that 99 % of the Fetch requests did not exceed, but for their wait for records.
     """
 
     at: float
@@ -42,6 +45,20 @@ class Sample:
     requests: float
     redis: float | None
     clients: int
+    append: float | None = None
+    append_slow: float | None = None
+    fetch_slow: float | None = None
+
+
+class _Counted:
+    """What a histogram has counted since the last look."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram, self._before = histogram, histogram.counts.copy()
+
+    def look(self) -> list[int]:
+        before, self._before = self._before, self._histogram.counts.copy()
+        return [now - then for now, then in zip(self._before, before, strict=True)]
 
 
 class Traffic:
@@ -70,6 +87,7 @@ class Traffic:
 
     async def _run(self) -> None:
         before, then = totals(), time.monotonic()
+        appends, fetches = _Counted(times("produce").total), _Counted(times("fetch").redis)
         if self.samples and time.time() - self.samples[-1].at > 3 * _EVERY_S:
             self.samples.clear()  # nobody looked meanwhile
         while True:
@@ -78,7 +96,9 @@ class Traffic:
             rates = [max(0.0, (counted[name] - before[name]) / (now - then)) for name in _COUNTERS]
             records_in, bytes_in, bytes_out, requests = rates
             taken = await self._round_trip()
-            sample = Sample(time.time(), records_in, bytes_in, bytes_out, requests, taken, self._clients())
+            appended, fetched = appends.look(), fetches.look()
+            spread = quantile(0.5, appended), quantile(0.99, appended), quantile(0.99, fetched)
+            sample = Sample(time.time(), records_in, bytes_in, bytes_out, requests, taken, self._clients(), *spread)
             before, then = counted, now
             self.samples.append(sample)
             for queue in self._waiting:

@@ -97,6 +97,25 @@ class Histogram:
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))
 
 
+def quantile(share: float, counts: Sequence[int], bounds: Sequence[float] = LATENCY) -> float | None:
+    """The value that this share of all do not exceed, as Prometheus's histogram_quantile has it: values lie evenly between
+    two bounds, and those above the last count as the last. None where there are no values.
+
+    Args:
+        share: from 0 to 1.
+        counts: as those of a `Histogram`, or the difference of two looks at them.
+    """
+    total = sum(counts)
+    if not total:
+        return None
+    left, low = share * total, 0.0
+    for count, high in zip(counts, bounds, strict=False):
+        if count and left <= count:
+            return low + (high - low) * left / count
+        left, low = left - count, high
+    return bounds[-1]
+
+
 class Histograms:
     """A histogram by some labels. A series without a value is not shown."""
 

@@ -12,11 +12,13 @@
     while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
     return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
   };
+  const time = (value) => value < 0.01 ? `${(value * 1000).toFixed(2)} ms` : `${Math.round(value * 1000)} ms`;
   const shown = {
     rate: (value) => `${count(value)} / s`,
     bytes: (value) => `${bytes(value)} / s`,
     count: (value) => Math.round(value).toLocaleString("en"),
-    time: (value) => value === null ? "no answer" : value < 0.01 ? `${(value * 1000).toFixed(2)} ms` : `${Math.round(value * 1000)} ms`,
+    time: (value) => value === null ? "no answer" : time(value),
+    latency: (value) => value === null ? "–" : time(value),
   };
 
   // -- the overview
