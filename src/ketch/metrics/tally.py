@@ -98,8 +98,8 @@ class Histogram:
 
 
 def quantile(share: float, counts: Sequence[int], bounds: Sequence[float] = LATENCY) -> float | None:
-    """The value that this share of all do not exceed, as Prometheus's histogram_quantile has it: values lie evenly between
-    two bounds, and those above the last count as the last. None where there are no values.
+    """The value that this share of all do not exceed, as Prometheus's histogram_quantile has it: values lie evenly
+    between two bounds, and those above the last count as the last. None where there are no values.
 
     Args:
         share: from 0 to 1.
