@@ -169,6 +169,8 @@ class Sample:
         what = Announcement("t", "file:///m", "", 9, 30, {0: ArchivedRange(0, 4)})
         end, later = Place(0, 0), Place(50, 5)
         info = self.redis.ask(ranges.info(self.of))
+        sent = batches.batch(batches.records([b"x"]))
+        plain = self.of.layout.payload(sent, read_header(sent), None, None, 1 << 20)
         asked: list[tuple[object, list[Question[object]]]] = [
             (native.create, [native.create(self.stream, group, ZERO, 0)]),
             (native.create_each, [native.create_each([self.stream, self.other.key], group)]),
@@ -313,6 +315,7 @@ class Sample:
             (hashes.alter, [hashes.alter(KEYS, self.topic, {"retention.ms": "5"})]),
             (hashes.grow, [hashes.grow(KEYS, self.topic, 3)]),
             (hashes.note, [hashes.note(KEYS, self.topic, "largestRecord", 5)]),
+            (hashes.raise_bounds, [hashes.raise_bounds(KEYS, self.topic, plain, 1 << 40, 0)]),
             (hashes.scan, [hashes.scan(KEYS.every_commit())]),
             (hashes.unlist, [hashes.unlist(KEYS, self.name)]),
             (hashes.purge, [hashes.purge(KEYS, self.name, [KEYS.commit(self.stream, group)])]),

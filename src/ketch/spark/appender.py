@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -21,14 +21,13 @@ from ketch.records import HEADER_SIZE, Codec, DecodedBatch
 from ketch.records.arrow import from_arrow
 from ketch.redis.blocking import Patience, Server, connect
 from ketch.redis.driver import Begun, BlockingDriver
-from ketch.redis.question import calls
-from ketch.store import scripts
 from ketch.store.append import appends, producers
 from ketch.store.append.appends import Landed, Refusal
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.layouts.layout import Payload
 from ketch.store.offsets import ZERO
 from ketch.store.scripts import AppendKeys, Producer
+from ketch.store.topics import hashes
 from ketch.store.topics.topic import Topic
 
 _CHUNK_ROWS = 10_000  # of one transaction: Redis serves no other client meanwhile
@@ -70,7 +69,7 @@ class PartitionAppender:
         self.topic = topic
         stream = keys.stream(topic.name, index)
         self._name = stream.decode()
-        self._topic_key = keys.topic(topic.name)
+        self._keyspace = keys
         self._keys = AppendKeys(stream, keys.producers(stream), keys.fence(stream, session))
         self._writer = writer
         self._last = ZERO
@@ -165,9 +164,7 @@ class PartitionAppender:
         log_append_time = configs["message.timestamp.type"] == "LogAppendTime"
         if not log_append_time:
             self.topic.check_timestamps((batch.base_timestamp, batch.max_timestamp), now)
-        name = configs["compression.type"]
-        codec = Codec.NONE if name in ("producer", "uncompressed") else Codec[name.upper()]
-        payload = self.topic.layout.pack(batch, codec, now if log_append_time else None)
+        payload = self.topic.layout.pack(batch, self.topic.intake.codec or Codec.NONE, now if log_append_time else None)
         if payload.size + HEADER_SIZE > int(configs["max.message.bytes"]) and payload.count == 1:
             raise RecordTooLarge(
                 f"A record of {payload.size} bytes is larger than topic {self.topic.name} takes"
@@ -175,28 +172,11 @@ class PartitionAppender:
             )
         return payload
 
-    def _raise_bounds(self, redis: BlockingDriver, batch: DecodedBatch, payload: Payload, now: int) -> None:
-        """Writes the topic hash's bounds that this batch exceeds: a reader that finds the records finds them too.
-
-        They lie in another slot than the records, so they are written before those are sent. A topic's records exceed
-        them a few times in its life.
-        """
-        topic = self.topic
-        raised = topic.notes(payload, batch.max_timestamp, now)
-        if raised:
-            notes = [scripts.note_topic(self._topic_key, topic.hash_id, name, value) for name, value in raised.items()]
-            redis.ask(calls(notes))
-            self.topic = replace(
-                topic,
-                timestamp_lead=raised.get("timestampLead", topic.timestamp_lead),
-                largest_record=raised.get("largestRecord", topic.largest_record),
-            )
-
     def _transact(self, redis: BlockingDriver, batch: DecodedBatch) -> None:
         sent, now = self._sent, now_ms()
         assert sent is not None
         payload = self._payload(batch, now)
-        self._raise_bounds(redis, batch, payload, now)
+        self.topic = redis.ask(hashes.raise_bounds(self._keyspace, self.topic, payload, batch.max_timestamp, now))
         base = max(self._floor(), self.topic.numbering.to_offset(*self._last) + 1)
         producer = self._producer(payload, sent.first)
         append = appends.chosen_here(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ketch.cli.broker_redis import BrokerRedis
@@ -19,14 +19,14 @@ from ketch.cli.copying import rows
 from ketch.clock import now_ms
 from ketch.records import Codec, DecodedBatch
 from ketch.redis.driver import Begun
-from ketch.redis.question import Question, call, calls
-from ketch.store import scripts
+from ketch.redis.question import Question, call
 from ketch.store.append import appends
 from ketch.store.append.appends import Landed, Refusal
 from ketch.store.offsets import ZERO, EntryId
 from ketch.store.scripts import AppendKeys
 from ketch.store.stream import ranges
 from ketch.store.stream.ranges import PartitionStream
+from ketch.store.topics import hashes
 from ketch.views import partitions
 from ketch.views.kafka.answers import ClientError
 
@@ -104,21 +104,11 @@ class RedisWriter:
                 stream.last = last
 
     def _send(self, stream: _Stream, batch: DecodedBatch) -> None:
-        topic, now = self._topic, now_ms()
-        name = topic.configs["compression.type"]
-        codec = Codec.NONE if name in ("producer", "uncompressed") else Codec[name.upper()]
-        payload = topic.layout.pack(batch, codec)
-        raised = topic.notes(payload, batch.max_timestamp, now)
-        if raised:  # readers go by these bounds, so they come first
-            key = self._redis.keys.topic(topic.name)
-            notes = [scripts.note_topic(key, topic.hash_id, field, value) for field, value in raised.items()]
-            self.flush()
-            self._redis.ask(calls(notes))
-            self._topic = replace(
-                topic,
-                timestamp_lead=raised.get("timestampLead", topic.timestamp_lead),
-                largest_record=raised.get("largestRecord", topic.largest_record),
-            )
+        topic = self._topic
+        payload = topic.layout.pack(batch, topic.intake.codec or Codec.NONE)
+        self._topic = self._redis.ask(
+            hashes.raise_bounds(self._redis.keys, topic, payload, batch.max_timestamp, now_ms())
+        )
         base = batch.base_offset
         append = appends.chosen_here(stream.keys, stream.of.numbering, stream.last, base, payload, None, 0)
         self._in_flight.append(self._redis.begin(appends.store(append)))

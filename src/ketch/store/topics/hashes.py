@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ketch.clock import now_ms
@@ -18,6 +19,7 @@ from ketch.errors import TopicExists, UnknownTopicOrPartition
 from ketch.redis.question import Command, Question, ask, call, calls, command, keyed
 from ketch.store import scripts
 from ketch.store.keys import Keyspace
+from ketch.store.layouts.layout import Payload
 from ketch.store.topics.topic import Topic, parse_topic, shown
 
 _TO_HASH = {"uncompressed": "none"}  # the layout's word for compression.type=uncompressed
@@ -129,6 +131,28 @@ def _change(topic: Topic, change: Command) -> Question[int]:
 def note(keys: Keyspace, topic: Topic, field: str, value: str | int) -> Question[None]:
     """Writes a field that Ketch itself keeps in the hash of a topic; nothing where the topic is gone."""
     yield from ask(scripts.note_topic(keys.topic(topic.name), topic.hash_id, field, value))
+
+
+def raise_bounds(keys: Keyspace, topic: Topic, batch: Payload, latest: int, now: int) -> Question[Topic]:
+    """Writes the bounds that a batch exceeds, and gives the topic with them. To be asked before the batch is sent: a
+    reader that finds its records has to find the bounds, too.
+
+    A topic's records exceed them a few times in its life; else this asks nothing. The bounds lie in another slot than
+    the records.
+
+    Args:
+        latest, now: see `Topic.notes`.
+    """
+    raised = topic.notes(batch, latest, now)
+    if not raised:
+        return topic
+    key = keys.topic(topic.name)
+    yield from calls([scripts.note_topic(key, topic.hash_id, field, value) for field, value in raised.items()])
+    return replace(
+        topic,
+        timestamp_lead=raised.get("timestampLead", topic.timestamp_lead),
+        largest_record=raised.get("largestRecord", topic.largest_record),
+    )
 
 
 def unlist(keys: Keyspace, name: str) -> Question[None]:
