@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+_MEASURED_MAX = 200_000
 
 
 @dataclass(slots=True)
@@ -64,10 +65,6 @@ def _at(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, int(rank) - 1)]
 
 
-class Sample:
-    """Which records are measured: every one, or one in so many that not more than `_MOST` are."""
-
-    _MOST = 200_000
-
-    def __init__(self, records: int) -> None:
-        self.every = -(-records // self._MOST)
+def spacing(records: int) -> int:
+    """Of how many records one is measured: of each, or of so many that not more than `_MEASURED_MAX` are."""
+    return -(-records // _MEASURED_MAX)

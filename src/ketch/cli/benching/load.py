@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ketch.cli.benching.figures import Figures, Sample
+from ketch.cli.benching.figures import Figures, spacing
 from ketch.cli.output import interrupt_held
 from ketch.cli.records.reader import configuration
 from ketch.views.kafka import topics
@@ -100,7 +100,7 @@ def produce(load: Load, figures: Figures, stopped: Stopped, advance: Advance) ->
 def _send(
     load: Load, producer: Producer, count: int, rate: float, figures: Figures, stopped: Stopped, advance: Advance
 ) -> None:
-    value, every = load.value(), Sample(load.records).every
+    value, every = load.value(), spacing(load.records)
     done = figures.latencies.append
 
     def counted(error: KafkaError | None, _: Message) -> None:

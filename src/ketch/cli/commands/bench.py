@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ketch.cli import client, completion, configs, units
+from ketch.cli import client, completion, configs, new_topic, units
 from ketch.cli.benching import load as loads
 from ketch.cli.benching.figures import Figures
 from ketch.cli.benching.load import Load, Stopped
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.options import grouped
 from ketch.cli.output import Json, show_json, show_rows
+from ketch.cli.progress import progress
 from ketch.cli.records.producing import Acks, Compression
 from ketch.errors import ConfigError, KetchError
 from ketch.views.kafka import topics
@@ -26,6 +27,7 @@ from ketch.views.kafka.answers import TIMEOUT, ClientError, result
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+    from rich.progress import ProgressColumn
 
 _SIZE_MAX = 100_000_000
 
@@ -135,17 +137,13 @@ def _run(load: Load, phases: list[Phase], admin: AdminClient, own: bool, found: 
 @contextmanager
 def _topic(admin: AdminClient, on: On) -> Iterator[str]:
     """The topic to use. One that was made for it is deleted in the end."""
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
     if on.topic is not None:
         yield on.topic
         return
     name = f"ketch-bench-{uuid.uuid4().hex[:12]}"
-    wanted = NewTopic(name, on.partitions or 1, -1, config=configs.pairs(on.config or ()))
-    made = admin.create_topics([wanted], operation_timeout=TIMEOUT, request_timeout=TIMEOUT)
-    result(made[name], f"Topic {name} was not created")
+    new_topic.create(admin, name, on.partitions or 1, configs.pairs(on.config or ()))
     try:
-        topics.await_made(admin, name)
+        new_topic.await_made(admin, name)
         yield name
     except BaseException:
         with suppress(KetchError):  # the first error is the one to be told
@@ -194,13 +192,11 @@ def _as_json(figures: Figures) -> dict[str, Any]:
 @contextmanager
 def _progress(phase: Phase, count: int) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal; gives the function that brings it on."""
-    if not sys.stderr.isatty():
-        yield lambda more: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [TextColumn(f"{phase:<10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=count)
-        yield lambda more: progress.advance(task, more)
+    def columns() -> list[ProgressColumn]:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+        return [TextColumn(f"{phase:<10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+
+    with progress(columns, count) as update:
+        yield lambda more: update(advance=more)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ketch.cli import client, completion
 from ketch.cli.client import DEFAULT_BOOTSTRAP, Bootstrap
 from ketch.cli.output import Json, show_json
+from ketch.cli.progress import progress
 from ketch.cli.records import lines
 from ketch.cli.records.formats import Encoding, KeyFormat, ValueFormat
 from ketch.cli.records.lines import Source
@@ -21,6 +21,9 @@ from ketch.cli.records.producing import Acks, Compression
 from ketch.cli.records.sink import InputRecord, Sink
 from ketch.errors import ConfigError
 from ketch.views.kafka.answers import TIMEOUT, ClientError
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 
 class Format(StrEnum):
@@ -128,18 +131,12 @@ def _report(sink: Sink, as_json: bool) -> None:
 @contextmanager
 def _progress(source: Source, sink: Sink) -> Iterator[Callable[[], None]]:
     """A bar on a terminal, unless someone is typing there; gives the function that brings it up to date."""
-    if source.interactive or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, FileSizeColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [BarColumn(), FileSizeColumn(), TextColumn("{task.fields[records]:,} records"), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=source.size, records=0)
+    def columns() -> list[ProgressColumn]:
+        from rich.progress import BarColumn, FileSizeColumn, TextColumn, TimeRemainingColumn
 
-        def advance() -> None:
-            # Keys and values without separators and newlines: near enough for a bar.
-            progress.update(task, completed=sink.size + sink.records, records=sink.records - len(sink.producer))
+        return [BarColumn(), FileSizeColumn(), TextColumn("{task.fields[records]:,} records"), TimeRemainingColumn()]
 
-        yield advance
+    with progress(columns, source.size, not source.interactive, records=0) as update:
+        # Keys and values without separators and newlines: near enough for a bar.
+        yield lambda: update(completed=sink.size + sink.records, records=sink.records - len(sink.producer))

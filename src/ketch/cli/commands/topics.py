@@ -33,10 +33,10 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=completion.topics)]
-app.command("copy")(copy)
-
 Names = Annotated[list[str], typer.Argument(help="One or more topics.", autocompletion=completion.topics)]
 NewNames = Annotated[list[str], typer.Argument(help="One or more topics.")]
+
+app.command("copy")(copy)
 
 
 @app.command()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,11 +19,15 @@ from ketch.cli.copying.cluster import Cluster
 from ketch.cli.copying.job import Advance, Outcome, Plan
 from ketch.cli.options import grouped
 from ketch.cli.output import Json, raise_all, show_json
+from ketch.cli.progress import progress
 from ketch.cli.records.producing import Compression
 from ketch.errors import ConfigError, KetchError
 from ketch.similar import hint
 from ketch.views.kafka import topics
 from ketch.views.kafka.answers import ClientError
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 _WILD = frozenset("*?[")
 
@@ -151,17 +154,12 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 @contextmanager
 def _progress(topic: str) -> Iterator[Advance]:
     """A bar on a terminal; gives the function that brings it up to date."""
-    if not sys.stderr.isatty():
-        yield lambda done, todo, records: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [TextColumn(topic), BarColumn(), TextColumn("{task.percentage:>3.0f} %")]
-    columns += [TextColumn("{task.fields[records]:,} records"), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, records=0)
-        advance: Callable[[int, int, int], None] = lambda done, todo, records: progress.update(  # noqa: E731
-            task, completed=done, total=todo, records=records
-        )
-        yield advance
+    def columns() -> list[ProgressColumn]:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+
+        percentage, records = TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.fields[records]:,} records")
+        return [TextColumn(topic), BarColumn(), percentage, records, TimeRemainingColumn()]
+
+    with progress(columns, records=0) as update:
+        yield lambda done, todo, records: update(completed=done, total=todo, records=records)

@@ -5,7 +5,7 @@ one number, which is 0 in an empty topic as long as the source misses none. The 
 therefore known before it is sent: any other one says that somebody else writes to the copy.
 
 Exactly once without transactions, whose markers would take offsets: the producer is idempotent, and what a copy that
-was killed had stored behind its last checkpoint is counted by the target's end (`begin`).
+was killed had stored behind its last checkpoint is counted by the target's end (`take_up`).
 """
 
 from __future__ import annotations

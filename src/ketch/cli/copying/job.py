@@ -39,7 +39,7 @@ class Plan:
 
     Attributes:
         redis: the target's, where records go straight into it.
-        configs: further configs of the copy; None: it gets none of the source's either.
+        configs: further configs of the copy; `own_configs`: whether it gets the source's as well.
         groups: whether positions of groups are copied.
         compression: of what goes over the Kafka protocol.
     """

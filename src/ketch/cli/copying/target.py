@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from ketch.cli import new_topic
 from ketch.cli.configs import alteration
 from ketch.cli.copying.cluster import Cluster
 from ketch.errors import ConfigError
@@ -52,14 +53,9 @@ def create(target: Cluster, name: str, partitions: int, wanted: Mapping[str, str
     Raises:
         ClientError: it was refused, or no answer.
     """
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
     first = {config: value for config, value in wanted.items() if config != _TIMESTAMPS}
-    made = target.admin.create_topics(
-        [NewTopic(name, partitions, -1, config=first)], operation_timeout=TIMEOUT, request_timeout=TIMEOUT
-    )
-    result(made[name], f"Topic {name} was not created")
-    topics.await_made(target.admin, name)
+    new_topic.create(target.admin, name, partitions, first)
+    new_topic.await_made(target.admin, name)
 
 
 def take_up(target: Cluster, name: str, wanted: Mapping[str, str], straight: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +12,6 @@ from ketch.views.kafka.answers import TIMEOUT, ClientError, explain, result
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-
-_LOOK = 0.1  # s between two looks at a topic that was just made
 
 
 class Place(NamedTuple):
@@ -186,24 +183,6 @@ def partition_offsets(
         ).offset
         for where, future in futures.items()
     }
-
-
-def await_made(admin: AdminClient, name: str) -> None:
-    """Waits until a topic that was just made has leaders: a broker may learn of its partitions a moment later.
-
-    Raises:
-        ClientError: that takes longer than an answer may.
-    """
-    deadline = time.monotonic() + TIMEOUT
-    while True:
-        try:
-            (found,) = describe(admin, [name])
-            offsets(admin, name, found.places, "latest")
-            return
-        except ClientError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_LOOK)
 
 
 def near(admin: AdminClient, name: str) -> Callable[[], str]:
