@@ -16,6 +16,26 @@ log = logging.getLogger(__name__)
 _EVERY_S = 60.0
 
 
+class _Refused:
+    """How many requests were refused since the last line, and when the next one may be written."""
+
+    def __init__(self) -> None:
+        self._next, self._count = 0.0, 0
+
+    def one_more(self, now: float) -> bool:
+        """Whether a line is to be written for it. `now`: a clock that only rises, seconds."""
+        self._count += 1
+        if now < self._next:
+            return False
+        self._next = now + _EVERY_S
+        return True
+
+    def told(self) -> int:
+        """A line is written: with this number."""
+        count, self._count = self._count, 0
+        return count
+
+
 class WritesAlert:
     """Says that Redis takes no writes.
 
@@ -25,9 +45,7 @@ class WritesAlert:
     """
 
     def __init__(self, log_: Log, background: Callable[[asyncio.Future[Any]], None]) -> None:
-        self._log, self._background = log_, background
-        self._next = 0.0  # when another line may be written
-        self._refused = 0  # since the last line
+        self._log, self._background, self._refused = log_, background, _Refused()
 
     def tell(self, error: WritesRefused, now: float) -> None:
         """A write was refused.
@@ -36,9 +54,7 @@ class WritesAlert:
             now: a clock that only rises, seconds.
         """
         metrics.writes_refused.inc()
-        self._refused += 1
-        if now >= self._next:
-            self._next = now + _EVERY_S
+        if self._refused.one_more(now):
             self._background(asyncio.get_running_loop().create_task(self._write(error)))
 
     async def _write(self, error: WritesRefused) -> None:
@@ -49,7 +65,7 @@ class WritesAlert:
             memory = full if room.limit else "its own log says why"
         except KetchError:
             memory = "its memory is not known"
-        refused, self._refused = self._refused, 0
+        refused = self._refused.told()
         log.error("Redis refuses writes, reads go on: %s (%d refused since the last line; %s)", memory, refused, error)
 
 
@@ -57,8 +73,7 @@ class RightsAlert:
     """Says that the broker's user of Redis may not do what a broker needs."""
 
     def __init__(self) -> None:
-        self._next = 0.0  # when another line may be written
-        self._refused = 0  # since the last line
+        self._refused = _Refused()
 
     def tell(self, error: RightMissing, now: float) -> None:
         """A client's request could not be carried out for it.
@@ -66,13 +81,10 @@ class RightsAlert:
         Args:
             now: a clock that only rises, seconds.
         """
-        self._refused += 1
-        if now >= self._next:
-            self._next = now + _EVERY_S
-            refused, self._refused = self._refused, 0
+        if self._refused.one_more(now):
             log.error(
                 "the broker's user of Redis lacks a right, give it what `ketch redis user broker` prints: %s "
                 "(%d refused since the last line)",
                 error,
-                refused,
+                self._refused.told(),
             )

@@ -42,16 +42,15 @@ def _served(names: str) -> str:
     return names
 
 
-def _key_set(url: str) -> str:
-    if not url.startswith(("https://", "file:///")):
-        raise ValueError("it should begin with https:// or file:///")
-    return url
+def _url(*beginnings: str) -> AfterValidator:
+    """A URL that begins with one of these."""
 
+    def checked(url: str) -> str:
+        if not url.startswith(beginnings):
+            raise ValueError(f"it should begin with {' or '.join(beginnings)}")
+        return url
 
-def _collector(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("it should begin with http:// or https://")
-    return url
+    return AfterValidator(checked)
 
 
 def _principals(super_users: str) -> tuple[str, ...]:
@@ -153,7 +152,7 @@ class Settings(BaseSettings):
     sasl_enabled_mechanisms: Annotated[str, AfterValidator(_served)] = Field(
         "SCRAM-SHA-512,SCRAM-SHA-256", description="SASL mechanisms that clients may use: also PLAIN and OAUTHBEARER."
     )
-    sasl_oauthbearer_jwks_endpoint_url: Annotated[str, AfterValidator(_key_set)] | None = Field(
+    sasl_oauthbearer_jwks_endpoint_url: Annotated[str, _url("https://", "file:///")] | None = Field(
         None, description="URL, https:// or file://, of the key set (JWKS) whose keys sign tokens of OAUTHBEARER."
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: Positive = Field(
@@ -311,7 +310,7 @@ class Settings(BaseSettings):
     slow_request_ms: NotNegative = Field(
         1000, description="From how long on a request is slow, and has a line in the log; 0: none is."
     )
-    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = Field(
+    otlp_endpoint: Annotated[str, _url("http://", "https://")] | None = Field(
         None,
         description="URL of an OpenTelemetry collector (OTLP over HTTP) for spans of traced records; default: none.",
     )
