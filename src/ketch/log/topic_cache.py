@@ -54,6 +54,11 @@ class TopicCache:
         topic = None if cached is None else cached[1]
         return topic if topic is None or name is key or topic.id == key else None
 
+    def recent(self, name: str, age: float) -> Topic | None:
+        """The topic as it was read not more than `age` seconds ago; None where it was not."""
+        read, topic = self.cached.get(name, (0.0, None))
+        return topic if time.monotonic() - read < age else None
+
     def _fresh(self, name: str) -> tuple[float, Topic | None] | None:
         """What the cache has of a name, where it is not too old."""
         cached = self.cached.get(name)

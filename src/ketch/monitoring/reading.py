@@ -57,8 +57,7 @@ class Copies(Protocol):
 class Topics(Protocol):
     """See `log.topic_cache.TopicCache`."""
 
-    cached: dict[str, tuple[float, Topic | None]]
-
+    def recent(self, name: str, age: float) -> Topic | None: ...
     async def names(self) -> list[str]: ...
     async def get(self, name: str) -> Topic | None: ...
 
@@ -216,12 +215,10 @@ class _Read:
                 await self._count_copies(topic)
 
     async def _known(self, names: Sequence[str]) -> list[Topic]:
-        cached, now = self._sources.topics.cached, time.monotonic()
+        topics = self._sources.topics
 
         async def known(name: str) -> Topic | None:
-            read, topic = cached.get(name, (0.0, None))
-            fresh = topic is not None and now - read < _TOPIC_KNOWN_S
-            return topic if fresh else await self._sources.topics.get(name)
+            return topics.recent(name, _TOPIC_KNOWN_S) or await topics.get(name)
 
         found = await asyncio.gather(*map(known, names))
         return [topic for topic in found if topic is not None]

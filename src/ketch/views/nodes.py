@@ -56,7 +56,6 @@ class RedisNode:
         changes: since then.
         loading: whether it still reads its data.
         blocked: clients that wait in a blocking command.
-        replicas: that are connected.
         keys: in all databases.
     """
 
@@ -77,10 +76,8 @@ class RedisNode:
     loading: bool
     clients: int
     blocked: int
-    replicas: int
     following: Replicas
     commands_per_second: int
-    evicted: int
     done: Traffic
     keys: int
 
@@ -124,10 +121,8 @@ def parse(info: Mapping[str, str]) -> RedisNode:
         loading=info.get("loading") == "1",
         clients=number("connected_clients"),
         blocked=number("blocked_clients"),
-        replicas=number("connected_slaves"),
         following=_replicas(info, number("master_repl_offset")),
         commands_per_second=number("instantaneous_ops_per_sec"),
-        evicted=number("evicted_keys"),
         done=Traffic(
             commands=number("total_commands_processed"),
             connections=number("total_connections_received"),
