@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from ketch.errors import CorruptRecord, RecordTooLarge
 from ketch.legacy07.messages import NONE, OVERHEAD, Message, inner
-from ketch.log.appending.notes import CODEC_NAMES
 from ketch.records import DecodedBatch, columns_to_records, decompress, plain_messages
 from ketch.store.layouts.layout import Payload
 from ketch.store.layouts.marked import MarkedBatch, PlainBatch
@@ -159,9 +158,7 @@ class _Maker:
     def __init__(self, topic: Topic, now: int, usual: int) -> None:
         self._layout, self._now, self._usual = topic.layout, now, usual
         self._append_time = now if topic.log_append_time else None
-        wanted = topic.configs["compression.type"]
-        names = {"producer": None, "uncompressed": 0}
-        self._codec = names[wanted] if wanted in names else CODEC_NAMES.index(wanted)
+        self._codec = topic.intake.codec
 
     def plain(self, values: Plain) -> Payload:
         records = self._records(values, NONE)
