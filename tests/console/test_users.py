@@ -101,8 +101,8 @@ def test_a_super_user_sees_and_does_everything(server: KetchServer) -> None:
 def test_what_may_not_be_described_is_not_there(alice: Visitor) -> None:
     assert names(alice, "/topics") == ["hers", "seen"]
     assert names(alice, "/groups") == ["hers"]
-    for path in ("/topic", "/topic/records", "/topic/record", "/topic/tail"):
-        answer = alice.get(path, name="veiled")
+    for path in ("/topic", "/topic/records", "/topic/record", "/topic/tail", "/archive/topic", "/spark/reading"):
+        answer = alice.get(path, name="veiled", topic="veiled")
         assert (answer.status, "There is no topic veiled." in answer.text) == (404, True), path
     for path in ("/group", "/group/reset"):
         assert alice.get(path, name="veiled", to="latest").status == 404

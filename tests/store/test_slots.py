@@ -196,6 +196,8 @@ class Sample:
             (producers.load_all, [producers.load_all(self.keys.producers)]),
             (producers.expire, [producers.expire(self.keys.producers, self.transactions.transactions, 1 << 50)]),
             (producers.some_named, [producers.some_named([self.keys.producers, self.other.key + b"x"], "spark-")]),
+            (producers.note_reader, [producers.note_reader(self.stream, self.keys.producers, "q", 1, 2, 3)]),
+            (producers.of_reader, [producers.of_reader([self.keys.producers, KEYS.producers(self.other.key)], "q")]),
             (producers.forget, [producers.forget(self.keys.producers, 7)]),
             (brokers.announce, [brokers.announce(KEYS, brokers.Node(1, "h", 1), "1-a", 1000)]),
             (brokers.withdraw, [brokers.withdraw(KEYS, 1, "1-a")]),

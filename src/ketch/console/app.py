@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ketch.console import render
 from ketch.console.access import Forbidden
 from ketch.console.guard import Guard
-from ketch.console.pages import changes, groups, others, overview, records, topics
+from ketch.console.pages import archive, changes, groups, others, overview, records, spark, topics
 from ketch.console.site import Health, Site
 from ketch.console.sources import Sources
 from ketch.console.traffic import Traffic
@@ -38,8 +38,10 @@ _PAGES: dict[str, Page] = {
     "/groups": groups.listed,
     "/group": groups.group,
     "/group/reset": groups.preview,
-    "/archive": others.archive,
-    "/spark": others.spark,
+    "/archive": archive.listed,
+    "/archive/topic": archive.topic,
+    "/spark": spark.listed,
+    "/spark/reading": spark.reading,
     "/clients": others.clients,
     "/settings": others.settings,
     "/change": changes.form,

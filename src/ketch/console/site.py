@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,11 +19,14 @@ from ketch.console.traffic import TopicRates, Traffic
 from ketch.errors import ConfigError
 from ketch.redis.question import Question
 from ketch.store.keys import Keyspace
+from ketch.tasks import lasting
 from ketch.views.health import Check
 
 T = TypeVar("T")
 _STREAMS_MAX = 32  # pages that are live at one time
 _HEALTH_S = 10.0
+_FAILED_S = 10.0  # before what has failed slowly is tried again
+_SOON_S = 0.2  # that a page waits for what is read slowly the first time
 _BREATH_S = 15.0  # a live page that gets nothing is sent a comment, so that a closed one is noticed
 
 
@@ -54,6 +57,7 @@ class Site:
     rates: TopicRates = field(default_factory=TopicRates)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
+    reading: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict)
     guard: Guard | None = None  # set by `app.Console`, which is made of both
 
     @property
@@ -68,6 +72,26 @@ class Site:
     async def ask(self, view: Question[T]) -> T:
         """The answer of a view; raises what it raises."""
         return await self.sources.driver.ask(view)
+
+    async def soon(self, what: Hashable, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` returns, or None where that takes longer than a page may: then it goes on, and whoever asks for
+        the same meanwhile waits for it, too. Raises what it raises, also a little later to whoever asks again.
+
+        Args:
+            work: of what was read it remembers enough to be quick the next time.
+        """
+        task: asyncio.Task[T] | None = self.reading.get(what)
+        if task is None:
+            task = self.reading[what] = lasting(work)
+            task.add_done_callback(lambda done: self._forget(what, done))
+        else:
+            work.close()
+        await asyncio.wait((task,), timeout=_SOON_S)
+        return task.result() if task.done() else None
+
+    def _forget(self, what: Hashable, done: asyncio.Task[Any]) -> None:
+        failed = not done.cancelled() and done.exception() is not None
+        asyncio.get_running_loop().call_later(_FAILED_S if failed else 0, self.reading.pop, what, None)
 
     def access(self, request: Request) -> Access:
         """The rights of the person who asks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ketch.configs.settings import Settings
 from ketch.redis.driver import Driver
@@ -14,6 +14,9 @@ from ketch.security.rules import Decision
 from ketch.store.cluster.brokers import Node
 from ketch.store.keys import Keyspace
 from ketch.views.health import Check
+
+if TYPE_CHECKING:  # they need pyiceberg
+    from ketch.lake.index import File, Snapshot
 
 
 class Client(Protocol):
@@ -49,6 +52,21 @@ class Rights(Protocol):
     def decide(self, operation: Operation, resource: ResourceType, name: str | None) -> Decision: ...
 
 
+class Tables(Protocol):
+    """The archive's tables, read by the threads and through the index by which the broker serves archived records.
+
+    Both raise StorageUnavailable where a table cannot be read.
+    """
+
+    async def files(
+        self, topic: str, first: int, count: int, partition: int | None
+    ) -> tuple[int, Sequence[tuple[int, File]]]:
+        """How many data files there are, and some with their partitions; see `lake.index.Index.some`."""
+
+    async def snapshots(self, topic: str) -> Sequence[Snapshot]:
+        """The newest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """The broker, as far as the console may see it.
@@ -66,6 +84,7 @@ class Sources:
         ask: the way to the broker's APIs.
         knows: whether this is the password of a user.
         rights: what a user at an address may do; None where nobody is asked.
+        tables: the archive's.
     """
 
     settings: Callable[[], Settings]
@@ -81,3 +100,4 @@ class Sources:
     ask: Ask
     knows: Callable[[str, str], Awaitable[bool]]
     rights: Callable[[str, str], Rights | None]
+    tables: Tables

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ketch.lake.index import File, Index
+from ketch.lake.index import File, Index, Snapshot, snapshots
 from ketch.lake.parquet import Parquet, clip
 from ketch.records import DecodedBatch
 from ketch.records.arrow import from_arrow
@@ -50,6 +50,7 @@ class Cold:
         self._parquet = parquet or Parquet(properties, metadata_location)
         self._index = Index(self._parquet.io)
         self._lock = threading.Lock()
+        self._snapshots: tuple[str, list[Snapshot]] = "", []  # as of which metadata file
         self._index.refresh(metadata_location, manifest_list)
 
     def refresh(self, metadata_location: str, manifest_list: str | None = None) -> None:
@@ -62,6 +63,18 @@ class Cold:
     def sizes(self) -> dict[int, int]:
         """Bytes of the data files by partition."""
         return self._index.sizes()
+
+    def files(self, first: int, count: int, partition: int | None = None) -> tuple[int, list[tuple[int, File]]]:
+        """See `Index.some`."""
+        return self._index.some(first, count, partition)
+
+    def snapshots(self) -> list[Snapshot]:
+        """Those that the table keeps, the newest first; read once for each state of the table."""
+        with self._lock:
+            at = self._metadata_location
+            if self._snapshots[0] != at:
+                self._snapshots = at, snapshots(self._parquet.io, at)
+            return self._snapshots[1]
 
     # -- by offset
 

@@ -10,7 +10,7 @@ import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ketch.configs.settings import Settings
 from ketch.configs.topic_checks import defaults
@@ -38,6 +38,9 @@ from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import ranges
 from ketch.store.stream.ranges import Room
 from ketch.store.topics.topic import Topic, shown
+
+if TYPE_CHECKING:
+    from ketch.lake.cold import Cold
 
 T = TypeVar("T")
 
@@ -213,6 +216,14 @@ class Log:
             StorageUnavailable: the archive cannot be read.
         """
         return await self._archives.bytes_of(topic)
+
+    async def archived(self, topic: Topic, work: Callable[[Cold], T]) -> T | None:
+        """What `work` finds, in a thread, in the topic's table as announced now; None where nothing is archived.
+
+        Raises:
+            StorageUnavailable: the archive cannot be read.
+        """
+        return await self._archives.newest(topic, work)
 
     async def compact(self, leads: Callable[[uuid.UUID, int], bool]) -> None:
         """Compacts what is due of the partitions that this broker leads, see `log.upkeep.compaction`."""

@@ -158,10 +158,16 @@ class Archives:
 
     async def bytes_of(self, topic: Topic) -> dict[int, int] | None:
         """Bytes of the data files by partition, as announced now; None where nothing is archived. Raises as `run`."""
+        return await self.newest(topic, lambda cold: cold.sizes())
+
+    async def newest(self, topic: Topic, work: Callable[[Cold], T]) -> T | None:
+        """As `run`, on the table as announced now; None where nothing is archived."""
         archive = await self.ask(topic)
         if archive is None:
             return None
-        return await self.run(topic, lambda held: held.updated >= archive.updated, lambda cold: cold.sizes())
+        return await self.run(
+            topic, lambda held: held.metadata == archive.metadata or held.updated > archive.updated, work
+        )
 
     async def _submit(
         self,

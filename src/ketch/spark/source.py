@@ -217,6 +217,13 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
         self._held_since = None
         return False
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, SourceTask):
+            return iter(())
+        from ketch.spark import progress
+
+        return progress.noted(super().read(partition), self._options, partition.range)
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = self._ask(lambda redis: self._plan(redis, _decode(start), _decode(end)))
         return [SourceTask(range_) for range_ in ranges]

@@ -35,6 +35,7 @@ _ACKNOWLEDGE = load("acknowledge")
 _COUNT = load("count")
 _POSITION = load("position")
 _EXPIRE_PRODUCER = load("expire_producer")
+_NOTE_READER = load("note_reader")
 _CREATE_TOPIC = load("create_topic")
 _ALTER_TOPIC = load("alter_topic")
 _GROW_TOPIC = load("grow_topic")
@@ -237,6 +238,11 @@ def end_transaction(
 def expire_producer(producers: bytes, transactions: bytes, producer: bytes, state: bytes) -> Command:
     """See expire_producer.lua."""
     return _eval(_EXPIRE_PRODUCER, producers, transactions, producer, state, keys=2)
+
+
+def note_reader(stream: bytes, producers: bytes, name: str, batch: int, through: int, now: int) -> Command:
+    """See note_reader.lua."""
+    return _eval(_NOTE_READER, stream, producers, name, batch, through, now, keys=2)
 
 
 # -- looking

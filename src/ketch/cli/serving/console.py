@@ -4,9 +4,9 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ketch.broker.access.authorizer import Rights
 from ketch.broker.access.mechanisms import PLAIN
@@ -21,6 +21,10 @@ from ketch.views.health import Check
 
 if TYPE_CHECKING:
     from ketch.broker.server import Broker
+    from ketch.lake.cold import Cold
+    from ketch.lake.index import File, Snapshot
+
+T = TypeVar("T")
 
 
 def attached(broker: Broker, embedded: bool) -> Callable[[str | None], Console]:
@@ -43,6 +47,7 @@ def attached(broker: Broker, embedded: bool) -> Callable[[str | None], Console]:
         ask=Inside(broker, broker.apis).ask,
         knows=partial(_knows, broker),
         rights=partial(_rights, broker),
+        tables=_Tables(broker),
     )
     return lambda token: Console(sources, token)
 
@@ -73,3 +78,23 @@ def _bootstrap(broker: Broker) -> str:
     """Where a client on this machine connects."""
     first = broker.settings.announced(broker.ports.numbers)[0]
     return f"{bracketed(first.host)}:{first.port}"
+
+
+class _Tables:
+    """The archive's tables, see `console.sources.Tables`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._log = broker.log
+
+    async def files(
+        self, topic: str, first: int, count: int, partition: int | None
+    ) -> tuple[int, Sequence[tuple[int, File]]]:
+        return await self._of(topic, lambda cold: cold.files(first, count, partition)) or (0, ())
+
+    async def snapshots(self, topic: str) -> Sequence[Snapshot]:
+        return await self._of(topic, lambda cold: cold.snapshots()) or ()
+
+    async def _of(self, name: str, work: Callable[[Cold], T]) -> T | None:
+        """None where nothing is archived."""
+        topic = await self._log.topics.get(name)
+        return None if topic is None else await self._log.archived(topic, work)

@@ -1,4 +1,4 @@
-"""The archive, Spark's queries, connections, and the settings."""
+"""Connections, the settings, and logging in."""
 
 from __future__ import annotations
 
@@ -11,44 +11,12 @@ from starlette.responses import RedirectResponse, Response
 from ketch.configs.refusal import extra, is_secret
 from ketch.configs.settings import Settings
 from ketch.console.site import Site, host_of, paged
-from ketch.console.traffic import by_topic
 from ketch.redis.url import RedisAddress
 from ketch.security.acls import Operation
-from ketch.views import archives, listing, writers
 
 log = logging.getLogger(__name__)
 
-_TOPICS, _CLIENTS = 50, 200  # on a page
-
-
-async def archive(site: Site, request: Request) -> Response:
-    """The topics with an archive: through which offset, and what waits."""
-    search = request.query_params.get("q", "")
-    access = site.access(request)
-    known = access.topics(await site.ask(listing.names(site.keys, search)))
-    names = await site.ask(writers.archived(site.keys, known))
-    page = paged(request, names, _TOPICS)
-    rows = await site.ask(writers.archives_of(site.keys, page.items))
-    statuses = await site.ask(archives.announced(site.keys, page.items)) if page.items else []
-    waiting: dict[str, int] = {}
-    for status in statuses:
-        waiting[status.topic] = waiting.get(status.topic, 0) + status.lag
-    cold = [row for row in _cold_reads() if access.topics(row[:1])]
-    return site.page(request, "archive.html", q=search, page=page, rows=rows, waiting=waiting, cold=cold)
-
-
-def _cold_reads() -> list[tuple[str, float, float, float]]:
-    """Topic, reads of the archive for fetches, bytes of them, and how many failed; since this broker started."""
-    reads, sizes, errors = (by_topic(f"ketch_remote_fetch_{each}_total") for each in ("requests", "bytes", "errors"))
-    return [(topic, count, sizes.get(topic, 0), errors.get(topic, 0)) for topic, count in sorted(reads.items())]
-
-
-async def spark(site: Site, request: Request) -> Response:
-    search = request.query_params.get("q", "")
-    known = site.access(request).topics(await site.ask(listing.names(site.keys, search)))
-    page = paged(request, known, 500)
-    queries = await site.ask(writers.spark_queries(site.keys, page.items))
-    return site.page(request, "spark.html", q=search, page=page, queries=queries)
+_CLIENTS = 200  # on a page
 
 
 async def clients(site: Site, request: Request) -> Response:

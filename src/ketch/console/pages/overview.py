@@ -14,7 +14,7 @@ from ketch.clock import now_ms
 from ketch.console.site import Site
 from ketch.console.texts import duration
 from ketch.security.acls import Operation
-from ketch.views import listing, nodes, writers
+from ketch.views import archives, listing, nodes
 from ketch.views.health import Check
 from ketch.views.nodes import RedisNode
 
@@ -63,10 +63,10 @@ async def _alerts(site: Site, topics: list[str], sees: bool) -> list[Check]:
 
 async def _archives(site: Site, topics: list[str]) -> list[Check]:
     """Archives that stand still while records wait for them."""
-    archived = await site.ask(writers.archived(site.keys, topics))
-    announced = await site.ask(writers.archives_of(site.keys, archived[:_ARCHIVES_MAX]))
+    archived = await site.ask(archives.existing(site.keys, topics))
+    announced = await site.ask(archives.announcements(site.keys, archived[:_ARCHIVES_MAX]))
     now, stall = now_ms(), site.sources.settings().archive_stall_ms
-    still = {each.name: age for each in announced if (age := now - each.archive.updated) > stall}
+    still = {name: age for name, each in announced.items() if (age := now - each.updated) > stall}
     checks = []
     for row in await site.ask(listing.rows(site.keys, list(still))):
         if row.archived == "behind":

@@ -2,7 +2,8 @@
 
 A field is one producer: `epoch last_sequence updated_ms` and up to five batches `first:last:entry_id`, by which a retry
 is recognised. The transaction or script that writes a batch writes it too (producer.lua), and compares its `head`. What
-may come next is decided by `log.appending.producers`.
+may come next is decided by `log.appending.producers`. Fields whose names are no numbers are Spark's: of its tasks that
+write, and of queries that read (`note_reader`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ketch.errors import RedisError
-from ketch.redis.question import Question, call, calls, keyed
+from ketch.redis.question import Question, ask, call, calls, keyed
 from ketch.store import scripts
 from ketch.store.offsets import EntryId, OffsetNumbering
 from ketch.store.scripts import Producer
 
+READER = "spark-read:"  # begins the field of a query that reads; its id follows
 _SCANNED = 1000  # writers that one look goes through
 
 
@@ -122,6 +124,33 @@ def some_named(of: Sequence[bytes], prefix: str) -> Question[list[dict[str, Stor
                 states[name.decode(errors="replace")] = StoredProducer.parse(text)
         found.append(states)
     return found
+
+
+def of_reader(of: Sequence[bytes], query: str) -> Question[list[StoredProducer | None]]:
+    """How far a query has read the partition of each of these hashes (`note_reader`); None where nothing is noted that
+    can be read. In one round trip."""
+    replies = yield from calls([keyed("HGET", key, READER + query) for key in of])
+    found: list[StoredProducer | None] = []
+    for text in replies:
+        found.append(None)
+        with contextlib.suppress(RedisError):
+            found[-1] = StoredProducer.parse(text) if text else None
+    return found
+
+
+def note_reader(stream: bytes, producers: bytes, query: str, batch: int, through: int, now: int) -> Question[bool]:
+    """Notes how far a streaming query has read a partition. The broker forgets it as it forgets producers (`expire`).
+
+    Args:
+        batch: the micro-batch; it takes the place of a producer's epoch.
+        through: the offset behind what was read; it takes the place of a producer's last sequence.
+        now: ms.
+
+    Returns:
+        Whether it did: not where the partition has no stream.
+    """
+    done = yield from ask(scripts.note_reader(stream, producers, READER + query, batch, through, now))
+    return bool(done)
 
 
 def forget(producers: bytes, producer: int | str) -> Question[None]:
