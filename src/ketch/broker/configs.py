@@ -86,7 +86,7 @@ def broker_configs(broker: Configured, names: Iterable[str] | None = None) -> li
     every = {name: _broker_config(name, broker.dynamic.levels(name)) for name in BROKER_CONFIGS}
     every |= {name: _listeners(name, fields, broker) for name, fields in _LISTENERS.items()}
     every |= {body["name"]: body for body in _of_listeners(settings)}
-    every |= {entry[0]: _body(*entry) for entry in _own(settings, broker.redis)}
+    every |= {entry[0]: _body(*entry) for entry in _own(settings, broker.redis, broker.http)}
     chosen = every if names is None else {name for name in names if name in every}
     return [every[name] for name in sorted(chosen)]
 
@@ -157,11 +157,12 @@ def _listeners(name: str, fields: tuple[str, ...], broker: Configured) -> Body:
     return _body(name, ",".join(map(str, told)), DEFAULT if default else STATIC, "list", documentation)
 
 
-def _own(settings: Settings, redis: RedisAddress) -> list[tuple[str, str | None, int, str, str]]:
-    """Facts that `ketch status`, `ketch groups` and `ketch topics` ask a broker for, see `ketch.cli.broker_redis`; and
-    where Kafka's tools look for the disk and the rack."""
+def _own(settings: Settings, redis: RedisAddress, http: str | None) -> list[tuple[str, str | None, int, str, str]]:
+    """Facts that commands ask a broker for, see `ketch.cli.broker_redis` and `ketch.cli.byte_rates`; and where Kafka's
+    tools look for the disk and the rack."""
     address = redis.describe()
     return [
+        ("ketch.http", http, STATIC if http else DEFAULT, "string", "URL of the port of /metrics and /healthz."),
         ("ketch.keyspace", settings.keyspace, STATIC, "string", "First part of every key in Redis."),
         ("ketch.redis", address, STATIC, "string", "URL of the Redis, without user and password."),
         ("ketch.version", ketch.__version__, STATIC, "string", "Version of the broker."),

@@ -98,6 +98,7 @@ class Broker:
         self.cluster_id = ""
         self.lane: Lane | None = None  # until it starts
         self.ports = Ports(settings, lambda listener: Connection(self, listener))
+        self.http: str | None = None  # set by whoever opens it
         self._connections: set[Connection] = set()
         self._background: set[asyncio.Future[Any]] = set()
 

@@ -104,11 +104,13 @@ class Configured(Stored, Protocol):
         dynamic: broker configs that change while it runs; `settings` has their values.
         telemetry: what clients are to push of their metrics, and have pushed.
         ports: those that are listened on.
+        http: the URL of the HTTP port; None while there is none.
     """
 
     dynamic: DynamicConfigs
     telemetry: Telemetry
     ports: Ports
+    http: str | None
 
 
 class Offer(Protocol):

@@ -20,7 +20,7 @@ from ketch import __version__
 from ketch.cli.examine import examine
 from ketch.cli.main import STARTED
 from ketch.cli.serving.report import Ready, Reporter
-from ketch.configs.listeners import bracketed
+from ketch.configs.listeners import bracketed, everywhere
 from ketch.configs.settings import Settings
 from ketch.embedded import Storage, storage
 from ketch.errors import KetchError
@@ -147,6 +147,7 @@ class Serve:
             await broker.drain()
             raise
         self._http = http_port
+        broker.http = self._http_url(broker)
         metrics.queued_bytes.set_function(lambda: broker.budget.used)
         metrics.running(__version__, lambda: {**kernels(), **broker.ways})
         broker.background(asyncio.get_running_loop().create_task(metrics.watch_loop()))
@@ -167,6 +168,17 @@ class Serve:
     async def _stop_http(self) -> None:
         if self._http is not None:
             await self._http.stop()
+
+    def _http_url(self, broker: Broker) -> str | None:
+        """By which a client reaches the HTTP port; where that is open on every interface, as it reaches the broker."""
+        if self._http is None:
+            return None
+        settings = self._settings
+        host = settings.http_host
+        if everywhere(host):
+            host = settings.announced(broker.ports.numbers)[0].host
+        scheme = "http" if settings.http_ssl_keystore_location is None else "https"
+        return f"{scheme}://{bracketed(host)}:{self._http.port}"
 
     def _http_address(self) -> str | None:
         return None if self._http is None else f"{bracketed(self._settings.http_host)}:{self._http.port}"
