@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures how long the console's pages take where there is much to show, and prints the table of docs/console.md.
 
-It starts a broker with users and ACLs in a temporary directory: 10,000 topics, one of 1,000 partitions that a group and a
-query of Spark read, values of 100 MB in both layouts, an archive of 10,000 files. Each page is asked for as a browser
+It starts a broker with users and ACLs in a temporary directory: 10,000 topics, one of 1,000 partitions that a group and
+a query of Spark read, values of 100 MB in both layouts, an archive of 10,000 files. Each page is asked for as a browser
 does, one after the other, by a user that may see everything and by one with 500 ACLs.
 
     .venv/bin/python scripts/console_times.py [--rounds 9]
@@ -55,8 +55,10 @@ PAGES = (
     Page("overview", "/"),
     Page("topics, 50 of 10,000", "/topics"),
     Page("topics, the last page", f"/topics?from={TOPICS - 50}"),
+    Page("topics, those with values of 100 MB", "/topics?q=large"),
     Page("topics, a search that finds 1,000", "/topics?q=t09"),
     Page("a topic, 100 of 1,000 partitions", "/topic?name=wide"),
+    Page("a topic with values of 100 MB", "/topic?name=large-record"),
     Page("a topic's configs", "/topic?name=wide&tab=configs"),
     Page("records, an entry each, of 100 MB", "/topic/records?name=large-record"),
     Page("a record of 100 MB", "/topic/record?name=large-record&offset=OFFSET"),

@@ -30,6 +30,7 @@ _HEADS = load("heads")
 _GLANCE = load("glance")
 _SIZES = load("sizes")
 _INFO = load("info")
+_ENDS = load("ends")
 _TRANSACTIONS = load("transactions")
 _ACKNOWLEDGE = load("acknowledge")
 _COUNT = load("count")
@@ -282,6 +283,11 @@ def sizes(stream: bytes, first: bytes, most: int, size: int) -> Command:
 def info(stream: bytes, field: bytes, size: int) -> Command:
     """See info.lua; `streams.parse_info` reads the reply."""
     return _eval(_INFO, stream, field, size)
+
+
+def ends(stream: bytes, field: bytes, size: int) -> Command:
+    """See ends.lua."""
+    return _eval(_ENDS, stream, field, size)
 
 
 def count(stream: bytes, first: bytes, last: bytes, most: int) -> Command:

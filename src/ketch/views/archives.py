@@ -159,7 +159,7 @@ def look(keys: Keyspace, of: Iterable[Topic]) -> Question[list[Extent]]:
 
 def ends(of: Sequence[PartitionStream], keys: Keyspace) -> Question[list[Extent]]:
     """These partitions as Redis has them: `end` is the last stable offset."""
-    found = yield from extents.extents(of, keys)
+    found = yield from extents.lean(of, keys)
     transactions = yield from isolation.looks(of, keys)  # after the extents: those of all these records
     return [
         replace(each, end=open_.last_stable(each.start, each.end))

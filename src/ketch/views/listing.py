@@ -23,6 +23,8 @@ from ketch.store.topics.topic import Topic, shown
 from ketch.views.topics import ArchiveState, archive_state, named
 
 PARTITIONS_MAX = 2_000  # of a page whose figures are looked up
+_BUSY_LIST, _BUSY_PAGE = 16 << 20, 128 << 20  # bytes of large entries that Redis reads for a list, and for one topic
+_HEAVY = 1 << 20  # bytes of an entry
 _COUNTED_MAX = 1_000  # batches of one topic's page whose records are counted rather than estimated
 
 
@@ -33,9 +35,10 @@ class TopicRow:
     Attributes:
         layout: "record" or "batch".
         ids: "time" or "dense".
-        records: in Redis, about; None where the page has too many partitions to look them all up.
-        bytes: of Redis's memory that they take, about; None likewise.
-        archived: as `views.topics.TopicFigures.archived`; None likewise.
+        records: in Redis, about; None where the page has too many partitions to look them all up, or batches so large
+            that it would keep Redis busy.
+        bytes: of Redis's memory that they take, about; None where there are too many partitions.
+        archived: as `views.topics.TopicFigures.archived`; None as `records`, also where records are large.
     """
 
     name: str
@@ -53,7 +56,8 @@ class PartitionRow:
     """One partition of a topic.
 
     Attributes:
-        start, end: of the log in Redis, offsets; `end` exclusive.
+        start, end: of the log in Redis, offsets; `end` exclusive. None, as `records`, where entries are so large that
+            to look would keep Redis busy.
         first_id, last_id: of entries; empty where there are none.
         records: in Redis; `exact` says whether they were counted.
         bytes: of Redis's memory, about.
@@ -61,11 +65,11 @@ class PartitionRow:
     """
 
     index: int
-    start: int
-    end: int
+    start: int | None
+    end: int | None
     first_id: str
     last_id: str
-    records: int
+    records: int | None
     exact: bool
     bytes: int
     through: int | None
@@ -85,7 +89,11 @@ class ConfigRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """A topic, and some of its partitions."""
+    """A topic, and some of its partitions.
+
+    Attributes:
+        heavy: entries are so large that the page should not be read again and again.
+    """
 
     name: str
     id: str
@@ -98,6 +106,7 @@ class TopicPage:
     rows: tuple[PartitionRow, ...]
     configs: tuple[ConfigRow, ...]
     archive: Announcement | None
+    heavy: bool
 
 
 def names(keys: Keyspace, search: str = "") -> Question[list[str]]:
@@ -121,25 +130,41 @@ def rows(keys: Keyspace, of: Sequence[str]) -> Question[list[TopicRow]]:
             break
         chosen.append(topic)
     streams = [PartitionStream.of(topic, n, keys) for topic in chosen for n in range(topic.partitions)]
-    found = yield from extents.extents(streams, keys)
+    found = yield from extents.bounded(streams, keys, _BUSY_LIST)
     sizes = yield from ranges.sizes([stream.key for stream in streams])
+    lengths = yield from _lengths(streams, found)
     known = yield from archives.read_all(keys, [(topic.name, str(topic.id)) for topic in chosen])
-    by_topic: dict[str, list[tuple[Extent, int]]] = {topic.name: [] for topic in chosen}
-    for extent, size in zip(found, sizes, strict=True):
-        by_topic[extent.stream.topic.name].append((extent, size))
+    by_topic: dict[str, list[tuple[Extent | None, int]]] = {topic.name: [] for topic in chosen}
+    for stream, extent, size in zip(streams, found, sizes, strict=True):
+        by_topic[stream.topic.name].append((extent, size))
     archive = {topic.name: each for topic, each in zip(chosen, known, strict=True)}
-    return [_row(topic, by_topic.get(topic.name), archive.get(topic.name)) for topic in topics]
+    return [_row(topic, by_topic.get(topic.name), archive.get(topic.name), lengths.get(topic.name)) for topic in topics]
 
 
-def _row(topic: Topic, of: list[tuple[Extent, int]] | None, archive: Announcement | None) -> TopicRow:
+def _lengths(streams: Sequence[PartitionStream], found: Sequence[Extent | None]) -> Question[dict[str, int]]:
+    """The records of topics with partitions that were too much to look at, where an entry is a record."""
+    heavy = {each.topic.name for each, extent in zip(streams, found, strict=True) if extent is None}
+    asked = [each for each in streams if each.topic.name in heavy and each.layout.entry_is_record]
+    lengths: dict[str, int] = {}
+    for stream, length in zip(asked, (yield from ranges.lengths(asked)), strict=True):
+        lengths[stream.topic.name] = lengths.get(stream.topic.name, 0) + length
+    return lengths
+
+
+def _row(
+    topic: Topic, of: list[tuple[Extent | None, int]] | None, archive: Announcement | None, length: int | None
+) -> TopicRow:
     configs = topic.configs
     kind = (configs["storage.layout"], configs["offset.ids"], configs["cleanup.policy"])
     if of is None:
         return TopicRow(topic.name, topic.partitions, *kind, None, None, None)
-    records = sum(about(extent) for extent, _ in of)
+    size, known = sum(size for _, size in of), [extent for extent, _ in of if extent is not None]
+    if len(known) < len(of):
+        return TopicRow(topic.name, topic.partitions, *kind, length, size, None)
+    records = sum(about(extent) for extent in known)
     through = _through(archive)
-    state = archive_state((through.get(extent.stream.index), extent.end) for extent, _ in of)
-    return TopicRow(topic.name, topic.partitions, *kind, records, sum(size for _, size in of), state)
+    state = archive_state((through.get(extent.stream.index), extent.end) for extent in known)
+    return TopicRow(topic.name, topic.partitions, *kind, records, size, state)
 
 
 def _through(archive: Announcement | None) -> dict[int, int]:
@@ -168,11 +193,16 @@ def topic_page(keys: Keyspace, name: str, first: int, count: int, defaults: Mapp
     topic = yield from named(keys, name, defaults)
     indexes = range(max(0, first), min(topic.partitions, max(0, first) + count))
     streams = [PartitionStream.of(topic, index, keys) for index in indexes]
-    found = yield from extents.extents(streams, keys)
+    found = yield from extents.bounded(streams, keys, _BUSY_PAGE)
     sizes = yield from ranges.sizes([stream.key for stream in streams])
     archive = yield from archives.read(keys, name, str(topic.id))
-    counted, through = (yield from _counted(found)), _through(archive)
-    partitions = tuple(_partition(*each, through) for each in zip(found, sizes, counted, strict=True))
+    known = [each for each in found if each is not None]
+    counts = dict(zip((each.stream.index for each in known), (yield from _counted(known)), strict=True))
+    through = _through(archive)
+    partitions = tuple(
+        _partition(stream.index, each, size, counts.get(stream.index), through)
+        for stream, each, size in zip(streams, found, sizes, strict=True)
+    )
     return TopicPage(
         name,
         shown(topic.id),
@@ -185,6 +215,7 @@ def topic_page(keys: Keyspace, name: str, first: int, count: int, defaults: Mapp
         partitions,
         _configs(topic, defaults),
         archive,
+        any(each is None or each.info.entry_bytes > _HEAVY for each in found),
     )
 
 
@@ -205,7 +236,11 @@ def _counted(of: Sequence[Extent]) -> Question[list[int | None]]:
     return found
 
 
-def _partition(of: Extent, size: int, counted: int | None, through: Mapping[int, int]) -> PartitionRow:
+def _partition(
+    index: int, of: Extent | None, size: int, counted: int | None, through: Mapping[int, int]
+) -> PartitionRow:
+    if of is None:
+        return PartitionRow(index, None, None, "", "", None, False, size, through.get(index))
     info, stream = of.info, of.stream
     id_of = stream.numbering.format_id
     return PartitionRow(

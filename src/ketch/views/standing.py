@@ -90,7 +90,7 @@ def extents_of(keys: Keyspace, partitions: Iterable[TopicPartition]) -> Question
     topics = yield from hashes.lookup(keys, list(dict.fromkeys(topic for topic, _ in wanted)), LazyDefaults())
     known = {topic.name: topic for topic in topics if topic is not None}
     there = [(name, n) for name, n in wanted if name in known and n < known[name].partitions]
-    found = yield from extents.extents([PartitionStream.of(known[name], n, keys) for name, n in there], keys)
+    found = yield from extents.lean([PartitionStream.of(known[name], n, keys) for name, n in there], keys)
     return dict(zip(there, found, strict=True))
 
 

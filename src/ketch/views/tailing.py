@@ -62,4 +62,4 @@ def since(keys: Keyspace, topic: str, known: Mapping[int, int], most: int) -> Qu
 def _extents(keys: Keyspace, topic: str) -> Question[list[Extent]]:
     known = yield from named(keys, topic, LazyDefaults())
     indexes = range(min(known.partitions, PARTITIONS_MAX))
-    return (yield from extents.extents([PartitionStream.of(known, index, keys) for index in indexes], keys))
+    return (yield from extents.lean([PartitionStream.of(known, index, keys) for index in indexes], keys))

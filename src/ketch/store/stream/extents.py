@@ -29,7 +29,24 @@ class Extent:
 
 def extents(of: Sequence[PartitionStream], keys: Keyspace) -> Question[list[Extent]]:
     """Where each of these partitions starts and ends; raises as `ranges.infos`."""
-    infos = yield from ranges.infos(of)
+    return (yield from _extents(of, (yield from ranges.infos(of)), keys))
+
+
+def lean(of: Sequence[PartitionStream], keys: Keyspace) -> Question[list[Extent]]:
+    """As `extents`, of partitions whose entries may be large, for whoever only looks; see `ranges.lean_infos`."""
+    infos = yield from ranges.lean_infos(of)
+    return (yield from _extents(of, [info for info in infos if info is not None], keys))
+
+
+def bounded(of: Sequence[PartitionStream], keys: Keyspace, most: int) -> Question[list[Extent | None]]:
+    """As `lean`; None for partitions beyond `most` bytes of large entries: Redis reads some 600 MB of them a second."""
+    infos = yield from ranges.lean_infos(of, most)
+    known = [(stream, info) for stream, info in zip(of, infos, strict=True) if info is not None]
+    found = iter((yield from _extents([stream for stream, _ in known], [info for _, info in known], keys)))
+    return [None if info is None else next(found) for info in infos]
+
+
+def _extents(of: Sequence[PartitionStream], infos: Sequence[StreamInfo], keys: Keyspace) -> Question[list[Extent]]:
     found = [Extent(stream, info, *stream.topic.extent(info)) for stream, info in zip(of, infos, strict=True)]
     # Compaction removes first entries, too, and does not move the start: see `log.bounds`.
     first = {

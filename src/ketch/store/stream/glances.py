@@ -79,11 +79,13 @@ class Step:
         found: in the order in which they were read.
         next: the offset to go on from, exclusive when reading backwards; None at the end of the log.
         looked: entries that were looked at.
+        size: bytes of those whose records were found.
     """
 
     found: list[Glimpse]
     next: int | None
     looked: int
+    size: int
 
 
 def forward(
@@ -110,7 +112,7 @@ def forward(
     looked, at, rows = yield from ask(command)
     found = [each for each in _glimpses(stream, rows, beginning) if each.offset >= offset and _fits(each, how, key)]
     last = numbering.to_offset(*numbering.parse_id(at)) if looked else None
-    return Step(found, None if last is None or looked < count else last + 1, looked)
+    return Step(found, None if last is None or looked < count else last + 1, looked, _size(rows))
 
 
 def backward(stream: PartitionStream, end: int, entry_bytes: int, most: int, beginning: int) -> Question[Step]:
@@ -122,18 +124,22 @@ def backward(stream: PartitionStream, end: int, entry_bytes: int, most: int, beg
         # The record before `end` may lie in the batch whose id is at `end` or above; where it does not, that one is for
         # nothing.
         holder = yield from ask(scripts.heads(stream.key, "XRANGE", last, b"+", 1))
-        from_here, count = holder[0][0] if holder else b"+", count + 1
+        from_here, count = (holder[0][0], count + 1) if holder else (b"+", count)
     command = scripts.glance(stream.key, "XREVRANGE", from_here, b"-", count, beginning, BATCH_MAX, _FIELDS_MAX)
     looked, at, rows = yield from ask(command)
     found = [each for each in _glimpses(stream, reversed(rows), beginning) if each.offset < end]
     if looked < count:
-        return Step(found[::-1], None, looked)
+        return Step(found[::-1], None, looked, _size(rows))
     lowest = numbering.to_offset(*numbering.parse_id(at))
-    return Step(found[::-1], min([lowest, *(each.offset for each in found)]), looked)
+    return Step(found[::-1], min([lowest, *(each.offset for each in found)]), looked, _size(rows))
 
 
 def _count(entry_bytes: int, most: int) -> int:
     return max(1, min(most, _STEP_MAX, _STEP_BYTES // max(1, entry_bytes)))
+
+
+def _size(rows: Any) -> int:
+    return sum(sum(words[1::3]) for _, _, *words in rows)
 
 
 def _fits(record: Glimpse, how: Match, key: bytes) -> bool:

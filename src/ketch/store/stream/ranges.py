@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ketch.records import HEADER_SIZE
-from ketch.redis.question import Command, Question, call, calls, command
+from ketch.redis.question import Command, Question, call, calls, command, keyed
 from ketch.redis.resp import parse
-from ketch.store import xinfo
+from ketch.store import scripts, xinfo
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.layout import Chunk, Layout
 from ketch.store.offsets import OffsetNumbering
@@ -26,6 +26,8 @@ _COUNT_UNKNOWN = 500  # entries in the first XRANGE of a stream whose entries' s
 _SAMPLES = 20  # nodes of a stream by which Redis guesses its size
 _FEW = 8  # entries in a fetch, of which each counts
 _ENTRY_OVERHEAD = 8  # bytes of a record around its key and value, about
+_BATCH = b"batch"  # the field of an entry that is one
+_LARGE_ENTRY = 64 << 10  # bytes of an entry, on average
 _EVERYTHING = 1 << 62  # bytes: a chunk of the whole reply
 
 
@@ -121,6 +123,45 @@ def infos(of: Sequence[PartitionStream]) -> Question[list[StreamInfo]]:
         return []
     replies = yield [stream.info_command() for stream in of]
     return [xinfo.parse_info(parse(reply)) for reply in replies]
+
+
+def lean_infos(of: Sequence[PartitionStream], most: int | None = None) -> Question[list[StreamInfo | None]]:
+    """As `infos`, of streams whose entries may be large, in one round trip more. For whoever only looks.
+
+    Of a stream of large entries Redis reads the first one alone, and returns its beginning; `entry_bytes` is its size,
+    or the average where that is more.
+
+    Args:
+        most: bytes of large entries that Redis is to read; None for streams beyond it.
+    """
+    if not of:
+        return []
+    asked = [each for stream in of for each in _weighing(stream.key)]
+    replies = yield from calls(asked)
+    averages = [(size or 0) // max(1, length) for length, size in zip(replies[::2], replies[1::2], strict=True)]
+    chosen: list[Command | None] = []
+    left = most
+    for stream, average in zip(of, averages, strict=True):
+        if average < _LARGE_ENTRY:
+            chosen.append(stream.info_command())
+            continue
+        left = None if left is None else left - average
+        chosen.append(None if left is not None and left < 0 else scripts.ends(stream.key, _BATCH, HEADER_SIZE))
+    answers = iter((yield [each for each in chosen if each is not None]) if any(chosen) else ())
+    found = [None if each is None else xinfo.parse_info(parse(next(answers))) for each in chosen]
+    for info, average in zip(found, averages, strict=True):
+        if info is not None and average >= _LARGE_ENTRY:
+            info.entry_bytes = max(info.entry_bytes, average)
+    return found
+
+
+def lengths(of: Sequence[PartitionStream]) -> Question[list[int]]:
+    """How many entries streams have."""
+    return (yield from calls([keyed("XLEN", stream.key) for stream in of]))
+
+
+def _weighing(key: bytes) -> tuple[Command, Command]:
+    return keyed("XLEN", key), command(key, "MEMORY", "USAGE", key, "SAMPLES", _SAMPLES)
 
 
 def memory(stream: PartitionStream) -> Question[int]:
