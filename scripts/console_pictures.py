@@ -21,8 +21,14 @@ sys.path.insert(0, str(ROOT))
 from confluent_kafka import Consumer, Producer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
+from ketch.redis.blocking import Connection  # noqa: E402
+from ketch.redis.server import Server  # noqa: E402
+from ketch.store.append import producers  # noqa: E402
+from ketch.store.keys import Keyspace  # noqa: E402
 from tests.support import browser, http  # noqa: E402
-from tests.support.ketch import KetchServer  # noqa: E402
+from tests.support.archives import Job  # noqa: E402
+from tests.support.kafka import Kafka  # noqa: E402
+from tests.support.ketch import KetchServer, eventually  # noqa: E402
 
 LIMIT = 60
 TOPICS = {
@@ -41,10 +47,12 @@ def main(directory: Path) -> None:
     if why := browser.missing():
         raise SystemExit(f"console_pictures: {why}.")
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(prefix="ketch-") as place:
         server = KetchServer(Path(place) / "ketch", "--http-port", "0", "--console", "--console-write").start()
         try:
             fill(server)
+            archive(server, Path(place) / "lake")
+            spark(server)
             for dark in (False, True):
                 with browser.chromium(Path(place) / f"profile-{dark}", 1240, 760, dark) as driver:
                     photograph(driver, server, http.url(server), directory, dark)
@@ -74,6 +82,38 @@ def fill(server: KetchServer) -> None:
     consumer.close()
 
 
+def archive(server: KetchServer, directory: Path) -> None:
+    """Two topics, the second of them not to its end."""
+    for topic, partitions, left in (("clicks", 12, 0), ("orders", 4, 1)):
+        with Kafka(server.port) as kafka:
+            job = Job(directory, kafka, server.redis(), topic)
+            for partition in range(partitions - left):
+                job.run(partition, files=1 + partition % 3)
+            now, held = time.time_ns() // 1_000_000, job.archive.table.scan().count()
+            job.announce(updated=str(now - 4_000), records=str(held), **{"topic-id": topic_id(server, topic)})
+            job.archive.close()
+
+
+def topic_id(server: KetchServer, topic: str) -> str:
+    return server.redis().hget(f"korvet:topic:{topic}", "id").decode()
+
+
+def spark(server: KetchServer) -> None:
+    """A query that reads clicks, a little behind, and writes orders."""
+    keys, query = Keyspace("korvet"), "3c9d1f52-7a0b-4b1e-9a53-6d1c7e0f4b28"
+    connection = Connection(Server(server.redis_url, timeout=LIMIT))
+    now = time.time_ns() // 1_000_000
+    for partition in range(12):
+        stream = keys.stream("clicks", partition)
+        last = int(server.redis().xrevrange(stream, count=1)[0][0].partition(b"-")[2])
+        through = last - partition % 4
+        connection.ask(producers.note_reader(stream, keys.producers(stream), query, 214, through, now - 900))
+    for partition in range(4):
+        key = keys.producers(keys.stream("orders", partition))
+        server.redis().hset(key, f"spark-{query}-{partition % 2}", f"213 11 {now - 2_300} 0:11:0-1")
+    connection.close()
+
+
 def produce(producer: Producer, topic: str, n: int, chance: random.Random) -> None:
     order = {"order": n, "customer": f"c-{chance.randrange(90)}", "state": chance.choice(STATES)}
     value = json.dumps({**order, "total": round(chance.uniform(5, 400), 2), "lines": chance.randrange(1, 9)})
@@ -101,8 +141,11 @@ def photograph(driver: Any, server: KetchServer, at: str, directory: Path, dark:
         "records": "/topic/records?name=orders&partition=1",
         "group": "/group?name=billing",
         "reset": "/group/reset?name=billing&to=latest",
+        "archive": "/archive/topic?name=clicks&tab=files",
+        "spark": "/spark",
     }.items():
         driver.get(at + path)
+        eventually(lambda: "for the first time" not in browser.text_of(driver, "#being-read"))
         take(driver, directory / f"{name}.png")
     driver.get(f"{at}/topic/records?name=orders&partition=1")
     driver.find_element("css selector", "#records tbody a").click()

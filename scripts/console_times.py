@@ -119,7 +119,7 @@ def first_view(visitor: Visitor) -> None:
     path = "/archive/topic?name=wide&tab=files"
     answer = visitor.get(path)
     first = time.perf_counter() - begun
-    while 'id="reading"' in answer.text:
+    while 'id="being-read"' in answer.text:
         time.sleep(0.05)
         answer = visitor.get(path)
     there = time.perf_counter() - begun

@@ -38,7 +38,7 @@ def write(kafka: Kafka, topic: str, count: int, partition: int = 0) -> None:
 
 def read(visitor: Visitor, topic: str, tab: str, **query: object) -> Answer:
     """A page of the table, once it has been read."""
-    eventually(lambda: 'id="reading"' not in visitor.get("/archive/topic", name=topic, tab=tab, **query).text)
+    eventually(lambda: 'id="being-read"' not in visitor.get("/archive/topic", name=topic, tab=tab, **query).text)
     return visitor.get("/archive/topic", name=topic, tab=tab, **query)
 
 

@@ -362,6 +362,13 @@ def test_a_value_of_100_mb_is_shown_from_its_beginning(server: KetchServer, visi
         assert [row[3] for row in visitor.get("/topic/records", name=name, offset=0, key="huge").table()] == ["huge"]
     else:  # its batch is not opened
         assert any("too large to be opened here" in row[4] for row in rows)
+    server.redis().config_resetstat()
+    (row,) = visitor.get("/topics", q=name).table()
+    assert row[2] == ("3" if kind == "record" else "\u2013")
+    topic = visitor.get("/topic", name=name)
+    assert "does not renew itself" in topic.text
+    assert "data-refresh" not in topic.text
+    assert server.redis().info("stats")["total_net_output_bytes"] < 1 << 20  # not the values
 
 
 def test_the_commands_beside_a_record_show_the_same_record(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer
 
 from tests.support import browser, http
 from tests.support.browser import text_of, wait_for
+from tests.support.kafka import Kafka
 from tests.support.ketch import KetchServer, eventually
 
 LIMIT = 60
@@ -111,6 +113,35 @@ def test_a_persons_path(server: KetchServer, driver: Any) -> None:
     assert browser.complaints(driver) == []
 
 
+def test_files_of_an_archive_come_by_themselves(server: KetchServer, driver: Any, tmp_path: Path, topic: str) -> None:
+    """The page renews itself once the table has been read; its tabs and pages lead to each other."""
+    pytest.importorskip("pyiceberg", reason="the spark extra is not installed")
+    from tests.support.archives import Job
+
+    at = http.url(server)
+    with Kafka(server.port) as kafka:
+        kafka.create(topic, partitions=2, offset_ids="dense")
+        kcat(server, topic, 0, 12)
+        job = Job(tmp_path / "lake", kafka, server.redis(), topic)
+        job.run(files=2)
+        job.archive.close()
+    driver.get(f"{at}/archive?q={topic}")
+    driver.find_element("link text", topic).click()
+    wait_for(driver, "#partitions tbody td:nth-child(3)", "12")
+    driver.find_element("link text", "Files").click()
+    wait_for(driver, "#files tbody tr:last-child td:nth-child(3)", "11")
+    assert text_of(driver, "#files tbody tr:last-child td:last-child").startswith("data/partition=0/")
+    driver.find_element("link text", "Snapshots").click()
+    wait_for(driver, "#snapshots tbody tr:first-child td:last-child", "12")
+    for width in (1280, 380):
+        driver.set_window_size(width, 900)
+        for tab in ("partitions", "files", "snapshots"):
+            driver.get(f"{at}/archive/topic?name={topic}&tab={tab}")
+            wide = driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0, tab
+    assert browser.complaints(driver) == []
+
+
 @pytest.mark.parametrize("width", [1280, 380])
 def test_pages_are_without_complaint_and_no_wider_than_the_window(server: KetchServer, driver: Any, width: int) -> None:
     at = http.url(server)
@@ -119,6 +150,7 @@ def test_pages_are_without_complaint_and_no_wider_than_the_window(server: KetchS
     for path in (
         *("/", "/topics", "/groups", "/archive", "/spark", "/clients", "/settings", "/topics/new", "/nowhere"),
         *(f"/topic?name=looked.at&tab={tab}" for tab in ("partitions", "configs", "tail")),
+        "/spark/reading?name=some-query&topic=looked.at",
         *("/topic/records?name=looked.at", "/topic/record?name=looked.at", "/change?action=produce&name=looked.at"),
     ):
         driver.get(at + path)
