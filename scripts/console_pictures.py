@@ -52,7 +52,6 @@ def main(directory: Path) -> None:
         try:
             fill(server)
             archive(server, Path(place) / "lake")
-            spark(server)
             for dark in (False, True):
                 with browser.chromium(Path(place) / f"profile-{dark}", 1240, 760, dark) as driver:
                     photograph(driver, server, http.url(server), directory, dark)
@@ -105,8 +104,8 @@ def spark(server: KetchServer) -> None:
     now = time.time_ns() // 1_000_000
     for partition in range(12):
         stream = keys.stream("clicks", partition)
-        last = int(server.redis().xrevrange(stream, count=1)[0][0].partition(b"-")[2])
-        through = last - partition % 4
+        ms, seq = map(int, server.redis().xrevrange(stream, count=1)[0][0].split(b"-"))
+        through = (ms << 10) + seq - partition % 4
         connection.ask(producers.note_reader(stream, keys.producers(stream), query, 214, through, now - 900))
     for partition in range(4):
         key = keys.producers(keys.stream("orders", partition))
@@ -135,6 +134,7 @@ def photograph(driver: Any, server: KetchServer, at: str, directory: Path, dark:
     take(driver, directory / ("overview-dark.png" if dark else "overview.png"))
     if dark:
         return
+    spark(server)
     for name, path in {
         "topics": "/topics",
         "topic": "/topic?name=clicks",
