@@ -22,7 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from confluent_kafka import Producer  # noqa: E402
+from confluent_kafka import Consumer, Producer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from pyiceberg.catalog.sql import SqlCatalog  # noqa: E402
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat  # noqa: E402
@@ -66,6 +66,7 @@ PAGES = (
     Page("groups, 25 of 500", "/groups"),
     Page("a group, 100 of 1,000 partitions", "/group?name=wide-readers"),
     Page("its reset, 1,000 partitions", "/group/reset?name=wide-readers&to=latest"),
+    Page("a group that reads values of 100 MB", "/group?name=large-readers"),
     Page("archives", "/archive"),
     Page("an archive, 100 of 1,000 partitions", "/archive/topic?name=wide"),
     Page("its files, 100 of 10,000", "/archive/topic?name=wide&tab=files"),
@@ -179,7 +180,7 @@ def many_topics(server: KetchServer) -> None:
 
 
 def values(client: dict[str, str]) -> int:
-    """Three records of 100 MB in each layout."""
+    """Three records of 100 MB in each layout, and a group that has read the first; the offset of that."""
     found: list[int] = []
     most = {"message.max.bytes": VALUE + (1 << 20), "queue.buffering.max.kbytes": 1 << 20, "linger.ms": 0}
     producer = Producer({**client, **most})
@@ -188,12 +189,14 @@ def values(client: dict[str, str]) -> int:
             value = bytes([65 + n]) * VALUE
             producer.produce(name, value, b"k", 0, on_delivery=lambda error, message: found.append(message.offset()))
             assert producer.flush(LIMIT) == 0
+    consumer = Consumer({**client, "group.id": "large-readers"})
+    offsets = [TopicPartition("large-record", 0, found[1]), TopicPartition("large-batch", 0, found[4])]
+    eventually(lambda: consumer.commit(offsets=offsets, asynchronous=False))
+    consumer.close()
     return found[0]
 
 
 def groups(server: KetchServer, client: dict[str, str]) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer({**client, "group.id": "wide-readers"})
     offsets = [TopicPartition("wide", n, n % 10) for n in range(PARTITIONS)]
     eventually(lambda: consumer.commit(offsets=offsets, asynchronous=False))

@@ -23,6 +23,7 @@ from ketch.store.topics import hashes
 from ketch.views import lag, share_groups
 
 COUNT_MAX = 100_000  # records that one view counts
+_LARGE = 8 << 20  # bytes of an entry, of which none is read for a view
 _COUNT_LEAST = 1_000  # of one partition, whatever was counted before
 
 
@@ -113,8 +114,13 @@ def measured(
         if commit is None:
             found[partition] = Measured(extent.start, extent.end, None, True, None)
             continue
-        records, counted = yield from behind(extent, natives.get(partition), commit.offset, budget)
-        age = (yield from _age(extent, commit.offset)) if records else None
+        heavy = extent.info.entry_bytes > _LARGE
+        if heavy and extent.start < commit.offset < extent.end and not extent.stream.numbering.dense:
+            # To count entries, or to look at one, Redis reads them: what is said is that there are some.
+            records, counted = extents.about_from(extent, commit.offset) if budget.estimates else 1, False
+        else:
+            records, counted = yield from behind(extent, natives.get(partition), commit.offset, budget)
+        age = (yield from _age(extent, commit.offset)) if records and not heavy else None
         found[partition] = Measured(extent.start, extent.end, records, counted, age)
     return found
 
