@@ -66,7 +66,7 @@ PAGES = (
     Page("groups, 25 of 500", "/groups"),
     Page("a group, 100 of 1,000 partitions", "/group?name=wide-readers"),
     Page("its reset, 1,000 partitions", "/group/reset?name=wide-readers&to=latest"),
-    Page("a group that reads values of 100 MB", "/group?name=large-readers"),
+    Page("a group that reads values of 100 MB, 2 partitions", "/group?name=large-readers"),
     Page("archives", "/archive"),
     Page("an archive, 100 of 1,000 partitions", "/archive/topic?name=wide"),
     Page("its files, 100 of 10,000", "/archive/topic?name=wide&tab=files"),
