@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -178,6 +178,9 @@ class Shuffled:
 
     async def ask_named(self, question: Callable[[], Question[T]]) -> dict[str, T | KetchError]:
         return await self._driver.ask_named(lambda: shuffled(question(), self._order, check=True))
+
+    def node(self, key: bytes) -> Hashable:
+        return self._driver.node(key)
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         self._check(command)
