@@ -120,7 +120,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
     rounds = metafunc.config.getoption("--rounds")
-    if "rounds" in metafunc.fixturenames and rounds:
+    lane = metafunc.definition.path.is_relative_to(Path(__file__).parent / "lane")  # it asks no questions
+    if "rounds" in metafunc.fixturenames and rounds and not lane:
         ids = [each if each == ORDERED else f"shuffled-{each}" for each in rounds.split(",")]
         metafunc.parametrize("rounds", rounds.split(","), ids=ids, indirect=True, scope="session")
     kinds = metafunc.config.getoption("--redis-kind")

@@ -27,7 +27,8 @@ from ketch.redis.slots import slot
 
 T = TypeVar("T")
 
-_NO_KEYS = ("no key arguments", "Invalid command", "Invalid arguments")  # of COMMAND GETKEYS, of all servers
+# What COMMAND GETKEYS says, of all servers; and what a user is told who may not ask it (any more).
+_NO_KEYS = ("no key arguments", "Invalid command", "Invalid arguments", "no permissions", "NOPERM")
 
 
 class WrongSlot(AssertionError):
