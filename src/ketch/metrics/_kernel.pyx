@@ -8,26 +8,36 @@ from cpython cimport array
 
 import array as arrays
 
+cdef dict _bounds = {}  # each once, whoever has them
+
 
 @cython.final
 cdef class Histogram:
     cdef readonly array.array counts, total
     cdef array.array bounds
+    # Where their numbers are, which an array whose length stays does not move: the fewer lines of the cache, the better.
+    cdef long long* count
+    cdef double* sum
+    cdef double* bound
+    cdef Py_ssize_t size
 
     def __init__(self, bounds):
-        self.bounds = arrays.array("d", bounds)
-        self.counts = arrays.array("q", bytes(8 * (len(self.bounds) + 1)))
+        self.bounds = _bounds.setdefault(tuple(bounds), arrays.array("d", bounds))
+        self.size = len(self.bounds)
+        self.counts = arrays.array("q", bytes(8 * (self.size + 1)))
         self.total = arrays.array("d", [0.0])
+        self.count, self.sum = self.counts.data.as_longlongs, self.total.data.as_doubles
+        self.bound = self.bounds.data.as_doubles
 
     def observe(self, double value):
         self.add(value)
 
     cdef void add(self, double value) noexcept:
-        cdef Py_ssize_t n = 0, size = len(self.bounds)
-        while n < size and self.bounds.data.as_doubles[n] < value:
+        cdef Py_ssize_t n = 0
+        while n < self.size and self.bound[n] < value:
             n += 1
-        self.counts.data.as_longlongs[n] += 1
-        self.total.data.as_doubles[0] += value
+        self.count[n] += 1
+        self.sum[0] += value
 
 
 @cython.final
