@@ -16,6 +16,8 @@ CONSOLE_PORT ?= 8080
 # Test processes: half of a test's time is waiting for servers and clients, so more than there are cores; one more costs 7 s
 # of CPU time, most of it to collect the tests.
 JOBS ?= 6
+# A test that hangs where no signal of Python's reaches it takes its process with it, and the others go on.
+HANGING := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 # Where this is set, each of the several hundred processes that the tests start would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,7 +44,7 @@ pipeline: $(VENV)/.installed-spark ## Run the example pipeline on Spark; options
 test: dev ## Run all tests but the long ones; a part: make test ARGS="tests/test_config.py -k port"
 	@scripts/test-tools
 	@scripts/java || echo "ketch: the tests of Spark are skipped." >&2
-	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(HANGING) $(ARGS)
 
 test-long: $(VENV)/.installed-long ## Run the long tests: faults, other clients' suites, pipelines; as many as fit: make test-long ARGS="--minutes 30"
 	@scripts/test-tools

@@ -9,7 +9,7 @@ import sys
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = {f"ketch.{name}._kernel": f"src/ketch/{name}/_kernel.pyx" for name in ("records", "wire")}
+KERNELS = {f"ketch.{name}._kernel": f"src/ketch/{name}/_kernel.pyx" for name in ("metrics", "records", "wire")}
 LANE = {"ketch.lane._kernel": "src/ketch/lane/_kernel.pyx"}
 MODULE = "src/ketch/append_module/csrc"
 REQUIRED = os.environ.get("KETCH_REQUIRE_NATIVE", "") not in ("", "0")

@@ -120,7 +120,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
     rounds = metafunc.config.getoption("--rounds")
-    if "rounds" in metafunc.fixturenames and rounds:
+    lane = metafunc.definition.path.is_relative_to(Path(__file__).parent / "lane")  # it asks no questions
+    if "rounds" in metafunc.fixturenames and rounds and not lane:
         ids = [each if each == ORDERED else f"shuffled-{each}" for each in rounds.split(",")]
         metafunc.parametrize("rounds", rounds.split(","), ids=ids, indirect=True, scope="session")
     kinds = metafunc.config.getoption("--redis-kind")
@@ -153,13 +154,23 @@ SLOW = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A process takes a file at a time, but one takes all that share a JVM: a second one costs its start once more."""
+    """A process takes a file at a time, but one takes all that share a JVM: a second one costs its start once more.
+
+    What a process died of is not tried again: xdist would, until so many processes have died of it that it ends.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             return next((name for name, files in SHARED_JVM.items() if file in files), file)
+
+        def remove_node(self, node: Any) -> Any:
+            died_of = super().remove_node(node)
+            for unit in self.workqueue.values():
+                if died_of in unit:
+                    unit[died_of] = True
+            return died_of
 
     return Scheduling(config, log)
 
@@ -181,6 +192,9 @@ _left_out = pytest.StashKey[list[pytest.Item]]()
 @pytest.hookimpl(trylast=True)  # once `-m` has chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     budget: float | None = config.getoption("--minutes")
+    for item in items:
+        if minutes := _minutes(item):
+            item.add_marker(pytest.mark.timeout(max(float(config.getini("timeout")), 240 * minutes)))
     if budget is None:
         items.sort(key=lambda item: _place(item, SLOW))
         return

@@ -99,6 +99,15 @@ def test_a_broker_that_falls_silent_is_left_out_in_time() -> None:
     assert view.changes == 3
 
 
+def test_it_speaks_often_enough_to_notice_who_is_silent() -> None:
+    """At intervals of a session or more each look would seem to come after an outage, which excuses everybody."""
+    settings = Settings(broker_heartbeat_interval_ms=SESSION_MS, broker_session_timeout_ms=SESSION_MS)
+    view, interval = View(), Cluster(settings, LOG).interval
+    view.see(100.0, (1, 1), (2, 1))
+    seen = [view.see(100.0 + beat * interval, (1, beat + 1), (2, 1)) for beat in range(1, 4)]
+    assert seen == [[1, 2], [1, 2], [1]]
+
+
 def test_at_first_sight_redis_says_how_long_it_was_silent() -> None:
     assert View().see(100.0, (2, 1), silent=SESSION_MS - 1) == [1, 2]
     assert View().see(100.0, (2, 1), silent=SESSION_MS) == [1]

@@ -117,7 +117,7 @@ class TestEntries:
         self, start_legacy: Start, registry: KazooClient, topic: str
     ) -> None:
         server, names = start_legacy(), [f"{topic}-{n}" for n in range(250)]
-        with Kafka(server.port) as kafka:
+        with Kafka(server.port, timeout=60.0) as kafka:
             made = [{"name": name, "num_partitions": 2, "replication_factor": -1} for name in names]
             answer = kafka.ask(CREATE_TOPICS, 7, topics=made, timeout=60_000)
             assert {each.error_code for each in answer.topics} == {0}

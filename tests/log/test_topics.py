@@ -14,12 +14,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ketch.configs.settings import Settings
 from ketch.configs.topic_checks import defaults
+from ketch.errors import StorageUnavailable
+from ketch.log.appending.notes import CODEC_NAMES, TopicNotes
 from ketch.log.log import Log
 from ketch.log.topic_cache import TopicCache
 from ketch.redis.link import Link
 from ketch.redis.links import links
 from ketch.redis.url import RedisAddress
 from ketch.store.keys import Keyspace
+from ketch.store.layouts.record import RecordSet
 from tests.support.batches import batch, records
 from tests.support.brokers import acquainted
 from tests.support.groups import Member, group_of
@@ -90,6 +93,24 @@ def test_two_brokers_create_the_same_topics(brokers: tuple[KetchServer, KetchSer
     assert {len(AdminClient({"bootstrap.servers": s.bootstrap}).list_topics(timeout=10).topics) for s in brokers} == {
         len(names)
     }
+
+
+def test_what_redis_did_not_note_is_noted_with_the_batch_that_comes_again(broker: KetchServer, topic: str) -> None:
+    create(broker, topic)
+
+    async def run() -> None:
+        link, topics = await topic_cache(broker, 3600.0)
+        asked, notes = await topics.get(topic), TopicNotes(topics)
+        assert asked is not None
+        sent, snappy = RecordSet(b"some", 1, 0, 0, None), CODEC_NAMES.index("snappy")
+        news = notes.news(asked, snappy, 0, sent, 0)
+        assert "producerCompression" not in notes.news(asked, snappy, 0, sent, 0), "it is being noted"
+        await link.stop()
+        with pytest.raises(StorageUnavailable):
+            await notes.write(asked, news)
+        assert notes.news(asked, snappy, 0, sent, 0)["producerCompression"] == news["producerCompression"] == "snappy"
+
+    asyncio.run(run())
 
 
 def test_what_a_dead_broker_left_is_purged(start_ketch: Callable[..., KetchServer], topic: str) -> None:

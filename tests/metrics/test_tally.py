@@ -1,43 +1,84 @@
-"""The histograms against a slow model, and the bounds on series."""
+"""The histograms, of both kernels, against a slow model, and the bounds on series."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from math import ceil
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil, inf
+from types import ModuleType
 
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from ketch.metrics.tally import LATENCY, OTHER, Histogram, Histograms, Names, quantile
-from ketch.metrics.timing import Times
+from ketch.metrics.histogram import Histogram
+from ketch.metrics.tally import DEPTH, LATENCY, OTHER, Histograms, Names, quantile
 
 SECONDS = st.one_of(st.floats(0, 100), st.sampled_from(LATENCY))
 
 
-@given(st.lists(SECONDS))
-def test_a_bucket_has_all_values_up_to_its_bound(values: list[float]) -> None:
-    histogram = Histogram()
+@pytest.fixture(params=["_kernel", "_pure_histogram"])
+def kernel(request: pytest.FixtureRequest) -> ModuleType:
+    return pytest.importorskip(f"ketch.metrics.{request.param}", exc_type=ImportError)
+
+
+@dataclass
+class Request:
+    received: float
+    begun: float
+    waited: float
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(SECONDS), bounds=st.sampled_from([LATENCY, DEPTH, ()]))
+def test_a_count_has_the_values_up_to_its_bound(
+    kernel: ModuleType, values: list[float], bounds: tuple[float, ...]
+) -> None:
+    histogram = kernel.Histogram(bounds)
     for value in values:
         histogram.observe(value)
-    expected = [sum(value <= bound for value in values) for bound in (*LATENCY, float("inf"))]
-    assert [count for _, count in histogram.buckets()] == expected
-    assert [float(bound) for bound, _ in histogram.buckets()] == [*LATENCY, float("inf")]
-    assert histogram.total == [sum(values)]
+    up_to = [sum(value <= bound for value in values) for bound in (*bounds, inf)]
+    assert list(accumulate(histogram.counts)) == up_to
+    assert histogram.total.tolist() == [sum(values)]
 
 
-@given(st.lists(st.tuples(*[SECONDS] * 5)))
-def test_times_are_observed_part_by_part(requests: list[tuple[float, ...]]) -> None:
-    times, parts = Times("a test"), [Histogram() for _ in range(5)]
-    made = [times.total, times.queue, times.redis, times.wait, times.send]
-    before = [(list(each.counts), each.total[0]) for each in made]
-    for request in requests:
-        times.add(*request)
-        for n, (part, seconds) in enumerate(zip(parts, request, strict=True)):
-            if n != 3 or seconds:  # a request that did not wait is not among those that did
-                part.observe(seconds)
-    for each, (counts, _), part in zip(made, before, parts, strict=True):
-        assert [now - then for now, then in zip(each.counts, counts, strict=True)] == part.counts
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=st.lists(st.tuples(*[SECONDS] * 4)))
+def test_times_are_observed_part_by_part(kernel: ModuleType, requests: list[tuple[float, ...]]) -> None:
+    times = kernel.Times(*(kernel.Histogram(LATENCY) for _ in range(5)))
+    parts: dict[str, list[float]] = {name: [] for name in ("total", "queue", "redis", "wait", "send")}
+    for queue, redis, wait, send in requests:
+        received, begun = 1000.0, 1000.0 + queue
+        made = begun + redis + wait
+        written = made + send
+        assert times.note(Request(received, begun, wait), made, written) == written - received - wait
+        parts["total"].append(written - received)
+        parts["queue"].append(begun - received)
+        parts["redis"].append(made - begun - wait)
+        parts["send"].append(written - made)
+        parts["wait"] += [wait] * bool(wait)  # a request that did not wait is not among those that did
+    for name, values in parts.items():
+        expected = kernel.Histogram(LATENCY)
+        for value in values:
+            expected.observe(value)
+        found = getattr(times, name)
+        assert (found.counts, found.total) == (expected.counts, expected.total)
+
+
+@given(st.lists(SECONDS, min_size=1))
+def test_what_is_shown(values: list[float]) -> None:
+    histograms = Histograms("a_test_seconds", "None", "of")
+    try:
+        for value in values:
+            histograms.of("busy").observe(value)
+        (family,) = histograms.collect()
+        shown = {sample.labels["le"]: sample.value for sample in family.samples if "le" in sample.labels}
+        assert {float(bound) for bound in shown} == {*LATENCY, inf}
+        assert all(count == sum(value <= float(bound) for value in values) for bound, count in shown.items())
+    finally:
+        REGISTRY.unregister(histograms)
 
 
 def test_so_many_names_and_one_for_all_others() -> None:
@@ -61,7 +102,7 @@ def test_a_series_without_a_value_is_not_shown() -> None:
 
 @given(st.lists(SECONDS, min_size=1), st.floats(0.01, 1))
 def test_a_quantile_lies_in_the_bucket_of_the_value(values: list[float], share: float) -> None:
-    histogram = Histogram()
+    histogram = Histogram(LATENCY)
     for value in values:
         histogram.observe(value)
     found = quantile(share, histogram.counts)
@@ -72,4 +113,4 @@ def test_a_quantile_lies_in_the_bucket_of_the_value(values: list[float], share: 
 
 
 def test_no_values_have_no_quantile() -> None:
-    assert quantile(0.5, Histogram().counts) is None
+    assert quantile(0.5, Histogram(LATENCY).counts) is None

@@ -124,7 +124,7 @@ def test_what_runs_and_how_busy_it_is(server: KetchServer) -> None:
     (kernel,) = samples(server, "ketch_kernel_info")
     assert kernel.labels["lane"] == "on"
     assert kernel.labels["append"] == "module"
-    assert {kernel.labels["records"], kernel.labels["wire"]} <= {"cython", "python"}
+    assert {kernel.labels[name] for name in ("metrics", "records", "wire")} <= {"cython", "python"}
     assert [sample.value for sample in samples(server, "ketch_build_info")] == [1]
     eventually(lambda: value(server, "ketch_event_loop_delay_seconds_count") > 1)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,7 +27,8 @@ from ketch.redis.slots import slot
 
 T = TypeVar("T")
 
-_NO_KEYS = ("no key arguments", "Invalid command", "Invalid arguments")  # of COMMAND GETKEYS, of all servers
+# What COMMAND GETKEYS says, of all servers; and what a user is told who may not ask it (any more).
+_NO_KEYS = ("no key arguments", "Invalid command", "Invalid arguments", "no permissions", "NOPERM")
 
 
 class WrongSlot(AssertionError):
@@ -178,6 +179,9 @@ class Shuffled:
 
     async def ask_named(self, question: Callable[[], Question[T]]) -> dict[str, T | KetchError]:
         return await self._driver.ask_named(lambda: shuffled(question(), self._order, check=True))
+
+    def node(self, key: bytes) -> Hashable:
+        return self._driver.node(key)
 
     def send(self, command: Command) -> asyncio.Future[bytes]:
         self._check(command)

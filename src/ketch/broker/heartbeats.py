@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 
-from ketch.broker.api import printable
 from ketch.coordinator.consumer.events import BeatResult
 from ketch.coordinator.consumer.topics import Partitions, by_topic
 from ketch.wire.responses import Body
@@ -14,7 +13,7 @@ def answer(result: BeatResult) -> Body:
     """What the group has replied, as the fields of the answer."""
     return {
         "error_code": result.error,
-        "error_message": None if result.message is None else printable(result.message),
+        "error_message": result.message,
         "member_id": result.member_id,
         "member_epoch": result.epoch,
         "heartbeat_interval": round(result.interval * 1000),

@@ -73,17 +73,21 @@ class Timekeeper:
             made: when its answer was.
             written: when its response was; the same where it gets none.
         """
-        received, begun, waited = request.received, request.begun, request.waited
-        total, queue, redis, send = written - received, begun - received, made - begun - waited, written - made
-        request.api.times.add(total, queue, redis, waited, send)
+        seconds = request.api.times.note(request, made, written)
         for topic in request.appended:
-            metrics.append_latency[topic].observe(total)
+            metrics.append_latency[topic].observe(written - request.received)
+        if seconds >= self.slow_after or request.traces:
+            self._tell(request, seconds, made, written)
+
+    def _tell(self, request: Answered, seconds: float, made: float, written: float) -> None:
+        received, waited = request.received, request.waited
+        queue, redis, send = request.begun - received, made - request.begun - waited, written - made
         if request.traces and self._tracer is not None:
             parts = {"queue": queue, "redis": redis, "wait": waited, "send": send}
             epoch = time.time() - time.monotonic()
             begin = made - redis if waited else received  # a fetch may have waited since before there was the record
             self._tracer.note(request.api.metric, request.client, request.traces, epoch + begin, epoch + written, parts)
-        if total - waited >= self.slow_after:
+        if seconds >= self.slow_after:
             self.slow(request.api.name, request.api.metric, request.version, request.client, queue, redis, send, waited)
 
     def slow(

@@ -16,7 +16,8 @@ from prometheus_client import REGISTRY
 
 from ketch.errors import KetchError
 from ketch.metrics import messages_in, times
-from ketch.metrics.tally import Histogram, quantile
+from ketch.metrics.histogram import Histogram
+from ketch.metrics.tally import quantile
 from ketch.redis.driver import Driver
 from ketch.views import nodes
 
@@ -54,10 +55,10 @@ class _Counted:
     """What a histogram has counted since the last look."""
 
     def __init__(self, histogram: Histogram) -> None:
-        self._histogram, self._before = histogram, histogram.counts.copy()
+        self._histogram, self._before = histogram, histogram.counts[:]
 
     def look(self) -> list[int]:
-        before, self._before = self._before, self._histogram.counts.copy()
+        before, self._before = self._before, self._histogram.counts[:]
         return [now - then for now, then in zip(self._before, before, strict=True)]
 
 

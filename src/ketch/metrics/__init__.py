@@ -18,6 +18,7 @@ from ketch.metrics.clients import (
     session_expired,
 )
 from ketch.metrics.groups import committed, delivered, rebalanced, transaction_ended
+from ketch.metrics.histogram import Times
 from ketch.metrics.process import running, watch_loop
 from ketch.metrics.records import (
     append_latency,
@@ -31,7 +32,7 @@ from ketch.metrics.records import (
     topics,
     writes_refused,
 )
-from ketch.metrics.timing import Times, lane_taken, lane_taken_back, requested, requests, slow, times
+from ketch.metrics.timing import lane_taken, lane_taken_back, requested, requests, slow, times
 
 __all__ = [
     "Times",

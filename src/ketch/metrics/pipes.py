@@ -8,7 +8,8 @@ from functools import cache
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily
 
-from ketch.metrics.tally import DEPTH, OTHER, Histogram, Histograms
+from ketch.metrics.histogram import Histogram
+from ketch.metrics.tally import DEPTH, LATENCY, OTHER, Histograms
 
 _MOST = 1_000  # nodes with their connections; a cluster whose nodes come and go has new ones for ever
 
@@ -82,4 +83,4 @@ def pipe(node: str, connection: str) -> PipeTally:
 @cache
 def unseen() -> PipeTally:
     """For connections that no metric is about."""
-    return PipeTally(Histogram(), Histogram(DEPTH))
+    return PipeTally(Histogram(LATENCY), Histogram(DEPTH))

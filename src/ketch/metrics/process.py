@@ -21,7 +21,7 @@ _delay = Histograms("ketch_event_loop_delay_seconds", "How late a timer ran")
 class _Kernels:
     """Which kernels are in use now."""
 
-    LABELS = ("records", "wire", "lane", "append")
+    LABELS = ("metrics", "records", "wire", "lane", "append")
 
     def __init__(self) -> None:
         self.ask: Callable[[], Mapping[str, str]] | None = None
@@ -43,7 +43,7 @@ def running(version: str, kernels: Callable[[], Mapping[str, str]]) -> None:
     """A broker runs in this process.
 
     Args:
-        kernels: says which are in use, by `records`, `wire`, `lane` and `append`.
+        kernels: says which are in use, by `metrics`, `records`, `wire`, `lane` and `append`.
     """
     _build.labels(version, platform.python_version()).set(1)
     _kernels.ask = kernels

@@ -6,7 +6,8 @@ from functools import cache
 
 from prometheus_client import Counter
 
-from ketch.metrics.tally import OTHER, Histogram, Histograms, Names, Tally
+from ketch.metrics.histogram import Histogram
+from ketch.metrics.tally import OTHER, Histograms, Names, Tally
 
 topics = Names(200)  # by the setting metrics_topics_max
 

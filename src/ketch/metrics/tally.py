@@ -1,12 +1,9 @@
-"""Counters and histograms for what every request counts: those of prometheus_client, with their locks, take five times
-as long.
-
-They belong to the event loop's thread. The lane writes into the lists of a `Histogram` as well.
+"""Counters and histograms for what every request counts, as prometheus_client shows them. Its own, with their locks,
+take five times as long; these belong to the event loop's thread.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -14,6 +11,8 @@ from itertools import accumulate
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
+
+from ketch.metrics.histogram import Histogram
 
 OTHER = "(other)"  # what is beyond a bound on series, summed; no topic, group or listener can have this name
 # s: from half of what Redis takes at the least, up to where clients give up.
@@ -72,31 +71,6 @@ class Tally:
         return found
 
 
-class Histogram:
-    """One series: how many values there were up to each bound, and their sum.
-
-    Attributes:
-        counts: values by the first bound that is not below them; the last are above all bounds.
-        total: the sum, in a list of one.
-    """
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float] = LATENCY) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = [0.0]
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total[0] += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus has them: each with those before it."""
-        names = [*map(floatToGoString, self._bounds), "+Inf"]
-        return list(zip(names, map(float, accumulate(self.counts)), strict=True))
-
-
 def quantile(share: float, counts: Sequence[int], bounds: Sequence[float] = LATENCY) -> float | None:
     """The value that this share of all do not exceed, as Prometheus's histogram_quantile has it: values lie evenly
     between two bounds, and those above the last count as the last. None where there are no values.
@@ -121,6 +95,7 @@ class Histograms:
 
     def __init__(self, name: str, documentation: str, *labels: str, bounds: Sequence[float] = LATENCY) -> None:
         self._name, self._documentation, self._labels, self._bounds = name, documentation, labels, bounds
+        self._names = [*map(floatToGoString, bounds), "+Inf"]
         self._series: dict[tuple[str, ...], Histogram] = {}
         REGISTRY.register(self)
 
@@ -135,7 +110,8 @@ class Histograms:
         """For prometheus_client."""
         family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
         for labels, series in self._series.copy().items():
-            buckets = series.buckets()
-            if buckets[-1][1]:
+            counts = list(accumulate(series.counts))
+            if counts[-1]:
+                buckets = list(zip(self._names, map(float, counts), strict=True))
                 family.add_metric(labels, buckets, series.total[0])
         yield family

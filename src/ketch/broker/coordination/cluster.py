@@ -28,6 +28,7 @@ from ketch.store.cluster.brokers import Announced, Node, NodeIdTaken
 log = logging.getLogger(__name__)
 
 _FIRST_BEAT_S = 0.05
+_BEATS_MIN = 3  # in a session timeout, whatever the interval is set to
 _DRAINED_S = 0.1  # what came while this broker was paused has been read from the sockets by then
 _RETRY_S = 0.25  # between two looks at a node id that may come free
 
@@ -37,13 +38,17 @@ class Cluster:
 
     Args:
         log_: names the connection, the keys and this broker process.
+
+    Attributes:
+        interval: seconds from one announcement to the next.
     """
 
     def __init__(self, settings: Settings, log_: Log) -> None:
         self._settings = settings
         self._link, self._keys, self._session = log_.driver, log_.keys, log_.session
-        self._interval = settings.broker_heartbeat_interval_ms / 1000
         self._timeout = settings.broker_session_timeout_ms / 1000
+        # Seldomer, and each heartbeat would look as if Redis had been away before it: nobody would ever be given up.
+        self.interval = min(settings.broker_heartbeat_interval_ms / 1000, self._timeout / _BEATS_MIN)
         self._own = Node.of(settings.node_id, settings.announced({}))
         self._nodes: dict[int, Node] = {self._own.id: self._own}
         self._heard: dict[int, tuple[int, float]] = {}  # node id -> what it said last, and when that came here
@@ -181,7 +186,7 @@ class Cluster:
         """
         pause = _FIRST_BEAT_S
         while True:
-            await asyncio.sleep(min(pause, self._interval))
+            await asyncio.sleep(min(pause, self.interval))
             if self._left:
                 return
             pause *= 2

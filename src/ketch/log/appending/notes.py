@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from ketch.errors import StorageUnavailable
 from ketch.log.topic_cache import TopicCache
 from ketch.store.layouts.layout import Payload
 from ketch.store.topics.topic import Topic
@@ -75,9 +76,18 @@ class TopicNotes:
         return news
 
     async def write(self, topic: Topic, news: dict[str, str | int]) -> None:
-        """Notes it; raises StorageUnavailable where Redis is gone."""
-        for field, value in news.items():
-            await self._topics.note(topic, field, value)
+        """Notes it.
+
+        Raises:
+            StorageUnavailable: Redis is gone; the batch that comes again is looked at anew.
+        """
+        try:
+            for field, value in news.items():
+                await self._topics.note(topic, field, value)
+        except StorageUnavailable:
+            noted = self.noted[topic.name]
+            noted.size_due = noted.codec_due = 0.0
+            raise
 
 
 def fetch_codec(topic: Topic) -> int:
