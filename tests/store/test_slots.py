@@ -236,7 +236,7 @@ class Sample:
             (pending.create, [pending.create(self.stream, group, ZERO), pending.create(self.stream, group, None)]),
             (pending.look, [pending.look(self.stream, group)]),
             (pending.claim, [pending.claim(self.stream, group, "m", ZERO, (1, 1), 1, [(1, 1)])]),
-            (pending.settle, [pending.settle(self.stream, group, "m", 5, 5, [Held("done", (1, 1), (1, 2), 2)])]),
+            (pending.settle, [pending.settle(self.stream, group, "m", 5, 5, 1024, [Held("done", (1, 1), (1, 2), 2)])]),
             (pending.expire, [pending.expire(self.stream, group, 5, 5)]),
             (pending.leave, [pending.leave(self.stream, group, "m")]),
             (pending.first, [pending.first(self.stream, group)]),

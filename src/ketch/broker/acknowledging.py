@@ -6,9 +6,10 @@ validateAcknowledgementBatches). Each partition is answered by itself, all or no
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -59,13 +60,26 @@ def config_of(request: Request) -> ShareConfig:
     return request.broker.groups.configs.share(request.body.group_id)
 
 
-async def acknowledge(request: Request) -> dict[PartitionKey, Outcome]:
-    """Takes the acknowledgements that a request carries: what became of each partition's."""
-    outcomes: dict[PartitionKey, Outcome] = {}
-    for key, partition in named(request.body.topics):
-        if partition.acknowledgement_batches:
-            outcomes[key] = await _acknowledge(request, key, partition.acknowledgement_batches)
-    return outcomes
+async def acknowledge(
+    request: Request, meanwhile: Coroutine[Any, Any, None] | None = None
+) -> dict[PartitionKey, Outcome]:
+    """Takes the acknowledgements that a request carries: what became of each partition's.
+
+    Args:
+        meanwhile: begins once they are on their way to Redis, and is awaited, too.
+    """
+    said = {key: batches for key, each in named(request.body.topics) if (batches := each.acknowledgement_batches)}
+    taken = [_acknowledge(request, key, batches) for key, batches in said.items()]
+    asked = asyncio.gather(*taken)  # tasks begin in the order in which they are made
+    if meanwhile is not None:
+        await asyncio.gather(asked, meanwhile)
+    return dict(zip(said, await asked, strict=True))
+
+
+def releases(body: Any) -> bool:
+    """Whether a request's acknowledgements give up records."""
+    batches = (batch for _, each in named(body.topics) for batch in each.acknowledgement_batches)
+    return any(Acknowledge.RELEASE in batch.acknowledge_types for batch in batches)
 
 
 async def _acknowledge(request: Request, key: PartitionKey, batches: Sequence[Any]) -> Outcome:

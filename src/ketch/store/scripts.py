@@ -327,10 +327,10 @@ def share_claim(stream: bytes, group: str, member: str, *words: Word) -> Command
 
 
 def share_settle(
-    stream: bytes, group: str, member: str, available: str, lock_ms: int, limit: int, *words: Word
+    stream: bytes, group: str, member: str, available: str, lock_ms: int, limit: int, width: int, *words: Word
 ) -> Command:
     """See share_settle.lua."""
-    return _eval(_SHARE_SETTLE, stream, group, member, available, lock_ms, limit, *words)
+    return _eval(_SHARE_SETTLE, stream, group, member, available, lock_ms, limit, width, *words)
 
 
 def share_expire(stream: bytes, group: str, available: str, lock_ms: int, limit: int) -> Command:

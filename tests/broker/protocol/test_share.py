@@ -56,6 +56,17 @@ def all_of(given: list[int], what: int) -> list[tuple[int, int, tuple[int]]]:
     return [(offset, offset, (what,)) for offset in given]
 
 
+def split_runs(given: list[int]) -> list[tuple[int, int]]:
+    """Offsets as runs of consecutive ones."""
+    runs: list[tuple[int, int]] = []
+    for offset in given:
+        if runs and runs[-1][1] == offset - 1:
+            runs[-1] = (runs[-1][0], offset)
+        else:
+            runs.append((offset, offset))
+    return runs
+
+
 def store(kafka: Kafka, topic: str, *sizes: int) -> None:
     """Batches of so many records, whose values count from 0."""
     n = 0
@@ -117,6 +128,50 @@ def test_acknowledgements_ride_on_a_fetch(connect: Callable[..., Kafka], kafka: 
     store(kafka, made, 1)
     answer = member.fetch(made, acks=all_of(mine, ACCEPT))
     assert (answer.acknowledge_error_code, values(answer)) == (0, [b"0"])
+
+
+def test_a_fetch_with_acknowledgements_does_not_wait(connect: Callable[..., Kafka], kafka: Kafka, made: str) -> None:
+    """It would be answered after the connection's time is up."""
+    store(kafka, made, 1)
+    member = Member(connect(), made)
+    mine = offsets(member.fetch(made))
+    for max_wait, min_bytes in ((120_000, 1), (120_000, 2_000)):
+        answer = member.fetch(made, acks=all_of(mine, ACCEPT), max_wait=max_wait, min_bytes=min_bytes)
+        assert (answer.acknowledge_error_code, offsets(answer)) == (0, [])
+        store(kafka, made, 1)
+        mine = offsets(member.fetch(made))
+
+
+def test_all_that_a_member_holds_at_once(connect: Callable[..., Kafka], kafka: Kafka, made: str) -> None:
+    """More than a millisecond has offsets. A part of it that is not held any more is refused, and nothing is taken."""
+    store(kafka, made, 900, 900)
+    member = Member(connect(), made)
+    mine = offsets(member.fetch(made, max_records=2_000))
+    assert len(mine) == 1_800
+    runs = split_runs(mine)
+    assert member.acknowledge(made, all_of(mine[7:8], RELEASE)).error_code == 0
+    assert member.acknowledge(made, [(first, last, (ACCEPT,)) for first, last in runs]).error_code == 121
+    again = member.fetch(made)
+    assert (offsets(again), counts(again)) == (mine[7:8], [2])
+    assert member.acknowledge(made, [(first, last, (ACCEPT,)) for first, last in runs]).error_code == 0
+    assert offsets(Member(connect(), made).fetch(made)) == []
+
+
+@pytest.mark.storage("record")
+def test_more_native_entries_than_offsets_in_a_millisecond(
+    broker: KetchServer, connect: Callable[..., Kafka], made: str
+) -> None:
+    stream = f"korvet:stream:{made}:0"
+    with broker.redis() as store_, store_.pipeline() as entries:
+        for seq in range(1_500):
+            entries.xadd(stream, {"value": "native"}, id=f"5-{seq}")
+        entries.xadd(stream, {"value": "later"}, id="9-0")
+        entries.execute()
+        member, other = Member(connect(), made), Member(connect(), made)
+        mine = offsets(member.fetch(made, max_records=1_500))
+        assert (len(mine), len(offsets(other.fetch(made)))) == (1_500, 1)
+        assert member.acknowledge(made, [(mine[0], mine[-1], (ACCEPT,))]).error_code == 0
+        assert store_.xpending(stream, made)["pending"] == 1
 
 
 def test_acknowledgements_are_taken_all_or_none(connect: Callable[..., Kafka], kafka: Kafka, made: str) -> None:

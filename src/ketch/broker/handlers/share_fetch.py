@@ -1,13 +1,15 @@
 """ShareFetch (78), version 1: records for a member of a share group, which has them alone for a while (KIP-932).
 
-The request may carry acknowledgements, which are taken first. A session names the partitions; its first request, with
-epoch 0, begins it, its last one, with epoch -1, gives back what the member has. A fetch that finds nothing waits up to
-`max_wait` for a record, a release, or a lock that expires. Partitions take turns. A batch is given whole, so there may
-be more records than `max_records` in the batch layout, and other records than those acquired beside them.
+The request may carry acknowledgements, which are taken first: Redis gets them before it is asked for records. A session
+names the partitions; its first request, with epoch 0, begins it, its last one, with epoch -1, gives back what the
+member has. A fetch that finds nothing waits up to `max_wait` for a record, a release, or a lock that expires.
+Partitions take turns. A batch is given whole, so there may be more records than `max_records` in the batch layout, and
+other records than those acquired beside them.
 
 Deviations: any broker serves any partition, so nobody is sent to another leader. A member id that is none of Kafka's
 gets INVALID_REQUEST (42), and a topic id that nobody has UNKNOWN_TOPIC_ID (100); Kafka 4.1 answers both with
-UNKNOWN_SERVER_ERROR (-1). `batch_size` is not looked at: runs of records are as long as they can be.
+UNKNOWN_SERVER_ERROR (-1). `batch_size` is not looked at: runs of records are as long as they can be. A fetch with
+acknowledgements does not wait, so that its member learns at once what became of them; in Kafka 4.1 it waits as others.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -44,6 +47,7 @@ class _Fetch:
     Attributes:
         room: bytes that it may give yet.
         left: records that it may give yet.
+        waits: whether it waits where there is nothing to give.
         given: what its partitions gave.
         errors: why some could not be read.
     """
@@ -53,6 +57,7 @@ class _Fetch:
     config: ShareConfig
     room: int
     left: int
+    waits: bool = True
     given: dict[PartitionKey, Acquired] = field(default_factory=dict)
     errors: dict[PartitionKey, ErrorCode] = field(default_factory=dict)
 
@@ -68,14 +73,18 @@ async def handle(request: Request) -> Answer:
         session = _session(request)
     except KetchError as error:
         return _failure(request.refuse("", error))
-    outcomes = await acknowledging.acknowledge(request)
     config = config_of(request)
     if body.share_session_epoch == FINAL_EPOCH:
+        outcomes = await acknowledging.acknowledge(request)
         request.broker.share_sessions.close(session)
         await request.broker.departures.give_back(session)
         return _answer(config, (), outcomes, _Fetch(request, session, config, 0, 0))
-    fetch = _Fetch(request, session, config, _room(request), max(body.max_records, 0))
-    await _fill(fetch)
+    fetch = _Fetch(request, session, config, _room(request), max(body.max_records, 0), not _acknowledges(body))
+    if acknowledging.releases(body):  # what is released now may be given at once
+        outcomes = await acknowledging.acknowledge(request)
+        await _fill(fetch)
+    else:
+        outcomes = await acknowledging.acknowledge(request, _fill(fetch))
     told = [*fetch.given, *fetch.errors] or (list(session.partitions) if session.full else [])
     return _answer(config, told, outcomes, fetch)
 
@@ -86,9 +95,8 @@ def _session(request: Request) -> ShareSession:
     check_member(body)
     key = (body.group_id, body.member_id)
     wanted = [each for each, _ in named(body.topics)]
-    acknowledges = any(partition.acknowledgement_batches for _, partition in named(body.topics))
     if body.share_session_epoch == INITIAL_EPOCH:
-        if acknowledges:
+        if _acknowledges(body):
             raise Refused(ErrorCode.invalid_request, "acknowledgements at the begin of a share session")
         return sessions.open(key, request.reader, wanted)
     if body.share_session_epoch == FINAL_EPOCH:
@@ -101,6 +109,10 @@ def _session(request: Request) -> ShareSession:
     return session
 
 
+def _acknowledges(body: Any) -> bool:
+    return any(partition.acknowledgement_batches for _, partition in named(body.topics))
+
+
 def _room(request: Request) -> int:
     broker = request.broker
     room: int = min(max(request.body.max_bytes, 0), broker.responses.of_fetch(broker.settings.fetch_max_bytes))
@@ -111,7 +123,7 @@ def _room(request: Request) -> int:
 
 
 async def _fill(fetch: _Fetch) -> None:
-    """Has partitions give until the answer is full; where none gives anything it waits for the first that does."""
+    """Has partitions give until the answer is full; where none gives anything it may wait for the first that does."""
     request, session = fetch.request, fetch.session
     deadline = time.monotonic() + request.body.max_wait.total_seconds()
     due = list(session.partitions)
@@ -123,7 +135,7 @@ async def _fill(fetch: _Fetch) -> None:
             async with request.broker.responses.reading:
                 for key, partition in found:
                     await _acquire(fetch, key, partition)
-        if fetch.given or not await _changed(fetch, deadline):
+        if fetch.given or not fetch.waits or not await _changed(fetch, deadline):
             return
         due = session.changed()
 

@@ -264,7 +264,7 @@ class RecordShare(LockedShare):
     async def _settle(self, member: str, runs: Sequence[Run], what: str) -> None:
         """Settles what was delivered just now."""
         held = [self._held(what, run.first, run.last) for run in runs]
-        await self._driver.ask(pending.settle(self._key, self._group, member, 1 << 31, 1 << 15, held))
+        await self._ask_settle(member, 1 << 31, 1 << 15, held)
 
     # -- taking
 
@@ -272,12 +272,15 @@ class RecordShare(LockedShare):
         if any(each.first < 0 for each in acknowledged):
             raise InvalidRecordState("an offset below 0")
         ranges = [self._held(_WORDS[each.what], each.first, each.last) for each in acknowledged]
-        lock, limit = _ms(config.lock_duration), config.delivery_limit
-        settled = await self._driver.ask(pending.settle(self._key, self._group, member, lock, limit, ranges))
+        settled = await self._ask_settle(member, _ms(config.lock_duration), config.delivery_limit, ranges)
         if isinstance(settled, pending.Refusal):
             error, why = _REFUSALS[settled]
             raise error(why)
         self._freed(settled)
+
+    async def _ask_settle(self, member: str, lock_ms: int, limit: int, ranges: Sequence[Held]) -> int | pending.Refusal:
+        width = 1 << self._numbering.bits
+        return await self._driver.ask(pending.settle(self._key, self._group, member, lock_ms, limit, width, ranges))
 
     def _held(self, what: str, first: int, last: int) -> Held:
         return Held(what, self._numbering.to_id(first), self._numbering.to_id(last), last - first + 1)

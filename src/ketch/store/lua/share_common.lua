@@ -4,9 +4,11 @@
 local function in_steps(ids, call)
   for from = 1, #ids, 1000 do call({unpack(ids, from, math.min(from + 999, #ids))}) end
 end
--- settle(stream, group, ids): acknowledges deliveries.
+-- settle(stream, group, ids): acknowledges deliveries. How many there were.
 local function settle(stream, group, ids)
-  in_steps(ids, function(some) redis.call('XACK', stream, group, unpack(some)) end)
+  local count = 0
+  in_steps(ids, function(some) count = count + redis.call('XACK', stream, group, unpack(some)) end)
+  return count
 end
 -- give_up(stream, group, available, ids, ...): gives deliveries to the consumer that holds what anybody may claim. They are
 -- idle for as long as can be, so that XAUTOCLAIM finds them at once.

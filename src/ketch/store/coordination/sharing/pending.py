@@ -197,14 +197,19 @@ def claim(
 
 
 def settle(
-    stream: bytes, group: str, member: str, lock_ms: int, limit: int, ranges: Sequence[Held]
+    stream: bytes, group: str, member: str, lock_ms: int, limit: int, width: int, ranges: Sequence[Held]
 ) -> Question[int | Refusal]:
-    """Takes acknowledgements, all of them or none: how many entries were given up, or why they are refused."""
+    """Takes acknowledgements, all of them or none: how many entries were given up, or why they are refused.
+
+    Args:
+        limit: how often an entry is delivered at most.
+        width: offsets of a millisecond.
+    """
     words: list[Word] = []
     for each in ranges:
         ends = (OffsetNumbering.format_id(*each.first), OffsetNumbering.format_id(*each.last))
         words += [each.what, *ends, each.offsets]
-    freed: int = yield from ask(scripts.share_settle(stream, group, member, AVAILABLE, lock_ms, limit, *words))
+    freed: int = yield from ask(scripts.share_settle(stream, group, member, AVAILABLE, lock_ms, limit, width, *words))
     return Refusal(freed) if freed < 0 else freed
 
 
