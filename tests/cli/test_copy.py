@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from ketch.cli import broker_redis
+from ketch.cli.copying.into_redis import RedisWriter
 from tests.support import copies
+from tests.support.batches import batch, records
 from tests.support.cli import Ketch
 from tests.support.copies import contents, ends, read
-from tests.support.ketch import KetchServer
+from tests.support.kafka import Kafka
+from tests.support.ketch import KetchServer, eventually
 
 WAYS = {"redis": (), "protocol": ("--protocol",)}
 ways = pytest.mark.parametrize("way", WAYS)
@@ -47,6 +52,19 @@ def test_records_of_all_kinds(ketch: Ketch, broker: KetchServer, topic: str, way
     copies.produce_all_kinds(broker.bootstrap, topic, 3, 30)
     assert " 30 records of 3 partitions" in copied(ketch, broker, topic, f"{topic}-2", *WAYS[way])
     assert read(broker.bootstrap, f"{topic}-2", 3) == read(broker.bootstrap, topic, 3)
+
+
+@pytest.mark.parametrize("stored", [0, 3])
+def test_brokers_see_where_a_log_ends_that_ends_without_records(broker: KetchServer, topic: str, stored: int) -> None:
+    copies.make(broker.bootstrap, topic, 1)
+    with Kafka(broker.port) as kafka:
+        for _ in range(stored):
+            kafka.stored(topic, batch(records([b"x"])))
+    (end,) = ends(broker.bootstrap, topic, 1)  # which the broker keeps
+    found = broker_redis.find(AdminClient({"bootstrap.servers": broker.bootstrap}))
+    RedisWriter(found, topic, 1).finish({0: end + 10})
+    eventually(lambda: ends(broker.bootstrap, topic, 1) == [end + 10])
+    assert {broker.redis().ttl(key) for key in broker.redis().keys(f"korvet:stream:*{topic}*")} == {-1}
 
 
 def test_gaps_stay_in_redis_and_are_closed_by_the_protocol(ketch: Ketch, broker: KetchServer, topic: str) -> None:

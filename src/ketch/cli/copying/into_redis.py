@@ -19,7 +19,8 @@ from ketch.cli.copying import rows
 from ketch.clock import now_ms
 from ketch.records import Codec, DecodedBatch
 from ketch.redis.driver import Begun
-from ketch.redis.question import Question, call
+from ketch.redis.question import Command, Question, ask, call
+from ketch.redis.resp import checked, pack
 from ketch.store.append import appends
 from ketch.store.append.appends import Landed, Refusal
 from ketch.store.offsets import ZERO, EntryId
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _RECORDS, _BYTES = 5_000, 1 << 20  # of a batch: Redis serves no other client while it takes one
 _IN_FLIGHT = 16  # batches
+_DAY_MS = 86_400_000
 
 
 @dataclass(slots=True)
@@ -132,4 +134,8 @@ def _end_at(stream: PartitionStream, last: EntryId, is_new: bool) -> Question[No
     if is_new:  # Redis moves the end of a stream that is there; this one comes to be empty
         yield from call(stream.key, "XADD", stream.key, "MAXLEN", 0, entry_id, "value", "")
     else:
-        yield from call(stream.key, "XSETID", stream.key, entry_id)
+        # XSETID tells nobody that tracks the key (CLIENT TRACKING); what changes its expiry does.
+        words = ("MULTI",), ("XSETID", stream.key, entry_id), ("PEXPIRE", stream.key, _DAY_MS), ("PERSIST", stream.key)
+        together = Command(stream.key, b"".join(pack(*each) for each in (*words, ("EXEC",))), len(words) + 1)
+        for reply in (yield from ask(together)):
+            checked(reply)
