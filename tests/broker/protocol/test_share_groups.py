@@ -18,7 +18,7 @@ from tests.support.consumer_members import Beater
 from tests.support.groups import FIND_COORDINATOR, Member, gather
 from tests.support.kafka import API_VERSIONS, DELETE_TOPICS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, NO_ID, Kafka
 from tests.support.ketch import KetchServer, eventually
-from tests.support.share_members import ShareAdmin, Sharer, settled, told
+from tests.support.share_members import SHARE_GROUP_HEARTBEAT, ShareAdmin, Sharer, settled, told
 
 Answers = list[Any]
 
@@ -379,6 +379,20 @@ def test_topics_come_grow_and_go(kafka: Kafka, topic: str) -> None:
 
 
 @pytest.mark.storage("record", "batch")
+def test_members_that_begin_together_are_told_what_they_keep(kafka: Kafka, topic: str) -> None:
+    kafka.create(topic, 4)
+    with cast(kafka, topic) as made:
+        members = [made.member() for _ in range(4)]
+        for member in members:
+            said = {"group_id": member.group, "member_id": member.id, "member_epoch": 0, "rack_id": None}
+            member.send(SHARE_GROUP_HEARTBEAT, 1, subscribed_topic_names=[topic], **said)
+        told = [member.answer(SHARE_GROUP_HEARTBEAT, 1)[1] for member in members]
+        assert {each.member_epoch for each in told} == {4}
+        parts = [part for each in told for part in each.assignment.topic_partitions]
+        assert {index for part in parts for index in part.partitions} == {0, 1, 2, 3}
+        assert [member.beat(member_epoch=4).assignment for member in members] == [None] * 4
+
+
 def test_offsets_are_moved(kafka: Kafka, made: str) -> None:
     """By an administrator, while nobody reads; where there are records does not matter."""
     with ShareAdmin(port_of(kafka), f"g-{made}") as admin, Sharer(port_of(kafka), f"g-{made}") as member:
