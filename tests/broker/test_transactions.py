@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -41,9 +42,17 @@ class Broker(SilentBroker):
         )
         return added
 
-    async def end(self, id: str, identity: Identity) -> Identity:
+    async def verify(self, id: str, identity: Identity) -> Added:
+        """The same, of a producer that has added its partitions itself."""
+        make = Add(None, identity.producer, identity.epoch, PARTITIONS, verify=True)
+        added: Added = await self.transactions.visit(
+            id, lambda token: replace(make, token=token), self.cluster.lease, verifies=True
+        )
+        return added
+
+    async def end(self, id: str, identity: Identity, bumps: bool = True) -> Identity:
         ended: Identity = await self.transactions.ask(
-            id, lambda token, fresh: End(token, identity.producer, identity.epoch, commit=True, bumps=True, fresh=fresh)
+            id, lambda token, fresh: End(token, identity.producer, identity.epoch, True, bumps=bumps, fresh=fresh)
         )
         return ended
 
@@ -79,6 +88,25 @@ def test_a_refusal_waits_until_what_the_client_was_answered_before_is_stored(bro
     asyncio.run(_with_two(broker.redis_url, work))
 
 
+def test_a_coordinator_that_another_one_has_overtaken_vouches_for_nothing(broker: KetchServer) -> None:
+    """It has loaded an open transaction, the other one has ended that, and the next one has the same partitions."""
+
+    async def work(one: Broker, other: Broker, id: str) -> None:
+        first: Identity = await one.transactions.ask(id, lambda token, fresh: Init(token, 60_000, fresh=fresh))
+        added = await one.add(id, first)
+        await other.transactions.machines.take_over(id)
+        assert not (await one.end(id, first, bumps=False)).error
+        await one.transactions.machines.written(id)
+        assert (await other.verify(id, first)).missing == PARTITIONS
+        again = await other.transactions.ask(id, lambda token, _: Add(token, first.producer, first.epoch, PARTITIONS))
+        assert not again.error
+        stored = await one.transactions.machines.read(id)
+        assert (stored.state, stored.partitions) == (State.ONGOING, PARTITIONS)
+        assert stored.started == again.started > added.started
+
+    asyncio.run(_with_two(broker.redis_url, work, both=True))
+
+
 def test_an_end_is_answered_whose_machine_is_dropped_between_load_and_event(broker: KetchServer) -> None:
     """It was loaded for two who wait, and the first of them has it read again: another broker has changed it."""
 
@@ -101,10 +129,14 @@ def test_an_end_is_answered_whose_machine_is_dropped_between_load_and_event(brok
     asyncio.run(_with_two(broker.redis_url, work))
 
 
-async def _with_two(url: str, work: Any) -> None:
-    """Runs work with a coordinator that knows only itself, a broker that knows both, and a transactional id."""
+async def _with_two(url: str, work: Any, both: bool = False) -> None:
+    """Runs work with a coordinator that knows only itself, a broker that knows both, and a transactional id.
+
+    Args:
+        both: that broker takes itself for the coordinator, too.
+    """
     keyspace = f"transactions-{uuid.uuid4()}"
     coordinator, leader = Broker(url, keyspace, 1), Broker(url, keyspace, 2)
     async with coordinator.running(), leader.running():
         ids = (f"id-{n}" for n in range(1000))
-        await work(coordinator, leader, next(id for id in ids if not leader.cluster.coordinates("transaction", id)))
+        await work(coordinator, leader, next(id for id in ids if leader.cluster.coordinates("transaction", id) == both))

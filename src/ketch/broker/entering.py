@@ -74,7 +74,7 @@ async def _ask(request: Request, producer: tuple[int, int], partitions: list[Par
     lease = request.broker.cluster.leased_at(request.received)
     try:
         added: Added = await request.broker.transactions.visit(
-            id, lambda token: Add(token, *producer, frozenset(names.values()), verify=verify), lease
+            id, lambda token: Add(token, *producer, frozenset(names.values()), verify=verify), lease, verify
         )
     except KetchError as error:
         request.complain(f"Produce: transactional id {id}: {error}", error)

@@ -126,15 +126,17 @@ class Transactions:
             else:
                 return result
 
-    async def visit(self, id: str, make: Callable[[Token], Event], lease: bool) -> Any:
+    async def visit(self, id: str, make: Callable[[Token], Event], lease: bool, verifies: bool = False) -> Any:
         """As `ask`, at the broker that leads a partition of the transaction.
 
         Args:
             lease: `Cluster.leased_at` of the time when the request was received.
+            verifies: the event writes nothing, so nothing would show that another broker has written the machine since
+                it was loaded. What is stored answers it.
         """
-        result = None
+        result, verifies = None, verifies and not self._cluster.alone
         for tried in range(_TRIES):
-            if self.machines.coordinates(id):
+            if self.machines.coordinates(id) and not verifies:
                 return await self.ask(id, lambda token, _: make(token))
             async with self._visiting.setdefault(id, asyncio.Lock()):  # this broker's visitors do not refuse each other
                 with contextlib.suppress(Overtaken):

@@ -59,7 +59,7 @@ async def _add(request: Request, offsets: Offsets) -> ErrorCode:
     producer = (body.producer_id, body.producer_epoch)
     lease = broker.cluster.leased_at(request.received)
     added: Added = await broker.transactions.visit(
-        body.transactional_id, lambda token: Add(token, *producer, groups=groups, verify=verify), lease
+        body.transactional_id, lambda token: Add(token, *producer, groups=groups, verify=verify), lease, verify
     )
     if added.error is ErrorCode.producer_fenced:
         return ErrorCode.invalid_producer_epoch

@@ -314,14 +314,13 @@ class Transaction:
             missing = event.partitions - self.partitions if ongoing else event.partitions
             groups = event.groups - self.groups if ongoing else event.groups
             return [Reply(event.token, Added(ErrorCode.none, self.started, missing, groups))]
-        known = ongoing and event.partitions <= self.partitions and event.groups <= self.groups
-        if not known:
-            if not ongoing:
-                self._begin(now)
-            self.partitions |= event.partitions
-            self.groups |= event.groups
-            self.updated = self._ms(now)
-        return [*([] if known else [Persist()]), Reply(event.token, Added(ErrorCode.none, self.started))]
+        if not ongoing:
+            self._begin(now)
+        self.partitions |= event.partitions
+        self.groups |= event.groups
+        self.updated = self._ms(now)
+        # Also where all are known: what is known may be an earlier transaction, which another broker has ended.
+        return [Persist(), Reply(event.token, Added(ErrorCode.none, self.started))]
 
     def _begin(self, now: float) -> None:
         self.state = State.ONGOING
