@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
@@ -29,6 +30,8 @@ class Request:
     received: float
     begun: float
     waited: float
+    appended: tuple[str, ...] = ()
+    traces: tuple[object, ...] = ()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -45,26 +48,41 @@ def test_a_count_has_the_values_up_to_its_bound(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(requests=st.lists(st.tuples(*[SECONDS] * 4)))
-def test_times_are_observed_part_by_part(kernel: ModuleType, requests: list[tuple[float, ...]]) -> None:
-    times = kernel.Times(*(kernel.Histogram(LATENCY) for _ in range(5)))
-    parts: dict[str, list[float]] = {name: [] for name in ("total", "queue", "redis", "wait", "send")}
-    for queue, redis, wait, send in requests:
+@given(requests=st.lists(st.tuples(*[SECONDS] * 4, st.lists(st.sampled_from("ab"), unique=True)), max_size=200))
+def test_times_are_observed_part_by_part(
+    kernel: ModuleType, requests: list[tuple[float, float, float, float, list[str]]]
+) -> None:
+    latencies = {topic: kernel.Histogram(LATENCY) for topic in "ab"}
+    times = kernel.Times(*(kernel.Histogram(LATENCY) for _ in range(5)), latencies)
+    parts: dict[str, list[float]] = {name: [] for name in ("total", "queue", "redis", "wait", "send", "a", "b")}
+    for queue, redis, wait, send, appended in requests:
         received, begun = 1000.0, 1000.0 + queue
         made = begun + redis + wait
         written = made + send
-        assert times.note(Request(received, begun, wait), made, written) == written - received - wait
+        request = Request(received, begun, wait, tuple(appended))
+        assert times.note(request, made, written, written - received - wait)
         parts["total"].append(written - received)
         parts["queue"].append(begun - received)
         parts["redis"].append(made - begun - wait)
         parts["send"].append(written - made)
         parts["wait"] += [wait] * bool(wait)  # a request that did not wait is not among those that did
+        for topic in appended:
+            parts[topic].append(written - received)
     for name, values in parts.items():
         expected = kernel.Histogram(LATENCY)
         for value in values:
             expected.observe(value)
-        found = getattr(times, name)
-        assert (found.counts, found.total) == (expected.counts, expected.total)
+        found = latencies.get(name) or getattr(times, name)
+        assert found.counts == expected.counts
+        assert found.total[0] == pytest.approx(expected.total[0])  # in another order where a request has two topics
+
+
+def test_more_is_to_be_said_of_a_request_that_was_slow_or_is_traced(kernel: ModuleType) -> None:
+    times = kernel.Times(*(kernel.Histogram(LATENCY) for _ in range(5)), {})
+    request = Request(1.0, 1.5, 2.0)
+    assert [times.note(request, 4.0, 4.5, after) for after in (1.5, 1.6)] == [True, False]  # what it waited is not slow
+    request.traces = ("a trace",)
+    assert times.note(request, 4.0, 4.5, inf)
 
 
 @given(st.lists(SECONDS, min_size=1))
@@ -114,3 +132,18 @@ def test_a_quantile_lies_in_the_bucket_of_the_value(values: list[float], share: 
 
 def test_no_values_have_no_quantile() -> None:
     assert quantile(0.5, Histogram(LATENCY).counts) is None
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
+def test_round_trips_are_counted_with_how_many_were_on_their_way(kernel: ModuleType, count: int) -> None:
+    trips = kernel.Trips(taken := kernel.Histogram(LATENCY), depth := kernel.Histogram(DEPTH))
+    began = time.monotonic()
+    for n in range(count):
+        trips.sent(1 + n % 7)
+        if n % 3:
+            assert sum(depth.counts) == n  # looked at while one is on its way, which stays
+        assert trips.answered(2 * n + 2, 2 * n) == 2 * n + 2
+    assert trips.commands == 2 * count
+    assert sum(taken.counts) == count
+    assert 0 < taken.total[0] <= time.monotonic() - began
+    assert depth.total[0] == sum(1 + n % 7 for n in range(count))

@@ -16,6 +16,7 @@ from ketch.store.offsets import OffsetNumbering
 from ketch.store.stream import extents, ranges
 from ketch.store.stream.ranges import PartitionStream
 from ketch.store.topics.topic import Topic
+from ketch.views import figures
 from tests.support.batches import batch, records
 from tests.support.modules import NAMES, binary
 from tests.support.redis_servers import RedisServer
@@ -78,3 +79,15 @@ def test_what_keeps_redis_busy_is_left_out(server: RedisServer, redis: Connectio
     found = redis.ask(extents.bounded(streams, KEYS, round(2.5 * LARGE)))
     assert [each is not None for each in found] == [True, True, True, True, False]
     assert client.info("stats")["total_net_output_bytes"] < 20_000
+
+
+def test_figures_leave_large_entries_where_they_are(server: RedisServer, redis: Connection) -> None:
+    streams = [stream_of(layout, f"figures-{layout}") for layout in ("record", "batch")]
+    for stream in streams:
+        fill(server, stream, LARGE, 3, 1)
+    client = server.client()
+    client.config_resetstat()
+    found = redis.ask(figures.figures(KEYS, streams)).partitions
+    assert client.info("stats")["total_net_output_bytes"] < 20_000
+    assert [each.entries for each in found] == [2, 2]
+    assert all(each.bytes > 2 * LARGE for each in found)

@@ -73,13 +73,11 @@ class Timekeeper:
             made: when its answer was.
             written: when its response was; the same where it gets none.
         """
-        seconds = request.api.times.note(request, made, written)
-        for topic in request.appended:
-            metrics.append_latency[topic].observe(written - request.received)
-        if seconds >= self.slow_after or request.traces:
-            self._tell(request, seconds, made, written)
+        if request.api.times.note(request, made, written, self.slow_after):
+            self.tell(request, made, written)
 
-    def _tell(self, request: Answered, seconds: float, made: float, written: float) -> None:
+    def tell(self, request: Answered, made: float, written: float) -> None:
+        """Of a request that was slow, or is traced. Arguments as of `note`."""
         received, waited = request.received, request.waited
         queue, redis, send = request.begun - received, made - request.begun - waited, written - made
         if request.traces and self._tracer is not None:
@@ -87,7 +85,7 @@ class Timekeeper:
             epoch = time.time() - time.monotonic()
             begin = made - redis if waited else received  # a fetch may have waited since before there was the record
             self._tracer.note(request.api.metric, request.client, request.traces, epoch + begin, epoch + written, parts)
-        if seconds >= self.slow_after:
+        if written - received - waited >= self.slow_after:
             self.slow(request.api.name, request.api.metric, request.version, request.client, queue, redis, send, waited)
 
     def slow(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -12,6 +13,10 @@ class _Request(Protocol):
     received: float
     begun: float
     waited: float
+    appended: tuple[str, ...]
+
+    @property
+    def traces(self) -> tuple[object, ...]: ...
 
 
 class Histogram:
@@ -39,19 +44,33 @@ class Histogram:
 
 
 class Times:
-    """The histograms of one API, of seconds: in all, and the parts, see `broker.timekeeper`."""
+    """The histograms of one API, of seconds: in all, and the parts, see `broker.timekeeper`.
 
-    __slots__ = ("queue", "redis", "send", "total", "wait")
+    Args:
+        latencies: those that have the whole time, too, by the topics that were appended to.
+    """
 
-    def __init__(self, total: Histogram, queue: Histogram, redis: Histogram, wait: Histogram, send: Histogram) -> None:
+    __slots__ = ("_latencies", "queue", "redis", "send", "total", "wait")
+
+    def __init__(
+        self,
+        total: Histogram,
+        queue: Histogram,
+        redis: Histogram,
+        wait: Histogram,
+        send: Histogram,
+        latencies: Mapping[str, Histogram],
+    ) -> None:
         self.total, self.queue, self.redis, self.wait, self.send = total, queue, redis, wait, send
+        self._latencies = latencies
 
-    def note(self, request: _Request, made: float, written: float) -> float:
-        """A request is done with; the seconds that it took, but for those that it waited on purpose.
+    def note(self, request: _Request, made: float, written: float, slow_after: float) -> bool:
+        """A request is done with; whether there is more to say of it, as it was slow or is traced.
 
         Args:
             made: when its answer was, on the clock of the request's times.
             written: when its response was.
+            slow_after: the seconds from which on it was slow, not counting those that it waited on purpose.
         """
         received, begun, waited = request.received, request.begun, request.waited
         self.total.observe(written - received)
@@ -60,4 +79,41 @@ class Times:
         self.send.observe(written - made)
         if waited:
             self.wait.observe(waited)
-        return written - received - waited
+        for topic in request.appended:
+            self._latencies[topic].observe(written - received)
+        return bool(request.traces) or written - received - waited >= slow_after
+
+
+class Trips:
+    """Round trips of commands on one connection to Redis, of which one at a time is timed.
+
+    Args:
+        taken: of seconds.
+        depth: of the commands on their way, when one that is timed was sent, itself among them.
+
+    Attributes:
+        commands: how many were sent, but for some on their way.
+    """
+
+    __slots__ = ("_depth", "_on_their_way", "_sent_at", "_taken", "commands")
+
+    def __init__(self, taken: Histogram, depth: Histogram) -> None:
+        self._taken, self._depth = taken, depth
+        self.commands = 0
+        self._on_their_way, self._sent_at = 0, 0.0
+
+    def sent(self, depth: int) -> None:
+        """The command that is timed was."""
+        self._on_their_way, self._sent_at = depth, time.monotonic()
+
+    def answered(self, sent: int, told: int) -> int:
+        """It was; returns `sent`.
+
+        Args:
+            sent: how many commands were sent so far.
+            told: what `sent` was at the last call.
+        """
+        self.commands += sent - told
+        self._taken.observe(time.monotonic() - self._sent_at)
+        self._depth.observe(self._on_their_way)
+        return sent

@@ -12,12 +12,12 @@ KERNEL: Literal["cython", "python"]
 try:
     if os.environ.get("KETCH_KERNEL") == "python":
         raise ImportError
-    from ketch.metrics._kernel import Histogram, Times
+    from ketch.metrics._kernel import Histogram, Times, Trips
 
     KERNEL = "cython"
 except ImportError:
-    from ketch.metrics._pure_histogram import Histogram, Times
+    from ketch.metrics._pure_histogram import Histogram, Times, Trips
 
     KERNEL = "python"
 
-__all__ = ["KERNEL", "Histogram", "Times"]
+__all__ = ["KERNEL", "Histogram", "Times", "Trips"]

@@ -8,7 +8,7 @@ from functools import cache
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily
 
-from ketch.metrics.histogram import Histogram
+from ketch.metrics.histogram import Histogram, Trips
 from ketch.metrics.tally import DEPTH, LATENCY, OTHER, Histograms
 
 _MOST = 1_000  # nodes with their connections; a cluster whose nodes come and go has new ones for ever
@@ -18,45 +18,19 @@ _command = Histograms("ketch_redis_command_seconds", "Round trips of commands, o
 _depth = Histograms("ketch_redis_pipeline_depth", "Commands on their way with it", *_LABELS, bounds=DEPTH)
 
 
-class PipeTally:
-    """The series of one connection to one node.
-
-    Attributes:
-        commands: how many were sent, but for some on their way.
-    """
-
-    __slots__ = ("commands", "_depth", "_taken")
-
-    def __init__(self, taken: Histogram, depth: Histogram) -> None:
-        self.commands = 0
-        self._taken, self._depth = taken, depth
-
-    def answered(self, seconds: float, depth: int, commands: int) -> None:
-        """The command that was timed is answered.
-
-        Args:
-            seconds: that this took.
-            depth: commands on their way when it was sent, itself among them.
-            commands: how many were sent since the last call.
-        """
-        self.commands += commands
-        self._taken.observe(seconds)
-        self._depth.observe(depth)
-
-
 class _Pipes:
     """All of them, as prometheus_client's collector of their commands."""
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[str, str], PipeTally] = {}
+        self._tallies: dict[tuple[str, str], Trips] = {}
         REGISTRY.register(self)
 
-    def of(self, node: str, connection: str) -> PipeTally:
+    def of(self, node: str, connection: str) -> Trips:
         key = (node, connection)
         if key not in self._tallies:
             if len(self._tallies) >= _MOST:
                 key = (OTHER, connection)
-            self._tallies.setdefault(key, PipeTally(_command.of(*key), _depth.of(*key)))
+            self._tallies.setdefault(key, Trips(_command.of(*key), _depth.of(*key)))
         return self._tallies[key]
 
     def collect(self) -> Iterator[CounterMetricFamily]:
@@ -70,7 +44,7 @@ class _Pipes:
 _pipes = _Pipes()
 
 
-def pipe(node: str, connection: str) -> PipeTally:
+def pipe(node: str, connection: str) -> Trips:
     """The series of a connection.
 
     Args:
@@ -81,6 +55,6 @@ def pipe(node: str, connection: str) -> PipeTally:
 
 
 @cache
-def unseen() -> PipeTally:
+def unseen() -> Trips:
     """For connections that no metric is about."""
-    return PipeTally(Histogram(LATENCY), Histogram(DEPTH))
+    return Trips(Histogram(LATENCY), Histogram(DEPTH))

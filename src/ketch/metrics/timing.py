@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ketch.metrics.histogram import Times
+from ketch.metrics.records import append_latency
 from ketch.metrics.tally import Histograms, Tally
 
 requests = Tally("ketch_requests", "Requests answered", "request")
@@ -22,7 +23,8 @@ _send = Histograms("ketch_request_send_time_seconds", "Answered, and not written
 @cache
 def times(name: str) -> Times:
     """The histograms of an API by its name in metrics."""
-    return Times(_total.of(name), _queue.of(name), _redis.of(name), _wait.of(name), _send.of(name))
+    parts = _total.of(name), _queue.of(name), _redis.of(name), _wait.of(name), _send.of(name)
+    return Times(*parts, latencies=append_latency)
 
 
 def requested(name: str) -> None:

@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from ketch.errors import RedisError, StorageUnavailable
-from ketch.metrics.pipes import PipeTally, unseen
+from ketch.metrics.histogram import Trips
+from ketch.metrics.pipes import unseen
 from ketch.records import scan_reply
 from ketch.redis.driver import Reply
 from ketch.redis.question import Command, Question, introduction
@@ -61,14 +62,13 @@ class Pipe(asyncio.BufferedProtocol):
         self,
         on_lost: Callable[[], None],
         on_push: Callable[[Any], None] | None = None,
-        tally: PipeTally | None = None,
+        tally: Trips | None = None,
     ) -> None:
         self._on_lost = on_lost
         self._on_push = on_push
         self._tally = tally or unseen()
         self._sent = self._told = 0  # commands so far, and those that `tally` knows
         self._timed = 0  # which of them is timed; 0: none
-        self._timed_at, self._depth = 0.0, 0  # when it was sent, and how many were on their way then, with it
         self._waiting: _Waiting = deque()
         self._buffer = bytearray(_START)
         self._start = 0  # where the reply being read begins
@@ -239,14 +239,9 @@ class Pipe(asyncio.BufferedProtocol):
             self._expect(replies)
 
     def _time(self) -> None:
-        """Times the command that was sent last."""
-        self._timed, self._depth = self._sent, len(self._waiting)
-        self._timed_at = time.monotonic()
-
-    def _note_time(self) -> None:
-        """The command that is timed is answered."""
-        self._tally.answered(time.monotonic() - self._timed_at, self._depth, self._sent - self._told)
-        self._timed, self._told = 0, self._sent
+        """Times the command that was sent last, until it is answered."""
+        self._timed = self._sent
+        self._tally.sent(len(self._waiting))
 
     def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
         """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
@@ -293,7 +288,7 @@ class Pipe(asyncio.BufferedProtocol):
         if taken == self._start:
             return False
         if self._timed and self._sent - len(self._waiting) >= self._timed:
-            self._note_time()
+            self._timed, self._told = 0, self._tally.answered(self._sent, self._told)
         self._progress += 1
         self._start = self._scanned = taken
         self._expect(self._waiting[0][0] if self._waiting else 1)
@@ -326,7 +321,7 @@ class Pipe(asyncio.BufferedProtocol):
                 reply, self._refused = self._refused if reply.startswith(_ABORTED) else reply, b""
             _, take = self._waiting.popleft()
             if self._timed and self._sent - len(self._waiting) >= self._timed:
-                self._note_time()
+                self._timed, self._told = 0, self._tally.answered(self._sent, self._told)
             self._expect(self._waiting[0][0] if self._waiting else 1)
             self._give(take, reply)
         if self._start == self._end:
@@ -389,7 +384,7 @@ async def open_pipe(
     timeout: float,
     on_lost: Callable[[], None],
     on_push: Callable[[Any], None] | None = None,
-    tally: PipeTally | None = None,
+    tally: Trips | None = None,
 ) -> Pipe:
     """Connects and introduces itself: AUTH, SELECT, a client name; RESP3 where pushes are wanted.
 
