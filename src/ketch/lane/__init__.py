@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
+from ketch.connections.room import ResponseRoom
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.logs import ClientName
@@ -104,6 +105,7 @@ class Host(Protocol):
         authorizer: None where everyone may do everything.
         quotas: whether any are in force, and whether any are of the time that requests take.
         timekeeper: takes what was slow.
+        sessions, assignments: those of fetches, as `broker.sessions` and `broker.coordination.assignments` have them.
     """
 
     settings: Settings
@@ -111,6 +113,12 @@ class Host(Protocol):
     topic_notes: TopicNotes
     inflated: Gate
 
+    @property
+    def sessions(self) -> object: ...
+    @property
+    def assignments(self) -> object: ...
+    @property
+    def responses(self) -> ResponseRoom: ...
     @property
     def authorizer(self) -> _Authorizer | None: ...
     @property
