@@ -1,7 +1,7 @@
 /* Recognises a Fetch request (versions 4 to 16), and makes the response to it. No Python and no I/O.
 
    Refused are, beside what frame.h refuses: partitions that a session is to forget, followers, isolation levels that
-   Kafka does not have, leader epochs above 0, and bytes behind the request. */
+   Kafka does not have, leader epochs above 0, racks beyond ASCII, and bytes behind the request. */
 
 #ifndef KETCH_LANE_FETCH_H
 #define KETCH_LANE_FETCH_H
@@ -69,11 +69,19 @@ static bool take_limits(Reader *reader, FetchRequest *request) {
   return take_32(reader, &request->session) && take_32(reader, &request->epoch);
 }
 
+/* A client's rack, which nothing goes by; one that may be no text is refused. */
+static bool take_rack(Reader *reader, bool flexible) {
+  Span rack;
+  if (!take_text(reader, flexible, &rack) || rack.at == NULL) return false;
+  for (int64_t i = 0; i < rack.size; i++)
+    if (rack.at[i] >= 0x80) return false;
+  return true;
+}
+
 /* Whether `frame`, without its length, is a Fetch request as above. */
 static bool recognise_fetch(const uint8_t *frame, int64_t size, FetchRequest *request) {
   Reader reader = {frame, frame + size};
   int32_t count = 0, forgotten = 0;
-  Span rack;
   request->sections = request->parts = 0;
   if (!take_header(&reader, &FETCH_VERSIONS, &request->version, &request->correlation, &request->client)) return false;
   bool flexible = request->version >= FETCH_FLEXIBLE;
@@ -82,7 +90,7 @@ static bool recognise_fetch(const uint8_t *frame, int64_t size, FetchRequest *re
     if (!take_fetched(&reader, request)) return false;
   if (request->version >= FETCH_SESSIONS && !take_length(&reader, flexible, &forgotten)) return false;
   if (forgotten != 0) return false;
-  if (request->version >= 11 && (!take_text(&reader, flexible, &rack) || rack.at == NULL)) return false;
+  if (request->version >= 11 && !take_rack(&reader, flexible)) return false;
   return take_no_tags(&reader, flexible) && reader.at == reader.end;
 }
 
