@@ -63,9 +63,9 @@ waiting         a stream has changed, and now there is enough   answered      wi
 waiting         a stream has changed, and still all is at its   waiting
                 end
 waiting         a stream has changed otherwise: by another      handed on     `broker.handlers.fetch.go_on` makes the
-                client, or its records are not for the lane                   answer; all that was looked at is due again
+                client, or its records are not for the lane                   answer; all looked at is due again
 waiting         its time is up, or the broker stops             answered      by what was last found
-waiting         its client is gone                              gone          its session stays, if it is one that is kept
+waiting         its client is gone                              gone          its session stays, if it has an id
 =============== =============================================== ============= =========================================
 
 csrc/ has what is bytes in and bytes out: frame.h for both, request.h, redis.h and response.h for Produce, fetch.h for
