@@ -45,7 +45,7 @@ producer that is known, its checksum is right, and `TopicNotes` has nothing to n
 Fetch. It takes v4 to v16, of a session that is kept (KIP-227) or without one; what opens or closes a session is
 Python's. Every partition that is due (`broker.sessions`) has to be known, readable by the client, without a cold tier
 and without copies to wait for, and to be at its end, or to have what comes next in `log.recent`. What a member of a
-group asks for is Python's, too, as its native group follows. A look changes nothing: only when all of it was found does
+group gets is Python's, too, as its native group follows. A look changes nothing: only when all of it was found does
 the lane do to the session what the handler does (`broker.handlers.fetch`), and reads and answers by the same rules.
 
 =============== =============================================== ============= =========================================

@@ -225,7 +225,7 @@ cdef class Fetches:
     cdef int go(self, Poll poll, FetchRequest* request, int found, double now) except -1:
         """It is the lane's: does to its session and its connection what the handler does before it has read."""
         cdef Seat seat
-        cdef object session = poll.session, behind
+        cdef object session = poll.session, reader = poll.connection.reader, behind
         if session is None:
             if found != ENOUGH and request.wait > 0:
                 self.enter(poll, now)
@@ -237,7 +237,10 @@ cdef class Fetches:
                     target = seat.target
                     target.offset, target.max_bytes, target.leader_epoch = seat.offset, seat.most, -1
                     behind.setdefault(target.key, target)
-        poll.connection.reader.ask(now)
+        reader.ask(now)
+        if self.assignments.assigned and reader.member is None:
+            places = [(<Seat>each).spot.place for each in poll.seats]
+            self.assignments.meet(reader, poll.client_id or "", poll.connection.host, places)
         self.taken["fetch"] += 1
         if session is not None:
             self.looked(poll, poll.seats, now)
@@ -398,9 +401,10 @@ cdef class Fetches:
         for seat in seats:
             if not self.may_read(seat) or not self.bound(seat, poll.committed, now):
                 return FOREIGN
-            if assigned and (client, host, seat.spot.place) in assigned:
-                return FOREIGN  # a member of a group reads through that, and a wait that Python takes over costs more
-            any_data = any_data or seat.has_data
+            if seat.has_data:
+                any_data = True
+                if assigned and (client, host, seat.spot.place) in assigned:
+                    return FOREIGN  # a member of a group reads through that
         if any_data and not self.read(poll, seats):
             return FOREIGN
         return ENOUGH if has_enough(poll.seats, poll.least) else LITTLE
