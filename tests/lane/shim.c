@@ -6,10 +6,12 @@
 
 #include <stdio.h>
 
+#include "../../src/ketch/lane/csrc/fetch.h"
 #include "../../src/ketch/lane/csrc/redis.h"
 #include "../../src/ketch/lane/csrc/response.h"
 
 static ProduceRequest request;
+static FetchRequest fetch;
 
 static int64_t place(const uint8_t *frame, Span span) { return span.at == NULL ? -1 : span.at - frame; }
 
@@ -58,6 +60,52 @@ int64_t shim_response(const uint8_t *frame, int64_t size, int64_t base, int64_t 
     end_section(&out, request.version);
   }
   end_response(&out, request.version, 0, 0);
+  return given(&out, bytes, room);
+}
+
+/* Writes what was recognised of a Fetch: twelve numbers, four for each topic, four for each partition. */
+int64_t shim_recognise_fetch(const uint8_t *frame, int64_t size, int64_t *found) {
+  if (!recognise_fetch(frame, size, &fetch)) return 0;
+  int64_t head[] = {fetch.version, fetch.correlation, fetch.wait, fetch.least, fetch.most, fetch.committed,
+                    fetch.session, fetch.epoch, place(frame, fetch.client), fetch.client.size, fetch.sections,
+                    fetch.parts};
+  memcpy(found, head, sizeof head);
+  found += sizeof head / sizeof *head;
+  for (int i = 0; i < fetch.sections; i++) {
+    Section *section = &fetch.section[i];
+    int64_t topic[] = {place(frame, section->name), section->name.size, section->first, section->count};
+    memcpy(found, topic, sizeof topic);
+    found += 4;
+  }
+  for (int i = 0; i < fetch.parts; i++) {
+    Wanted *part = &fetch.part[i];
+    int64_t numbers[] = {part->index, part->epoch, part->offset, part->most};
+    memcpy(found, numbers, sizeof numbers);
+    found += 4;
+  }
+  return 1;
+}
+
+/* The response to a Fetch that is recognised: its n-th partition ends at `end` + n, and gives `records`, a batch. */
+int64_t shim_fetched(const uint8_t *frame, int64_t size, int64_t end, int64_t start, const uint8_t *records,
+                     int64_t length, uint8_t *bytes, int64_t room) {
+  Out out = {0};
+  if (!recognise_fetch(frame, size, &fetch)) return -1;
+  begin_fetched(&out, fetch.version, fetch.correlation, 9, 77, fetch.sections);
+  for (int i = 0; i < fetch.sections; i++) {
+    Section *section = &fetch.section[i];
+    put_fetched_topic(&out, fetch.version, section->name, section->count);
+    for (int n = section->first; n < section->first + section->count; n++) {
+      put_fetched(&out, fetch.version, fetch.committed, fetch.part[n].index, end + n, end, start, length);
+      if (length > 0) {
+        put_batch_begin(&out, end + n, length);
+        put(&out, records + BATCH_BEGIN, length - BATCH_BEGIN);
+      }
+      end_fetched_part(&out, fetch.version);
+    }
+    end_fetched_topic(&out, fetch.version);
+  }
+  end_fetched(&out, fetch.version, 0);
   return given(&out, bytes, room);
 }
 
@@ -112,7 +160,7 @@ int main(int argc, char **argv) {
   random_state = (uint64_t)atol(argv[2]) * 2 + 1;
   int files = argc - 3;
   uint8_t *frames[256];
-  int64_t sizes[256], found[10 + 4 * TOPICS_MAX + 11 * PARTS_MAX];
+  int64_t sizes[256], found[12 + 4 * TOPICS_MAX + 11 * PARTS_MAX];
   for (int i = 0; i < files; i++) frames[i] = contents(argv[3 + i], &sizes[i]);
   for (long n = 0; n < count; n++) {
     int which = (int)any((uint64_t)files);
@@ -124,6 +172,10 @@ int main(int argc, char **argv) {
     if (shim_recognise(exact, size, found)) {
       recognised++;
       if (shim_response(exact, size, (int64_t)any(1u << 30), 0, answer, 1 << 16) < 0) return 1;
+    }
+    if (shim_recognise_fetch(exact, size, found)) {
+      recognised++;
+      if (shim_fetched(exact, size, (int64_t)any(1u << 30), 0, NULL, 0, answer, 1 << 16) < 0) return 1;
     }
     shim_landed(exact, size);
     free(copy), free(exact), free(answer);

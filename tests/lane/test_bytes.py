@@ -26,7 +26,7 @@ from ketch.store.scripts import AppendKeys
 from ketch.wire.requests import decode_request
 from ketch.wire.responses import encode_response
 from tests.support.batches import batch, records
-from tests.support.kafka import PRODUCE, SERVED, entity
+from tests.support.kafka import FETCH, PRODUCE, SERVED, entity
 from tests.support.raw import encoded
 
 HERE = Path(__file__).parent
@@ -56,12 +56,25 @@ class Found(NamedTuple):
     topics: list[tuple[bytes, list[tuple[int, bytes, tuple[int, ...]]]]]
 
 
+class FoundFetch(NamedTuple):
+    """What was recognised of a Fetch.
+
+    Attributes:
+        numbers: version, correlation id, max_wait, min_bytes, max_bytes, isolation level, session and its epoch.
+        topics: with (partition, leader epoch, offset, bytes).
+    """
+
+    numbers: tuple[int, ...]
+    client_id: bytes | None
+    topics: list[tuple[bytes, list[tuple[int, ...]]]]
+
+
 class Shim:
     """The functions of shim.c."""
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
-        for name in ("recognise", "response", "append", "landed"):
+        for name in ("recognise", "response", "append", "landed", "recognise_fetch", "fetched"):
             getattr(self._library, f"shim_{name}").restype = ctypes.c_int64
 
     def recognise(self, frame: bytes) -> Found | None:
@@ -79,6 +92,25 @@ class Shim:
         transactional_id = None if id_at < 0 else frame[id_at : id_at + id_size]
         client_id = None if at < 0 else frame[at : at + size]
         return Found(version, acks, correlation, timeout, client_id, transactional_id, found)
+
+    def recognise_fetch(self, frame: bytes) -> FoundFetch | None:
+        out = (ctypes.c_int64 * (12 + 4 * TOPICS_MAX + 4 * PARTS_MAX))()
+        if not self._library.shim_recognise_fetch(frame, ctypes.c_int64(len(frame)), out):
+            return None
+        *numbers, at, size, sections, parts = out[:12]
+        behind, found = 12 + 4 * sections, []
+        for n in range(12, behind, 4):
+            name, length, first, count = out[n : n + 4]
+            rows = [tuple(out[behind + 4 * i : behind + 4 * (i + 1)]) for i in range(first, first + count)]
+            found.append((frame[name : name + length], rows))
+        assert sum(len(rows) for _, rows in found) == parts
+        return FoundFetch(tuple(numbers), None if at < 0 else frame[at : at + size], found)
+
+    def fetched(self, frame: bytes, end: int, start: int, data: bytes) -> bytes:
+        out = ctypes.create_string_buffer(ROOM)
+        numbers = map(ctypes.c_int64, (len(frame), end, start))
+        given = (data, ctypes.c_int64(len(data)), out, ctypes.c_int64(ROOM))
+        return self._bytes(out, self._library.shim_fetched(frame, *numbers, *given))
 
     def response(self, frame: bytes, base: int, start: int) -> bytes:
         out = ctypes.create_string_buffer(ROOM)
@@ -277,6 +309,147 @@ def test_a_response(shim: Shim, asked: Asked, base: int, start: int) -> None:
     assert shim.response(asked.frame, base, start) == wanted
 
 
+# -- Fetch
+
+
+def fetched(version: int, correlation_id: int = 1, client_id: str | None = "c", **given: Any) -> bytes:
+    """A Fetch request without its length."""
+    parts = [{"partition": 0, "fetch_offset": 5, "partition_max_bytes": 9, "current_leader_epoch": -1}]
+    topics = [{"topic": "t", "topic_id": UUID(int=1), "partitions": parts}]
+    given = {"max_wait": 500, "min_bytes": 1, "max_bytes": 99, "topics": topics, "rack_id": ""} | given
+    return encoded(entity(load_request_schema(FETCH, version), given), correlation_id, client_id)
+
+
+@st.composite
+def fetches(draw: Any) -> bytes:
+    """A request of any version that the lane takes."""
+    numbers = st.integers(-(2**31), 2**31 - 1)
+    topics = [
+        {
+            "topic": name,
+            "topic_id": UUID(int=n + 1),
+            "partitions": [
+                {
+                    "partition": index,
+                    "fetch_offset": draw(st.integers(-1, 2**62)),
+                    "partition_max_bytes": draw(numbers),
+                    "current_leader_epoch": draw(st.integers(-1, 0)),
+                }
+                for index in indexes
+            ],
+        }
+        for n, (name, indexes) in enumerate(draw(st.just([]) | TOPICS))
+    ]
+    limits = {name: draw(numbers) for name in ("min_bytes", "max_bytes", "session_id", "session_epoch")}
+    given = {**limits, "max_wait": draw(st.integers(0, 60_000)), "isolation_level": draw(st.integers(0, 1))}
+    version, client_id = draw(st.sampled_from(list(SERVED[FETCH]))), draw(st.none() | st.text(max_size=9))
+    return fetched(version, draw(st.integers(0, 2**31 - 1)), client_id, topics=topics, rack_id=draw(NAMES), **given)
+
+
+def check_fetch(found: FoundFetch, frame: bytes) -> None:
+    """What was recognised is what kio reads, and there is nothing else in it."""
+    version = found.numbers[0]
+    header, body = decode_request(frame, FETCH, version)
+    assert (header.client_id or "").encode() == (found.client_id or b"")
+    whose = (body.session_id, body.session_epoch) if version >= 7 else (0, -1)
+    wait = round(body.max_wait.total_seconds() * 1000)
+    limits = (wait, body.min_bytes, body.max_bytes, body.isolation_level)
+    assert found.numbers == (version, header.correlation_id, *limits, *whose)
+    assert getattr(body, "replica_id", -1) == -1
+    assert not getattr(body, "forgotten_topics_data", ())
+    assert found.topics == [
+        (
+            topic.topic.encode() if version < 13 else topic.topic_id.bytes,
+            [
+                (part.partition, getattr(part, "current_leader_epoch", -1), part.fetch_offset, part.partition_max_bytes)
+                for part in topic.partitions
+            ],
+        )
+        for topic in body.topics
+    ]
+
+
+def is_fetch_text(found: FoundFetch) -> bool:
+    names = [name for name, _ in found.topics if found.numbers[0] < 13]
+    return all("\ufffd" not in text.decode(errors="replace") for text in (found.client_id or b"", *names))
+
+
+@_many
+@given(asked=fetches())
+def test_a_fetch_is_recognised(shim: Shim, asked: bytes) -> None:
+    found = shim.recognise_fetch(asked)
+    assert found is not None
+    check_fetch(found, asked)
+    assert shim.recognise(asked) is None
+
+
+@_many
+@given(asked=fetches(), data=st.data())
+def test_what_is_recognised_of_a_fetch_is_right(shim: Shim, asked: bytes, data: st.DataObject) -> None:
+    mutated = bytearray(asked)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(mutated) - 1))
+        mutated[at] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
+    found = shim.recognise_fetch(bytes(mutated))
+    if found is not None and is_fetch_text(found):
+        check_fetch(found, bytes(mutated))
+
+
+@given(asked=fetches())
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_a_fetch_that_is_cut_is_not_recognised(shim: Shim, asked: bytes) -> None:
+    assert not any(shim.recognise_fetch(asked[:size]) for size in range(len(asked)))
+    assert shim.recognise_fetch(asked + b"\0") is None
+
+
+@pytest.mark.parametrize("version", [version for version in SERVED[FETCH] if version >= 9])
+@pytest.mark.parametrize("other", ["epoch", "level", "forgotten"])
+def test_a_fetch_for_python(shim: Shim, version: int, other: str) -> None:
+    part = {"partition": 0, "fetch_offset": 5, "partition_max_bytes": 9, "current_leader_epoch": 1}
+    others: dict[str, dict[str, Any]] = {
+        "epoch": {"topics": [{"topic": "t", "topic_id": UUID(int=1), "partitions": [part]}]},
+        "level": {"isolation_level": 2},
+        "forgotten": {"forgotten_topics_data": [{"topic": "t", "topic_id": UUID(int=1), "partitions": [0]}]},
+    }
+    assert shim.recognise_fetch(fetched(version)) is not None
+    assert shim.recognise_fetch(fetched(version, **others[other])) is None
+
+
+@_many
+@given(asked=fetches(), end=st.integers(0, 2**62), start=st.integers(-1, 2**62), empty=st.booleans())
+def test_a_response_with_records(shim: Shim, asked: bytes, end: int, start: int, empty: bool) -> None:
+    found = shim.recognise_fetch(asked)
+    assert found is not None
+    version, number, *_ = found.numbers
+    stored, ends = some_batch(2, False, 0), iter(range(end, end + PARTS_MAX))
+
+    def part(index: int) -> dict[str, Any]:
+        high_watermark = next(ends)
+        given = struct.pack(">qii", high_watermark, len(stored) - 12, 0) + stored[16:]
+        return {
+            "partition_index": index,
+            "error_code": ErrorCode.none,
+            "high_watermark": high_watermark,
+            "last_stable_offset": end,
+            "log_start_offset": start,
+            "aborted_transactions": [] if found.numbers[5] else None,
+            "records": b"" if empty else given,
+        }
+
+    topics = [
+        {
+            "topic": name.decode() if version < 13 else "",
+            "topic_id": UUID(bytes=name) if version >= 13 else None,
+            "partitions": [part(row[0]) for row in rows],
+        }
+        for name, rows in found.topics
+    ]
+    body = {"throttle_time": 9, "error_code": ErrorCode.none, "session_id": 77, "responses": topics}
+    assert shim.fetched(asked, end, start, b"" if empty else stored) == b"".join(
+        encode_response(FETCH, version, number, body)
+    )
+
+
 # -- Redis
 
 KEYS = AppendKeys(b"korvet:stream:t:0", b"korvet:producers:{korvet:stream:t:0}", b"korvet:fence:{korvet:stream:t:0}:1")
@@ -360,6 +533,9 @@ def _fuzz(directory: Path, count: int) -> str:
             data = [{"name": f"t{i}", "topic_id": UUID(int=i), "partition_data": [part]} for i in range(topics)]
             seeds.append(directory / f"{version}-{n}")
             seeds[-1].write_bytes(produced(version, topic_data=data))
+    for version in SERVED[FETCH]:
+        seeds.append(directory / f"fetch-{version}")
+        seeds[-1].write_bytes(fetched(version))
     done = subprocess.run(
         [str(program), str(count), "1", *map(str, seeds)], capture_output=True, text=True, check=False
     )

@@ -10,12 +10,12 @@ from ketch.security.acls import Acl, Operation, ResourceType
 from tests.support.acls import ON, Acls, allow
 from tests.support.batches import batch, records
 from tests.support.http import metrics
-from tests.support.kafka import ALTER_CLIENT_QUOTAS, INIT_PRODUCER_ID, PRODUCE, produce
+from tests.support.kafka import ALTER_CLIENT_QUOTAS, FETCH, INIT_PRODUCER_ID, PRODUCE, fetch, part, produce
 from tests.support.ketch import KetchServer, eventually
 from tests.support.sasl import SaslClient, add_user, sasl_server
 
 TOPIC_DENIED, ID_DENIED, TRANSACTIONAL = 29, 53, 0x10
-TAKEN = ("ketch_lane_requests_total", "produce")
+TAKEN, FETCHED = ("ketch_lane_requests_total", "produce"), ("ketch_lane_requests_total", "fetch")
 DATA = batch(records([b"a"]))
 ALICE = "User:alice"
 
@@ -48,6 +48,16 @@ class Secured:
 
     def taken(self) -> float:
         return metrics(self.server).get(TAKEN, 0.0)
+
+    def fetched(self) -> float:
+        return metrics(self.server).get(FETCHED, 0.0)
+
+    def limit(self, quota: str, rate: float | None) -> None:
+        """Sets one of the client's quotas, or takes it away."""
+        ops = [{"key": quota, "value": rate or 0.0, "remove": rate is None}]
+        entity = [{"entity_type": "user", "entity_name": "alice"}]
+        answer = self.admin.ask(ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity, "ops": ops}], validate_only=False)
+        assert answer.entries[0].error_code == 0
 
     def warm(self, *topics: str) -> None:
         """Until the lane takes a request to each topic."""
@@ -129,21 +139,73 @@ def test_a_transactional_id_is_denied_once_its_acl_has_gone(broker: Secured) -> 
 
 
 def test_a_quota_is_counted_and_its_client_waits(broker: Secured) -> None:
-    def limit(rate: float | None) -> None:
-        ops = [{"key": "producer_byte_rate", "value": rate or 0.0, "remove": rate is None}]
-        entity = [{"entity_type": "user", "entity_name": "alice"}]
-        answer = broker.admin.ask(ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity, "ops": ops}], validate_only=False)
-        assert answer.entries[0].error_code == 0
-
     large = batch(records([b"x" * 130_000]))
     assert broker.alice.produce("t", large).error_code == 0  # the topic's largest record is noted
     broker.warm("t")
-    limit(100_000.0)
+    broker.limit("producer_byte_rate", 100_000.0)
     try:
         before = broker.taken()
         told = [broker.alice.ask(PRODUCE, 9, **produce("t", data)).throttle_time for data in (DATA, large)]
         assert [time.total_seconds() > 0.2 for time in told] == [False, True]
         assert broker.taken() == before + 2
     finally:
-        limit(None)
+        broker.limit("producer_byte_rate", None)
     assert broker.is_taken("t")
+
+
+READS = (*TOPICS, may(Operation.READ, "t"))
+
+
+def awaits(broker: Secured, offset: int, **given: int) -> None:
+    """Has the lane wait with a fetch of the client, as soon as nothing has to be asked before."""
+    before = broker.fetched()
+    broker.alice.send(FETCH, 12, **fetch([part("t", 0, offset)], **{"max_wait": 30_000, **given}))
+    eventually(lambda: broker.fetched() > before, what="the lane to wait")
+
+
+def told(broker: Secured) -> tuple[int, bytes]:
+    answer = broker.alice.answer(FETCH, 12)[1].responses[0].partitions[0]
+    return int(answer.error_code), bytes(answer.records or b"")
+
+
+def test_what_may_be_read_is_taken_until_the_acls_change(broker: Secured) -> None:
+    broker.acls.set(READS)
+    end = broker.alice.stored("t", DATA) + 1
+    broker.alice.fetch("t", end)  # what has to be asked is
+    awaits(broker, end)
+    broker.admin.stored("t", DATA)
+    code, given = told(broker)
+    assert (code, len(given)) == (0, len(DATA))
+    broker.acls.set(TOPICS)
+    before = broker.fetched()
+    assert broker.alice.fetch("t", end).error_code == TOPIC_DENIED
+    assert broker.fetched() == before
+
+
+def test_the_right_to_read_is_lost_while_it_waits(broker: Secured) -> None:
+    broker.acls.set(READS)
+    end = broker.alice.stored("t", DATA) + 1
+    broker.alice.fetch("t", end)
+    awaits(broker, end)
+    with broker.login("alice") as watching:
+        Acls(broker.server.redis(), watching).set(TOPICS)
+        assert watching.fetch("t", end).error_code == TOPIC_DENIED
+    broker.admin.stored("t", DATA)
+    assert told(broker) == (TOPIC_DENIED, b"")
+
+
+def test_a_quota_of_fetches_is_counted_and_its_client_waits(broker: Secured) -> None:
+    broker.acls.set(READS)
+    large = batch(records([b"x" * 60_000]))
+    end = broker.alice.stored("t", DATA) + 1
+    broker.alice.fetch("t", end)
+    broker.limit("consumer_byte_rate", 40_000.0)
+    try:
+        awaits(broker, end)
+        broker.admin.stored("t", large)
+        answer = broker.alice.answer(FETCH, 12)[1]
+        assert answer.throttle_time.total_seconds() > 0.2
+        records_given = answer.responses[0].partitions[0].records
+        assert len(records_given) == len(large)
+    finally:
+        broker.limit("consumer_byte_rate", None)

@@ -19,6 +19,7 @@ from ketch.broker.errors import Refused, code_of, is_failure
 from ketch.broker.quotas import Timed
 from ketch.broker.resources import DENIED_TEXTS, Denial, Rule, denial_by, whole_denial
 from ketch.broker.services import Services
+from ketch.broker.sessions import Session
 from ketch.broker.tracing import Traced
 from ketch.errors import KetchError, RightMissing, WritesRefused
 from ketch.log.appending.producers import Sequenced
@@ -308,6 +309,7 @@ class Sent(Protocol):
 Handler = Callable[[Request], Awaitable[Answer | Later]]
 Tracing = Callable[[Request, Answer], tuple[Traced, ...]]
 Resumer = Callable[[Request, Sent], Later]
+Continuing = Callable[[Request, Session, float], Awaitable[Answer]]
 Refuser = Callable[[Request, ErrorCode], Answer]
 
 
@@ -328,7 +330,8 @@ class Api:
         unknown_version: makes the version 0 body that answers a version which is not served; without it the connection
             is closed.
         offered: whether ApiVersions names it now; without it always.
-        resume: makes the answer to a request that the lane had taken.
+        resume: makes the answer to a request whose batches the lane has sent.
+        go_on: makes the answer to a fetch with which the lane has waited, by its session and deadline.
         traced: finds the traces that the records of a request, or of its answer, belong to.
     """
 
@@ -345,6 +348,7 @@ class Api:
     unknown_version: Callable[[Services], Body] | None = None
     offered: Callable[[Services], bool] | None = None
     resume: Resumer | None = None
+    go_on: Continuing | None = None
     traced: Tracing | None = None
     metric: str = field(init=False)  # its name in metrics: `list_offsets`
     times: metrics.Times = field(init=False, repr=False, compare=False)

@@ -44,7 +44,7 @@ from ketch.broker.access.mechanisms import Mechanisms
 from ketch.broker.api import Answer, Api, CloseConnection, Later, Request, printable, refused_whole
 from ketch.broker.caller import Caller, introduced, unauthenticated
 from ketch.broker.coordination.readers import Reader
-from ketch.broker.places import Place, Response, Taken
+from ketch.broker.places import Place, Polled, Response, Taken
 from ketch.broker.quotas import Timed
 from ketch.broker.services import Services
 from ketch.complaints import Complaints
@@ -67,6 +67,7 @@ log = logging.getLogger(__name__)
 
 # A request that carries no records; a fetch of 100,000 partitions fits.
 _CONTROL_REQUEST_MAX = 4 << 20
+_JOINED_MAX = 1 << 16  # bytes of the lane's responses that are copied into one
 _IN_FLIGHT_MAX = 1000  # requests of one connection taken up and not yet answered, or stored where none is answered
 
 
@@ -125,6 +126,7 @@ class Connection(MeteredConnection):
         client: "client-id at host:port", for log lines.
         client_id: that of the requests, in bytes; None for none.
         client_name: the same as text.
+        reader: what is known of its fetches.
     """
 
     def __init__(self, broker: Host, listener: Listener) -> None:
@@ -138,7 +140,7 @@ class Connection(MeteredConnection):
         self.client_id: bytes | None = None
         self.client = ClientName(self.peer)
         self._carrying = 0  # bytes of the Produce request at hand
-        self._reader = Reader()
+        self.reader = Reader()
         self._responses = deque[Place]()
         self._unanswered = set[Later | Taken]()  # requests that get no response and are not stored yet
         self._complaints = Complaints()
@@ -150,7 +152,7 @@ class Connection(MeteredConnection):
             self.client_name or "",
             self._caller.principal,
             self._listener.name,
-            self._reader.software,
+            self.reader.software,
             time.monotonic() - self.last_active,
             self._held,
         )
@@ -182,7 +184,7 @@ class Connection(MeteredConnection):
             self._deadline.cancel()
         if self._authentication is not None and (failure := self._authentication.left()):
             log.warning("%s: %s", self.client, printable(failure))
-        self._reader.close()
+        self.reader.close()
         # What was produced is stored all the same, as in Kafka: with acks=0 a producer closes when it has sent it.
         self._requests = deque((at, frame) for at, frame in self._requests if self._carries_records(frame))
         kept = self._carrying + sum(len(frame) + 4 for _, frame in self._requests if isinstance(frame, bytes))
@@ -196,9 +198,16 @@ class Connection(MeteredConnection):
 
     # -- requests
 
-    async def _work(self) -> None:
-        """Serves what has come in, one request after the other, until there is nothing left."""
+    async def _work(self, polled: Polled | None = None) -> None:
+        """Serves what has come in, one request after the other, until there is nothing left.
+
+        Args:
+            polled: a fetch of the lane that comes first.
+        """
         try:
+            if polled is not None:
+                await self._go_on(polled)
+            await self._keep_pace()
             while self._requests:
                 await self._serve(*self._requests.popleft())
                 await self._keep_pace()
@@ -270,7 +279,7 @@ class Connection(MeteredConnection):
         header, body = decode_request(frame, key, version)
         if header.client_id != self.client_name:
             self._rename(header.client_id)
-        request = Request(self._broker, api, header, body, self._caller, self.client, self._reader, received, begun)
+        request = Request(self._broker, api, header, body, self._caller, self.client, self.reader, received, begun)
         request.size = len(frame)
         request.rights = self.rights
         return request
@@ -461,8 +470,7 @@ class Connection(MeteredConnection):
         try:
             taken = lane.take(self, data, now, room, self._frames.max_bytes)
         except Exception:
-            log.exception("%s: unexpected error; connection closed", self.client)
-            self._close()
+            self.fail()
             return b""
         return data[taken:] if taken else data
 
@@ -504,7 +512,10 @@ class Connection(MeteredConnection):
             done.append(response)
             written += made
         if self._transport is not None and written:
-            self._transport.write(written[0] if len(written) == 1 else b"".join(written))
+            if len(written) > 1 and sum(map(len, written)) > _JOINED_MAX:
+                self._transport.writelines(written)
+            else:
+                self._transport.write(written[0] if len(written) == 1 else b"".join(written))
         now = time.monotonic()
         for response in done:
             response.done(now)
@@ -514,11 +525,12 @@ class Connection(MeteredConnection):
             self._flush()
         elif self._awaited is not None:
             self._note_progress()
+        if self._requests:
+            self._start_work()
 
-    def throttle(self, request: Taken) -> int:
+    def throttle(self, quota: Quota, client_id: str | None, amount: int) -> int:
         """As `_throttle`, of a request of the lane that is to be answered now."""
-        principal, client, size = self._caller.principal, request.client_id, request.size - 4
-        delay = self._broker.quotas.use(Quota.PRODUCE, principal, client, size)
+        delay = self._broker.quotas.use(quota, self._caller.principal, client_id, amount)
         if delay:
             self._mute(delay)
         return round(delay * 1000)
@@ -529,7 +541,7 @@ class Connection(MeteredConnection):
         assert api.resume is not None
         header = RequestHeader(sent.api_key, sent.version, sent.correlation_id, sent.client_id)
         request = Request(
-            self._broker, api, header, sent, self._caller, self.client, self._reader, sent.received, sent.begun
+            self._broker, api, header, sent, self._caller, self.client, self.reader, sent.received, sent.begun
         )
         request.size = sent.size - 4
         sent.request = request
@@ -541,6 +553,43 @@ class Connection(MeteredConnection):
             self._unanswered.discard(sent)
             self._unanswered.add(answer)
         answer.then(partial(self._ended, request, sent.size, answer))
+
+    @property
+    def host(self) -> str:
+        """Its client's, as ACLs and groups have it."""
+        return self._caller.host
+
+    def most(self, quota: Quota) -> int:
+        """See `Request.most`."""
+        return int(self._broker.quotas.most(quota, self._caller.principal, self.client_name))
+
+    def awaits(self, polled: Polled) -> None:
+        """The lane waits with a fetch. What comes after it is not taken up before its answer."""
+        self._worker = polled
+
+    def answered(self, polled: Polled) -> None:
+        """The lane has made the answer to a fetch; `deliver` is called next."""
+        if self._worker is polled:
+            self._worker = None
+        self._responses.append(polled)
+
+    def go_on(self, polled: Polled) -> None:
+        """Python makes the answer to a fetch with which the lane has waited."""
+        self._worker = asyncio.get_running_loop().create_task(self._work(polled))
+
+    async def _go_on(self, polled: Polled) -> None:
+        request = self._decode(polled.received, polled.begun, polled.frame)
+        assert request is not None
+        assert request.api.go_on is not None
+        request.rights, request.waited = polled.rights, polled.waited
+        answer = await request.api.go_on(request, polled.session, polled.deadline)
+        metrics.requested(request.api.metric)
+        self._answer(request, answer, self._respond(polled.size, request))
+
+    def fail(self) -> None:
+        """The lane has met an error that it does not know."""
+        log.exception("%s: unexpected error; connection closed", self.client)
+        self._close()
 
     # -- the end
 

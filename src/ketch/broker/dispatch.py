@@ -96,7 +96,7 @@ TABLE: dict[int, Api] = {
             oldest_answered=3,
             carries_records=True,
         ),
-        Api(1, "Fetch", 4, 16, fetch.handle, touches.FETCH, traced=traced.fetched),
+        Api(1, "Fetch", 4, 16, fetch.handle, touches.FETCH, traced=traced.fetched, go_on=fetch.go_on),
         Api(2, "ListOffsets", 1, 9, list_offsets.handle, touches.LIST_OFFSETS),
         Api(3, "Metadata", 0, 12, metadata.handle, touches.METADATA),
         Api(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from ketch.broker.access.authorizer import Rights
 from ketch.broker.api import Request, Sent
+from ketch.broker.sessions import Session
 from ketch.errors import KetchError
 from ketch.wire.pieces import BytesLike
 
@@ -47,6 +49,34 @@ class Taken(Place, Sent, Protocol):
     def received(self) -> float: ...
     @property
     def begun(self) -> float: ...
+
+
+class Polled(Place, Protocol):
+    """A fetch that the lane has taken. While it waits, it stands in the place of its connection's worker.
+
+    Attributes:
+        frame: the request.
+        rights: those of its client when it came.
+        deadline: monotonic seconds; `waited`: s.
+    """
+
+    @property
+    def frame(self) -> bytes: ...
+    @property
+    def rights(self) -> Rights | None: ...
+    @property
+    def session(self) -> Session: ...
+    @property
+    def received(self) -> float: ...
+    @property
+    def begun(self) -> float: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def waited(self) -> float: ...
+
+    def cancel(self) -> object:
+        """Its client is gone."""
 
 
 class Response:

@@ -1,7 +1,8 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
 
 A session also knows which of its partitions may have news: those that were not read to their end, and those whose
-streams have changed since (`log.watcher`). It asks Redis nothing: the Fetch handler does.
+streams have changed since (`log.watcher`). It asks Redis nothing: the Fetch handler does. The lane (`ketch.lane`) reads
+and changes sessions as the handler does, on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ INITIAL_EPOCH = 0
 PartitionKey = tuple[TopicKey, int]
 # What moves a log's start without a write to its stream is found out so: an archive that expires, a topic of which
 # nothing was ever written and that another broker deletes.
-_LOOK_AGAIN_S = 30.0
+LOOK_AGAIN_S = 30.0
 
 
 class SessionNotFound(KetchError):
@@ -48,6 +49,7 @@ class Target:
     leader_epoch: int = -1  # that the consumer knows; -1 for none
     answered: tuple[int, int] = (-1, -1)  # log start and high watermark
     key: PartitionKey = field(init=False)
+    seat: object = field(default=None, init=False, repr=False, compare=False)  # what the lane keeps of it
 
     def __post_init__(self) -> None:
         self.key = (self.topic, self.partition)
@@ -66,60 +68,59 @@ class Session:
     by_id: bool = False  # topics are ids
     targets: dict[PartitionKey, Target] = field(default_factory=dict)
     incremental: bool = False  # this answer leaves out what has not changed
-    _due: dict[PartitionKey, Target] = field(
-        default_factory=dict
-    )  # all but those at their end; who waited longest is first
-    _keys: dict[bytes, PartitionKey] = field(default_factory=dict)  # by stream
-    _looked: float = -math.inf  # when all of them were due
-    _authorized: tuple[object, ...] = ()  # by what they were allowed then
+    # All but those at their end; who waited longest is first.
+    behind: dict[PartitionKey, Target] = field(default_factory=dict)
+    keys: dict[bytes, PartitionKey] = field(default_factory=dict)  # by stream
+    looked: float = -math.inf  # when all of them were due
+    authorized: tuple[object, ...] = ()  # by what they were allowed then
 
     def update(self, targets: Iterable[Target], forgotten: Iterable[PartitionKey] = ()) -> None:
         for target in targets:
             known = self.targets.setdefault(target.key, target)
             known.offset, known.max_bytes, known.leader_epoch = target.offset, target.max_bytes, target.leader_epoch
-            self._due.setdefault(target.key, known)
+            self.behind.setdefault(target.key, known)
         for key in forgotten:
             self.targets.pop(key, None)
-            self._due.pop(key, None)
+            self.behind.pop(key, None)
 
     def isolate(self, committed: bool) -> None:
         """Takes a fetch's isolation level. Where the one before wanted committed records only and this one wants all,
         every partition is due: the waiter was not woken by records of open transactions."""
         if self.waiter.committed and not committed:
-            self._looked = -math.inf
+            self.looked = -math.inf
         self.waiter.committed = committed
 
     def authorize(self, by: tuple[object, ...]) -> None:
         """Takes by what its targets are allowed: where that is something else than before, every partition is due."""
-        if by != self._authorized:
-            self._authorized, self._looked = by, -math.inf
+        if by != self.authorized:
+            self.authorized, self.looked = by, -math.inf
 
     def due(self, now: float) -> list[Target]:
         """The partitions that may have something to say."""
-        if now - self._looked >= _LOOK_AGAIN_S:
-            self._looked = now
-            self._due |= {key: target for key, target in self.targets.items() if key not in self._due}
+        if now - self.looked >= LOOK_AGAIN_S:
+            self.looked = now
+            self.behind |= {key: target for key, target in self.targets.items() if key not in self.behind}
         for stream in self.waiter.take():
-            key = self._keys.get(stream)
+            key = self.keys.get(stream)
             if key in self.targets:
-                self._due.setdefault(key, self.targets[key])
+                self.behind.setdefault(key, self.targets[key])
             else:
-                self._keys.pop(stream, None)
-        return list(self._due.values())
+                self.keys.pop(stream, None)
+        return list(self.behind.values())
 
     def watch(self, target: Target, stream: bytes) -> None:
         """The partition is due when its stream changes; to be called before it is looked at."""
-        self._keys[stream] = target.key
+        self.keys[stream] = target.key
         self.waiter.add(stream)
 
     def reached_end(self, target: Target) -> None:
         """The partition is at its end: it is due no more until it changes."""
-        self._due.pop(target.key, None)
+        self.behind.pop(target.key, None)
 
     def served(self, target: Target) -> None:
         """The partition gave records: the others come first next time, so that none starves."""
-        if self._due.pop(target.key, None):
-            self._due[target.key] = target
+        if self.behind.pop(target.key, None):
+            self.behind[target.key] = target
 
     def close(self) -> None:
         self.waiter.close()
@@ -146,6 +147,26 @@ class Sessions:
         session = Session(self._waiter())
         session.update(targets)
         return session
+
+    def passing_by(self, wanted: Iterable[tuple[TopicKey, int, int, int]], committed: bool, now: float) -> Session:
+        """As `passing`, for the lane, which looks at all of them now.
+
+        Args:
+            wanted: of each partition topic, index, offset and greatest number of bytes.
+        """
+        session = self.passing(Target(*each) for each in wanted)
+        session.waiter.committed, session.looked = committed, now
+        return session
+
+    def get(self, session_id: int) -> Session | None:
+        """The session of this id, if there is one."""
+        return self._sessions.get(session_id)
+
+    def advance(self, session: Session) -> None:
+        """The session's next fetch has come."""
+        self._sessions.move_to_end(session.id)
+        session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
+        session.incremental = True
 
     def resolve(
         self, session_id: int, epoch: int, targets: list[Target], forgotten: list[PartitionKey], by_id: bool
@@ -175,9 +196,7 @@ class Sessions:
             raise SessionTopicIds(f"fetch session {session_id} is one of topic {'ids' if session.by_id else 'names'}")
         if epoch != session.epoch:
             raise InvalidSessionEpoch(f"epoch {epoch} of fetch session {session_id}, {session.epoch} is next")
-        self._sessions.move_to_end(session_id)
-        session.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
-        session.incremental = True
+        self.advance(session)
         return session
 
     def _keep(self, session: Session, by_id: bool) -> None:

@@ -56,6 +56,13 @@ class Host(Protocol):
     def budget(self) -> Budget: ...
 
 
+class Worker(Protocol):
+    """Who has a connection's requests: a task, or what waits in its place."""
+
+    def cancel(self) -> object:
+        """The peer is gone."""
+
+
 class MeteredConnection(asyncio.Protocol):
     """The asyncio shell. A task lives only while there are requests, so an idle connection costs little.
 
@@ -81,7 +88,7 @@ class MeteredConnection(asyncio.Protocol):
         self._ending = False  # nothing more is read
         self.last_active = time.monotonic()
         # working
-        self._worker: asyncio.Task[None] | None = None
+        self._worker: Worker | None = None
         # writing
         self._writable = True
         self._awaited: asyncio.Future[None] | None = None  # what the worker waits for, see `_note_progress`

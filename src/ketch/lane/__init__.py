@@ -1,14 +1,15 @@
 """The hot path without Python: the common Produce request goes from its connection's bytes to the command for Redis,
-and from Redis's reply to the response's bytes, in one piece of C and Cython. It adds speed and never a second meaning:
-a request with anything that it does not know goes through the pipeline (`broker.connection`), as without the lane.
+and from Redis's reply to the response's bytes, in one piece of C and Cython, and so does the common Fetch from its
+bytes to what is in memory, or to a wait for it. It adds speed and never a second meaning: a request with anything that
+it does not know goes through the pipeline (`broker.connection`), as without the lane.
 
-It takes a request whole or not at all. What it takes: Produce v3 to v13 of any acks, for partitions that are known,
-plain, idempotent and transactional batches, on topics that want nothing done to a batch; with the append module, on one
-Redis. It takes nothing while the connection's worker has a request, nor where something is in force that needs Python:
-an audit log of what is allowed, quotas of the time that requests take, spans, a pause for want of memory, a Redis that
-is behind. What a client may do it asks by the connection's `Rights`, which keep their decisions until the ACLs change;
-what is denied, and a client that has not authenticated or whose session has ended, is the pipeline's. What a quota of
-bytes makes a client wait is counted when the answer is made, as there.
+It takes a request whole or not at all. What it takes of Fetch is below; of the rest Produce v3 to v13 of any acks, for
+partitions that are known, plain, idempotent and transactional batches, on topics that want nothing done to a batch;
+with the append module, on one Redis. It takes nothing while the connection's worker has a request, nor where something
+is in force that needs Python: an audit log of what is allowed, quotas of the time that requests take, spans, a pause
+for want of memory, a Redis that is behind. What a client may do it asks by the connection's `Rights`, which keep their
+decisions until the ACLs change; what is denied, and a client that has not authenticated or whose session has ended, is
+the pipeline's. What a quota of bytes makes a client wait is counted when the answer is made, as there.
 
 Whose a partition's state is. There is one `AppendState` for both ways, and the event loop's thread alone changes it:
 the lane reads and writes it as the appender does. So a batch of Python may follow one of the lane, and the other way
@@ -41,8 +42,35 @@ A partition is for the lane in one state of `AppendState` alone: mode OURS, no f
 marker on its way, and the stream's end and the log's start known and fresh. A batch is, where it is the next one of a
 producer that is known, its checksum is right, and `TopicNotes` has nothing to note of it.
 
-csrc/ has what is bytes in and bytes out (request.h, redis.h, response.h), `_kernel.pyx` all else. The lane asks Redis
-nothing, writes no error, logs nothing, and waits for nothing but replies and deadlines.
+Fetch. It takes v4 to v16, of a session that is kept (KIP-227) or without one; what opens or closes a session is
+Python's. Every partition that is due (`broker.sessions`) has to be known, readable by the client, without a cold tier
+and without copies to wait for, and to be at its end, or to have what comes next in `log.recent`. What a member of a
+group gets is Python's, too, as its native group follows. A look changes nothing: only when all of it was found does
+the lane do to the session what the handler does (`broker.handlers.fetch`), and reads and answers by the same rules.
+
+=============== =============================================== ============= =========================================
+state           event                                           next          what happens
+=============== =============================================== ============= =========================================
+received        it is not for the lane, or a partition is not,  Python's      nothing was changed; the worker serves it
+                or there is less than min_bytes, yet something
+received        there is enough, or it does not wait            answered      its response is written when those before
+                                                                              it are
+received        all is at its end                               waiting       its session's waiter calls it; it has the
+                                                                              place of its connection's worker, so that
+                                                                              what comes behind it waits
+waiting         a stream has changed, and now there is enough   answered      with all others that one read from Redis
+                                                                              has woken, in the same turn
+waiting         a stream has changed, and still all is at its   waiting
+                end
+waiting         a stream has changed otherwise: by another      handed on     `broker.handlers.fetch.go_on` makes the
+                client, or its records are not for the lane                   answer; all looked at is due again
+waiting         its time is up, or the broker stops             answered      by what was last found
+waiting         its client is gone                              gone          its session stays, if it has an id
+=============== =============================================== ============= =========================================
+
+csrc/ has what is bytes in and bytes out: frame.h for both, request.h, redis.h and response.h for Produce, fetch.h for
+Fetch. `_kernel.pyx` has all else, that of Fetch in `_kernel_fetch.pxi`. The lane asks Redis nothing, writes no error,
+logs nothing but what was slow, and waits for nothing but replies, changes of streams and deadlines.
 """
 
 from __future__ import annotations
@@ -54,6 +82,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ketch.configs.settings import Settings
 from ketch.connections.budget import Gate
+from ketch.connections.room import ResponseRoom
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.logs import ClientName
@@ -104,6 +133,7 @@ class Host(Protocol):
         authorizer: None where everyone may do everything.
         quotas: whether any are in force, and whether any are of the time that requests take.
         timekeeper: takes what was slow.
+        sessions, assignments: those of fetches, as `broker.sessions` and `broker.coordination.assignments` have them.
     """
 
     settings: Settings
@@ -111,6 +141,12 @@ class Host(Protocol):
     topic_notes: TopicNotes
     inflated: Gate
 
+    @property
+    def sessions(self) -> object: ...
+    @property
+    def assignments(self) -> object: ...
+    @property
+    def responses(self) -> ResponseRoom: ...
     @property
     def authorizer(self) -> _Authorizer | None: ...
     @property

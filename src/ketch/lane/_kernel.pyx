@@ -15,7 +15,7 @@ from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.math cimport fabs, rint
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
@@ -23,12 +23,13 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from crc32c import crc32c
 
 from ketch import metrics
-from ketch.log.appending.notes import CODEC_NAMES
+from ketch.log.appending.notes import CODEC_NAMES, fetch_codec
 from ketch.log.appending.producers import Appended, Sequenced
 from ketch.log.appending.state import Append as PythonAppend, Mode
 from ketch.store.append import appends, module
 from ketch.records import largest_record
 from ketch.security.acls import Operation, ResourceType
+from ketch.security.quotas import Quota
 from ketch.store.layouts.batch import WholeBatch
 from ketch.store.layouts.record import RecordSet
 from ketch.store.offsets import LAST_OFFSET
@@ -40,7 +41,7 @@ cdef extern from "Python.h":
 
 cdef extern from "csrc/request.h":
     enum:
-        HEADER_SIZE, CHECKED_FROM, IDS, CODEC
+        HEADER_SIZE, CHECKED_FROM, IDS, CODEC, TRANSACTIONAL
 
     ctypedef struct Span:
         const uint8_t* at
@@ -77,6 +78,7 @@ cdef extern from "csrc/request.h":
 
     bint recognise(const uint8_t* frame, int64_t size, ProduceRequest* request) nogil
     void put(Out* out, const void* data, int64_t size) nogil
+    uint16_t be16(const uint8_t* at) nogil
     uint32_t be32(const uint8_t* at) nogil
 
 cdef extern from "csrc/redis.h":
@@ -103,6 +105,34 @@ cdef extern from "csrc/response.h":
     void end_section(Out* out, int16_t version) nogil
     void end_response(Out* out, int16_t version, int32_t throttled, int64_t start) nogil
 
+cdef extern from "csrc/fetch.h":
+    enum:
+        FETCH, FETCH_IDS, FETCH_ZSTD, BATCH_BEGIN
+
+    ctypedef struct Wanted:
+        int32_t index, epoch, most
+        int64_t offset
+
+    ctypedef struct FetchRequest:
+        int16_t version
+        int32_t correlation, wait, least, most, session, epoch
+        Span client
+        bint committed
+        int sections, parts
+        Section* section
+        Wanted* part
+
+    bint recognise_fetch(const uint8_t* frame, int64_t size, FetchRequest* request) nogil
+    void begin_fetched(Out* out, int16_t version, int32_t correlation, int32_t throttled, int32_t session,
+                       int topics) nogil
+    void put_fetched_topic(Out* out, int16_t version, Span name, int parts) nogil
+    void put_fetched(Out* out, int16_t version, bint committed, int32_t index, int64_t end, int64_t stable,
+                     int64_t start, int64_t size) nogil
+    void put_batch_begin(Out* out, int64_t base, int64_t size) nogil
+    void end_fetched_part(Out* out, int16_t version) nogil
+    void end_fetched_topic(Out* out, int16_t version) nogil
+    void end_fetched(Out* out, int16_t version, int64_t beside) nogil
+
 cdef enum:
     REPLIES = 4  # MULTI, KETCH.APPEND, XLEN, EXEC
     ZSTD = 4
@@ -111,14 +141,15 @@ cdef enum:
     COMMAND_SIZE = 128  # bytes of an XADD around its record, see `store.layouts.record`
     SIZE_OF = 1000  # records that a topic's average is about, see `TopicNotes`
     ONE_PIECE = 16384  # bytes of a batch up to which one copy is cheaper than a write of its own
-    ENOUGH = 262144  # bytes of commands that are written before the next request is looked at
+    MANY = 262144  # bytes of commands that are written before the next request is looked at
     BOUNDS_MAX = 32  # of a histogram
     SEQUENCE_MASK = 0x7fffffff
 
 cdef int64_t FAR = <int64_t>1 << 62  # ms; no clock and no timestamp comes there
 cdef int64_t LAST = LAST_OFFSET
 cdef object OURS = Mode.OURS
-cdef object WRITE = Operation.WRITE, TOPIC = ResourceType.TOPIC, TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+cdef object PRODUCED = Quota.PRODUCE, FETCHED = Quota.FETCH
+cdef object READ = Operation.READ, WRITE = Operation.WRITE, TOPIC = ResourceType.TOPIC, TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 cdef bytes AS_EXPECTED = b":1\r\n"
 cdef int64_t MOST_ENTRIES = appends.MAX_SCRIPT_ENTRIES
 cdef double LEAST_TIMEOUT = 1.0  # s, see `broker.handlers.produce`
@@ -399,7 +430,7 @@ cdef class Answer:
         cdef int32_t throttled = 0
         lane.live.discard(self)
         if lane.quotas.in_force:
-            throttled = self.connection.throttle(self)
+            throttled = self.connection.throttle(PRODUCED, self.client_id, self.size - 4)
         if self.acks != 0:
             self.made, self.ready = [self.written(lane, throttled)], True
         self.made_at = clock()
@@ -462,7 +493,8 @@ cdef class Lane:
     cdef object rights  # of the connection that is looked at; None where there is no authorizer
     cdef object driver, pipe
     cdef int64_t largest  # bytes of a request
-    cdef bint coin
+    cdef Fetches fetches
+    cdef bint coin, replying  # replying: replies are being taken
     cdef uint64_t random, serial
     cdef dict known
     cdef set live
@@ -496,6 +528,7 @@ cdef class Lane:
         self.random = time.time_ns() | 1
         self.known, self.live = {}, set()
         self.finished, self.entries, self.pieces = [], [], []
+        self.fetches = Fetches(self, loop)
 
     def __dealloc__(self):
         free(self.commands.data)
@@ -512,28 +545,34 @@ cdef class Lane:
         """
         cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef int64_t size = PyBytes_GET_SIZE(data), pos = 0, length
+        cdef int became
         if not self.is_open(connection):
             return 0
         while room > 0 and size - pos >= 4:
             length = <int32_t>be32(at + pos)
             if length < 0 or length > most or length > size - pos - 4:
                 break
-            if not self.frame(connection, at + pos + 4, length, now):
+            became = self.frame(connection, at + pos + 4, length, now)
+            if became == LEFT:
                 break
             pos += 4 + length
             room -= 1
-            if self.commands.size > ENOUGH:
+            if became == AWAITED:
+                break
+            if self.commands.size > MANY:
                 self.send()
         self.send()
+        self.deliver()
         return pos
 
     def take_frame(self, connection, bytes frame, double now):
         """Takes a request that is whole, or leaves it."""
         if not self.is_open(connection):
             return False
-        taken = self.frame(connection, <const uint8_t*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), now)
+        became = self.frame(connection, <const uint8_t*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), now)
         self.send()
-        return taken
+        self.deliver()
+        return became != LEFT
 
     cdef bint is_open(self, connection) except -1:
         """Whether it may take anything now: nothing is in force that only Python does, and Redis is there."""
@@ -550,8 +589,13 @@ cdef class Lane:
         self.largest = broker.settings.socket_request_max_bytes
         return True
 
-    cdef bint frame(self, connection, const uint8_t* at, int64_t size, double now) except -1:
+    cdef int frame(self, connection, const uint8_t* at, int64_t size, double now) except -1:
         """Takes one request, without its length, or leaves it with nothing changed."""
+        if size >= 2 and be16(at) == FETCH:
+            return self.fetches.take(connection, at, size, now)
+        return ANSWERED if self.produce(connection, at, size, now) else LEFT
+
+    cdef bint produce(self, connection, const uint8_t* at, int64_t size, double now) except -1:
         cdef ProduceRequest* request = &self.request
         cdef list flights
         cdef double begun
@@ -852,6 +896,7 @@ cdef class Lane:
         """Takes the replies of batches that are stored as expected, from the front; where the next one begins."""
         cdef const uint8_t* data = <const uint8_t*>PyByteArray_AS_STRING(buffer)
         cdef int64_t size
+        self.replying = True
         while waiting:
             taker = waiting[0][1]
             if type(taker) is not Flight:
@@ -862,7 +907,11 @@ cdef class Lane:
             waiting.popleft()
             start += size
             (<Flight>taker).land(self)
-        self.deliver()
+        self.replying = False
+        if self.fetches.woken:
+            self.fetches.wake()
+        else:
+            self.deliver()
         return start
 
     cdef int deliver(self) except -1:
@@ -872,7 +921,11 @@ cdef class Lane:
             return 0
         finished, self.finished = self.finished, []
         connections = []
-        for answer in finished:
+        for made in finished:
+            if type(made) is Poll:
+                connections.append((<Poll>made).connection)
+                continue
+            answer = made
             if answer.acks == 0:
                 answer.connection.stored(answer)
                 self.note(answer, answer.made_at)
@@ -926,3 +979,6 @@ cdef class Lane:
                 due = answer.deadline
         if due:
             self.wake_at(due, now)
+
+
+include "_kernel_fetch.pxi"

@@ -66,18 +66,22 @@ class Records(NamedTuple):
 
 
 class PartitionReader:
-    """Reads one partition."""
+    """Reads one partition.
+
+    Attributes:
+        gap: a start and a last stable offset between which nothing lies.
+    """
 
     def __init__(
         self, stream: LiveStream, bounds: PartitionBounds, tier: Tier, groups: GroupPositions, shared: Shared
     ) -> None:
         self._stream, self._bounds, self._tier, self._groups = stream, bounds, tier, groups
         self._ahead, self._tails, self._newest = shared.ahead, shared.tails, shared.newest
-        self._gap = (0, 0)  # a start and a last stable offset between which nothing lies
+        self.gap = (0, 0)
 
     def exhausted(self, offset: int, end: int) -> bool:
         """Whether it is known that no record lies from `offset` to below `end`."""
-        return offset >= end or (self._gap[0] <= offset and end <= self._gap[1])
+        return offset >= end or (self.gap[0] <= offset and end <= self.gap[1])
 
     def ask(self, offset: int, max_bytes: int, bounds: Bounds, committed: bool) -> asyncio.Future[Chunk] | None:
         """Has Redis asked already what `read` will have to know, so that many partitions take one round trip.
@@ -140,7 +144,7 @@ class PartitionReader:
         if not found:
             return await self._read_gap(offset, max_bytes, zstd, at_least_one, committed)
         if chunk is not found:  # what comes next is not stable yet, or lacks copies
-            self._gap = (chunk.end if chunk else offset, end)
+            self.gap = (chunk.end if chunk else offset, end)
             if not chunk:
                 return Read(b"", bounds)
         aborted: Sequence[Aborted] = ()
@@ -185,6 +189,11 @@ class PartitionReader:
         at_hand = partial(self._newest.read, self._stream.key, info.lineage, offset, max_bytes)
         ranged = partial(self._range, offset, max_bytes, end)
         return self._tails.read((self._stream.incarnation, offset), info, max_bytes, at_hand, ranged)
+
+    def at_hand(self, offset: int, max_bytes: int, info: StreamInfo) -> Chunk | None:
+        """The records that `read` would take without a question, for the lane; None where they are not in memory."""
+        newest = partial(self._newest.read, self._stream.key, info.lineage, offset, max_bytes)
+        return self._tails.at_hand((self._stream.incarnation, offset), info, max_bytes, newest)
 
     def _range(self, offset: int, max_bytes: int, end: int) -> asyncio.Future[Chunk]:
         count = self._stream.sizes.count(max_bytes)

@@ -104,6 +104,22 @@ class Tails:
             self._keep(position, tail)
             chunk.add_done_callback(partial(self._done, position, tail))
             return chunk
+        return self._found(position, info, max_bytes, newest)
+
+    def at_hand(
+        self, position: _Position, info: StreamInfo, max_bytes: int, at_hand: Callable[[], Chunk | None]
+    ) -> Chunk | None:
+        """What `read` would give without reading; None where that is not there."""
+        tail = self._tails.get(position)
+        if tail is not None and tail.info is info and tail.serves(max_bytes):
+            there = tail.chunk.done() and tail.chunk.exception() is None
+            return tail.chunk.result() if there else None
+        newest = at_hand()
+        if newest is not None:
+            self._found(position, info, max_bytes, newest)
+        return newest
+
+    def _found(self, position: _Position, info: StreamInfo, max_bytes: int, newest: Chunk) -> asyncio.Future[Chunk]:
         chunk = asyncio.get_running_loop().create_future()
         chunk.set_result(newest)
         if newest.size <= _TAIL_BYTES:
@@ -123,7 +139,7 @@ class Tails:
 
 
 @dataclass(slots=True, eq=False)
-class _Row:
+class Row:
     """Consecutive batches of one stream, up to its end."""
 
     stream: bytes
@@ -133,11 +149,15 @@ class _Row:
 
 
 class Newest:
-    """The batches that this broker appended last. The oldest of all go first; a change by anybody else lets them go."""
+    """The batches that this broker appended last. The oldest of all go first; a change by anybody else lets them go.
+
+    Attributes:
+        rows: them, by stream.
+    """
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, _Row] = {}
-        self._order: deque[tuple[_Row, int, int]] = deque()  # row, index in it, bytes; the oldest first
+        self.rows: dict[bytes, Row] = {}
+        self._order: deque[tuple[Row, int, int]] = deque()  # row, index in it, bytes; the oldest first
         self._bytes = 0
 
     def put(self, stream: bytes, lineage: object, batch: tuple[int, int, Payload]) -> None:
@@ -146,9 +166,9 @@ class Newest:
         Args:
             batch: the end offset of the batch before it, its base offset, and the batch.
         """
-        row = self._rows.get(stream)
+        row = self.rows.get(stream)
         if row is None or row.lineage is not lineage:
-            row = self._rows[stream] = _Row(stream, lineage)
+            row = self.rows[stream] = Row(stream, lineage)
         row.batches.append(batch)
         size = batch[2].size + _BATCH_BYTES
         self._order.append((row, row.appended, size))
@@ -161,7 +181,7 @@ class Newest:
 
     def read(self, stream: bytes, lineage: object, offset: int, max_bytes: int) -> Chunk | None:
         """The batches from `offset` on, to the stream's end or about `max_bytes` of them; None where one is missing."""
-        row = self._rows.get(stream)
+        row = self.rows.get(stream)
         if row is None or row.lineage is not lineage:
             return None
         found: list[tuple[int, Payload]] = []
@@ -176,8 +196,8 @@ class Newest:
         self._bytes -= size
         if row.batches and row.appended - len(row.batches) <= index:
             row.batches.popleft()
-        if not row.batches and self._rows.get(row.stream) is row:
-            del self._rows[row.stream]
+        if not row.batches and self.rows.get(row.stream) is row:
+            del self.rows[row.stream]
 
 
 def _joined(found: list[tuple[int, Payload]], max_bytes: int) -> Chunk | None:

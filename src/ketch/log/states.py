@@ -18,7 +18,8 @@ Why what is cached is true, as far as it depends on this file:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from ketch.log.appending.state import AppendState
 from ketch.store.stream.isolation import Transactions
@@ -40,7 +41,7 @@ class Waiter:
     def __init__(self, states: Mapping[bytes, AppendState], others: dict[bytes, set[Waiter]]) -> None:
         self._states, self._others = states, others
         self._streams: set[bytes] = set()
-        self._waking: asyncio.Future[None] | None = None  # of the last who waits
+        self._waking: Callable[[], None] | None = None  # of the last who waits
         self.changed: set[bytes] = set()  # since they were last taken
         self.committed = False
 
@@ -84,7 +85,8 @@ class Waiter:
         """Until there is something to take; False where there is nothing after `timeout` seconds."""
         if not self.changed:
             loop = asyncio.get_running_loop()
-            waking = self._waking = loop.create_future()
+            waking = loop.create_future()
+            self._waking = partial(_wake, waking)
             timer = loop.call_later(timeout, _wake, waking)
             try:
                 await waking
@@ -92,11 +94,20 @@ class Waiter:
                 timer.cancel()
         return bool(self.changed)
 
+    def call(self, waking: Callable[[], None]) -> None:
+        """Has this called when there is something to take, perhaps more than once, in the place of who waits."""
+        self._waking = waking
+
+    def forget(self, waking: Callable[[], None]) -> None:
+        """Calls this no more; who waits instead by now still does."""
+        if self._waking == waking:
+            self._waking = None
+
     def fire(self, stream: bytes) -> None:
         self._streams.discard(stream)
         self.changed.add(stream)
         if self._waking is not None:
-            _wake(self._waking)
+            self._waking()
 
 
 def _wake(waking: asyncio.Future[None]) -> None:

@@ -13,7 +13,7 @@ topics = Names(200)  # by the setting metrics_topics_max
 
 messages_in = Tally("ketch_messages_in", "Records produced", "topic", topics)
 bytes_in = Tally("ketch_bytes_in", "Bytes of record batches produced", "topic", topics)
-_bytes_out = Tally("ketch_bytes_out", "Bytes of record batches fetched", "topic", topics)
+bytes_out = Tally("ketch_bytes_out", "Bytes of record batches fetched", "topic", topics)
 # RemoteFetchRequestsPerSec, RemoteFetchBytesPerSec and RemoteFetchErrorsPerSec of KIP-405.
 _remote_requests = Counter("ketch_remote_fetch_requests", "Reads of the archive for fetches", ["topic"])
 _remote_bytes = Counter("ketch_remote_fetch_bytes", "Bytes of record batches fetched from the archive", ["topic"])
@@ -36,7 +36,7 @@ def produced(topic: str, records: int, size: int) -> None:
 
 def fetched(topic: str, size: int) -> None:
     """Batches were sent out."""
-    _bytes_out.counts[topic] += size
+    bytes_out.counts[topic] += size
 
 
 class _Latencies(dict[str, Histogram]):

@@ -53,11 +53,14 @@ class Assignments:
 
     Args:
         clock: monotonic seconds, as `Reader.asked`.
+
+    Attributes:
+        assigned: the index. Of a fetch whose partitions are not in it, `meet` and `find` know nothing.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._assigned: dict[_Key, set[Identity]] = {}
+        self.assigned: dict[_Key, set[Identity]] = {}
         self._members: dict[str, dict[str, list[_Key]]] = {}  # group -> member -> its keys in the index
         # Of each member of a consumer group its client id, host and partitions, as of the last update.
         self._seen: dict[str, dict[str, tuple[str, str, Partitions]]] = {}
@@ -106,7 +109,7 @@ class Assignments:
     def _add(self, group_id: str, member_id: str, keys: list[_Key]) -> None:
         self._members.setdefault(group_id, {})[member_id] = keys
         for key in keys:
-            self._assigned.setdefault(key, set()).add((group_id, member_id))
+            self.assigned.setdefault(key, set()).add((group_id, member_id))
 
     def _compare(self, group: Group | ConsumerGroup, had: Iterable[list[_Key]], has: Iterable[list[_Key]]) -> None:
         """Takes notice of what members of a group have lost and got."""
@@ -142,10 +145,10 @@ class Assignments:
         if not members:
             self._members.pop(group_id, None)
         for key in keys:
-            assigned = self._assigned.get(key, set())
+            assigned = self.assigned.get(key, set())
             assigned.discard((group_id, member_id))
             if not assigned:
-                self._assigned.pop(key, None)
+                self.assigned.pop(key, None)
         return keys
 
     def partitions(self, group_id: str) -> set[TopicPartition]:
@@ -161,7 +164,7 @@ class Assignments:
         members = self._members.get(group_id, {}).items()
         found = ((member_id, key) for member_id, keys in members for key in keys if key[2] == partition)
         return any(
-            len(self._assigned[key]) == 1 or (leads and self._readers.knows(key[:2], (group_id, member_id)))
+            len(self.assigned[key]) == 1 or (leads and self._readers.knows(key[:2], (group_id, member_id)))
             for member_id, key in found
         )
 
@@ -175,18 +178,18 @@ class Assignments:
     def meet(self, reader: Reader, client_id: str, host: str, partitions: Collection[TopicPartition]) -> None:
         """A connection whose member is not known fetches these partitions. To be called once for each such fetch."""
         keys = [(client_id, host, partition) for partition in partitions]
-        if any(key in self._assigned for key in keys):
-            fitting = (Fitting(self._assigned.get(key, ()), self._former.get(key, ())) for key in keys)
+        if any(key in self.assigned for key in keys):
+            fitting = (Fitting(self.assigned.get(key, ()), self._former.get(key, ())) for key in keys)
             self._readers.meet(reader, (client_id, host), fitting)
 
     def find(self, reader: Reader, client_id: str, host: str, partition: TopicPartition) -> Identity | None:
         """Group and member id of a fetch; None where there is none, or more than one that it may be."""
-        members = self._assigned.get((client_id, host, partition))
+        members = self.assigned.get((client_id, host, partition))
         return self._readers.find(reader, (client_id, host), members, self._changed) if members else None
 
     def shared(self, client_id: str, host: str, partition: TopicPartition) -> bool:
         """Whether members of several groups fit a fetch of this partition."""
-        return len(self._assigned.get((client_id, host, partition), ())) > 1
+        return len(self.assigned.get((client_id, host, partition), ())) > 1
 
 
 def _partitions(keys: Iterable[_Key]) -> list[TopicPartition]:

@@ -97,10 +97,25 @@ async def handle(request: Request) -> Answer:
     now = time.monotonic()
     request.reader.ask(now)
     deadline = now + body.max_wait.total_seconds()
+    return await _give(request, session, deadline)
+
+
+async def go_on(request: Request, session: Session, deadline: float) -> Answer:
+    """Makes the answer to a request with which the lane has waited until now; all that it looked at is due."""
+    return await _give(request, session, deadline, met=True)
+
+
+async def _give(request: Request, session: Session, deadline: float, *, met: bool = False) -> Answer:
+    """Reads and waits until there is enough.
+
+    Args:
+        met: whether the request has met its member already.
+    """
+    body = request.body
     try:
         results: dict[PartitionKey, _Result] = {}
         while True:
-            await _look(request, session, results)
+            await _look(request, session, results, met or bool(results))
             if _enough(session, results.values(), body.min_bytes) or not await _changed(request, session, deadline):
                 return _answer(request, session, results.values())
             if any(result.records for result in results.values()):
@@ -143,14 +158,14 @@ def _topic_key(request: Request, topic: object) -> TopicKey:
 # -- reading
 
 
-async def _look(request: Request, session: Session, results: dict[PartitionKey, _Result]) -> None:
+async def _look(request: Request, session: Session, results: dict[PartitionKey, _Result], met: bool) -> None:
     """Looks at the partitions that may have something to say, and reads them in turn until the answer is full."""
     looked = [_Result(target) for target in session.due(time.monotonic())]
     topics: dict[TopicKey, Topic | KetchError] = {}
     for result in looked:
         await _find(request, session, result, topics)
     reads = [result.read for result in looked if result.read is not None]
-    if request.reader.member is None and not results:  # not after a wait: assignments may have changed since it came
+    if request.reader.member is None and not met:  # not after a wait: assignments may have changed since it came
         _meet(request, reads)
     await request.broker.log.look(reads)
     await _read(request, reads)

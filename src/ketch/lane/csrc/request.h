@@ -1,19 +1,18 @@
 /* Recognises a Produce request (versions 3 to 13) and the header of a RecordBatch v2 in it. No Python and no I/O.
 
-   It recognises no more than what is common: what it refuses may be right all the same, and goes the way of every other
-   request. So nothing here makes an error. Refused are: tagged fields, nulls, varints that are longer than they need be,
-   bytes behind the request, a transactional id with batches that are not, or the other way round, and more topics or
-   partitions than an array here takes. */
+   Refused are, beside what frame.h refuses: bytes behind the request, and a transactional id with batches that are not,
+   or the other way round. */
 
 #ifndef KETCH_LANE_REQUEST_H
 #define KETCH_LANE_REQUEST_H
 
-#include "bytes.h"
+#include "frame.h"
 
-enum { PRODUCE = 0, OLDEST = 3, NEWEST = 13, FLEXIBLE = 9, IDS = 13 };
-enum { TOPICS_MAX = 64, PARTS_MAX = 256 };
+enum { PRODUCE = 0, FLEXIBLE = 9, IDS = 13 };
 enum { HEADER_SIZE = 61, CHECKED_FROM = 21 }; /* of a batch: its header, and where its checksum begins to cover it */
 enum { CODEC = 0x07, CODEC_LAST = 4, TRANSACTIONAL = 0x10 }; /* of a batch's attributes */
+
+static const Versions PRODUCE_VERSIONS = {PRODUCE, 3, 13, FLEXIBLE, IDS};
 
 typedef struct {
   int64_t base_offset, base_timestamp, max_timestamp, producer;
@@ -30,11 +29,6 @@ typedef struct {
 } Part;
 
 typedef struct {
-  Span name; /* or the 16 bytes of its id */
-  int first, count;
-} Section;
-
-typedef struct {
   int16_t version, acks;
   int32_t correlation, timeout;
   Span client, transaction; /* transaction: the transactional id */
@@ -42,32 +36,6 @@ typedef struct {
   Section section[TOPICS_MAX];
   Part part[PARTS_MAX];
 } ProduceRequest;
-
-static bool take_length(Reader *reader, bool flexible, int32_t *length) {
-  if (!flexible) return take_32(reader, length);
-  if (!take_varint(reader, length)) return false;
-  --*length;
-  return true;
-}
-
-static bool take_name(Reader *reader, int16_t version, Span *name) {
-  int32_t length = 0;
-  int16_t small = 0;
-  if (version >= IDS) {
-    length = 16;
-  } else if (version >= FLEXIBLE) {
-    if (!take_length(reader, true, &length)) return false;
-  } else {
-    if (!take_16(reader, &small)) return false;
-    length = small;
-  }
-  name->size = length;
-  return length > 0 && take_bytes(reader, length, &name->at);
-}
-
-static bool take_no_tags(Reader *reader, bool flexible) {
-  return !flexible || (reader->at < reader->end && *reader->at++ == 0);
-}
 
 static void read_head(const uint8_t *p, BatchHead *head) {
   head->base_offset = (int64_t)be64(p);
@@ -110,7 +78,8 @@ static bool take_section(Reader *reader, ProduceRequest *request) {
   int32_t count = 0;
   if (request->sections == TOPICS_MAX) return false;
   Section *section = &request->section[request->sections++];
-  if (!take_name(reader, request->version, &section->name) || !take_length(reader, flexible, &count)) return false;
+  if (!take_name(reader, request->version >= IDS, flexible, &section->name)) return false;
+  if (!take_length(reader, flexible, &count)) return false;
   section->first = request->parts, section->count = count;
   if (count < 1) return false;
   for (int32_t i = 0; i < count; i++)
@@ -118,37 +87,16 @@ static bool take_section(Reader *reader, ProduceRequest *request) {
   return take_no_tags(reader, flexible);
 }
 
-/* What a request begins with, up to its body. */
-static bool take_header(Reader *reader, ProduceRequest *request) {
-  int16_t key = 0, length = 0;
-  if (!take_16(reader, &key) || key != PRODUCE || !take_16(reader, &request->version)) return false;
-  if (request->version < OLDEST || request->version > NEWEST || !take_32(reader, &request->correlation)) return false;
-  if (!take_16(reader, &length) || length < -1) return false;
-  request->client = (Span){NULL, 0};
-  if (length >= 0 && !take_bytes(reader, length, &request->client.at)) return false;
-  request->client.size = length < 0 ? 0 : length;
-  return take_no_tags(reader, request->version >= FLEXIBLE);
-}
-
-static bool take_transaction(Reader *reader, bool flexible, Span *transaction) {
-  int32_t length = 0;
-  int16_t small = 0;
-  if (!(flexible ? take_length(reader, true, &length) : take_16(reader, &small))) return false;
-  if (!flexible) length = small;
-  *transaction = (Span){NULL, 0};
-  if (length == -1) return true;
-  transaction->size = length;
-  return length > 0 && take_bytes(reader, length, &transaction->at);
-}
-
 /* Whether `frame`, without its length, is a Produce request as above. */
 static bool recognise(const uint8_t *frame, int64_t size, ProduceRequest *request) {
   Reader reader = {frame, frame + size};
   int32_t count = 0;
   request->sections = request->parts = 0;
-  if (!take_header(&reader, request)) return false;
+  if (!take_header(&reader, &PRODUCE_VERSIONS, &request->version, &request->correlation, &request->client))
+    return false;
   bool flexible = request->version >= FLEXIBLE;
-  if (!take_transaction(&reader, flexible, &request->transaction)) return false;
+  if (!take_text(&reader, flexible, &request->transaction)) return false;
+  if (request->transaction.at != NULL && request->transaction.size == 0) return false;
   if (!take_16(&reader, &request->acks) || request->acks < -1 || request->acks > 1) return false;
   if (!take_32(&reader, &request->timeout) || !take_length(&reader, flexible, &count) || count < 1) return false;
   for (int32_t i = 0; i < count; i++)

@@ -1,0 +1,216 @@
+"""Each state of a fetch of the lane, and each event that ends its wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.lane.test_states import Bench
+from tests.support.batches import batch, records
+from tests.support.http import metrics
+from tests.support.kafka import DELETE_TOPICS, FETCH, METADATA, Kafka, fetch, part, split
+from tests.support.ketch import KetchServer, eventually
+
+OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_EPOCH = 1, 3, 71
+TAKEN, BACK = ("ketch_lane_requests_total", "fetch"), ("ketch_lane_requests_taken_back_total", "fetch")
+DATA = batch(records([b"news"]))
+LONG = 30_000  # ms
+
+
+class Reading:
+    """A client that reads a partition of the lane's broker."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.offset = bench.kafka.stored("t", DATA) + 1
+        self.kafka = Kafka(bench.server.port)
+        self.session, self.epoch = 0, 0
+        opened = self.kafka.ask(FETCH, 12, **fetch([part("t", 0, self.offset)], session_epoch=0))
+        self.session, self.epoch = opened.session_id, 1
+
+    def send(self, max_wait: int = LONG, topics: list[Any] | None = None, **given: Any) -> int:
+        """Sends the session's next fetch, which names nothing new."""
+        whose = {"session_id": self.session, "session_epoch": self.epoch}
+        self.epoch += 1
+        return self.kafka.send(FETCH, 12, **fetch(topics or [], max_wait, **whose, **given))
+
+    def wait(self, **given: Any) -> None:
+        """The same, until the lane waits with it."""
+        before = self.bench.count(TAKEN)
+        self.send(**given)
+        eventually(lambda: self.bench.count(TAKEN) == before + 1, what="the lane to wait")
+
+    def answer(self) -> Any:
+        return self.kafka.answer(FETCH, 12)[1]
+
+    def values(self) -> list[bytes | None]:
+        """Those of the answer, of the one partition there is."""
+        (topic,) = self.answer().responses
+        return [record.value for each in split(topic.partitions[0].records) for record in each.records]
+
+
+@pytest.fixture
+def bench(start_ketch: Callable[..., KetchServer]) -> Iterator[Bench]:
+    lasting = ("--metadata-max-age-ms", "600000")  # so that nothing has to be asked again in between
+    made = Bench(start_ketch("--lane", "on", "--default-storage-layout", "batch", "--http-port", "0", *lasting))
+    yield made
+    made.kafka.close()
+
+
+@pytest.fixture
+def reading(bench: Bench) -> Iterator[Reading]:
+    made = Reading(bench)
+    yield made
+    made.kafka.close()
+
+
+def test_records_in_memory(bench: Bench, reading: Reading) -> None:
+    before = bench.count(TAKEN)
+    bench.kafka.stored("t", DATA)
+    reading.send(0)
+    assert reading.values() == [b"news"]
+    assert bench.count(TAKEN) == before + 1
+
+
+@pytest.mark.parametrize("session", [True, False])
+def test_a_producer_of_this_broker(bench: Bench, reading: Reading, session: bool) -> None:
+    if session:
+        reading.wait()
+    else:
+        reading.session, reading.epoch = 0, -1
+        reading.wait(topics=[part("t", 0, reading.offset)])
+    bench.kafka.stored("t", DATA)
+    assert reading.values() == [b"news"]
+    assert bench.count(BACK) == 0
+
+
+def test_another_writer(bench: Bench, reading: Reading) -> None:
+    """What it has written is not in memory."""
+    reading.wait()
+    bench.redis.xadd("korvet:stream:t:0", {"value": "foreign"})
+    assert reading.values() == [b"foreign"]
+    assert bench.count(BACK) == 1
+
+
+def test_the_time_is_up(bench: Bench, reading: Reading) -> None:
+    reading.wait(max_wait=300)
+    assert reading.answer().responses == ()
+    assert bench.count(BACK) == 0
+
+
+def test_too_little(bench: Bench, reading: Reading) -> None:
+    """It is Python's from then on."""
+    reading.wait(min_bytes=2 * len(DATA))
+    bench.kafka.stored("t", DATA)
+    eventually(lambda: bench.count(BACK) == 1, what="Python to wait")
+    bench.kafka.stored("t", DATA)
+    assert reading.values() == [b"news"] * 2
+
+
+def test_news_of_another_partition(bench: Bench, reading: Reading) -> None:
+    reading.wait(topics=[])
+    bench.kafka.stored("t", DATA, partition=1)
+    bench.kafka.stored("t", DATA)
+    assert reading.values() == [b"news"]
+
+
+def test_the_client_leaves(bench: Bench, reading: Reading) -> None:
+    reading.wait()
+    reading.kafka.close()
+    eventually(lambda: bench.count(("ketch_queued_request_bytes", "")) == 0, what="its bytes to be given back")
+    bench.kafka.stored("t", DATA)
+    again = Reading(bench)
+    again.wait()
+    bench.kafka.stored("t", DATA)
+    assert again.values() == [b"news"]
+    again.kafka.close()
+
+
+def test_requests_behind_it_wait(bench: Bench, reading: Reading) -> None:
+    reading.wait()
+    reading.kafka.send(METADATA, 9, topics=[{"name": "t"}])
+    reading.offset += 1
+    reading.send(0, [part("t", 0, reading.offset)])
+    bench.kafka.stored("t", DATA)
+    assert reading.values() == [b"news"]
+    assert reading.kafka.answer(METADATA, 9)[1].topics[0].error_code == 0
+    answer = reading.answer()
+    assert (answer.error_code, answer.session_id) == (0, reading.session)
+
+
+def test_another_fetch_of_its_session(bench: Bench, reading: Reading) -> None:
+    """From another connection, which no client does: the first one has lost its wait, and ends with its time."""
+    reading.wait(max_wait=700)
+    with Kafka(bench.server.port) as other:
+        whose = {"session_id": reading.session, "session_epoch": reading.epoch}
+        other.send(FETCH, 12, **fetch([part("t", 0, reading.offset)], LONG, **whose))
+        bench.kafka.stored("t", DATA)
+        answer = other.answer(FETCH, 12)[1]
+    assert answer.error_code == 0
+    assert reading.answer().error_code == 0
+
+
+def test_a_lost_epoch(reading: Reading) -> None:
+    reading.epoch += 1
+    reading.send()
+    assert reading.answer().error_code == INVALID_EPOCH
+
+
+def test_the_topic_is_deleted(bench: Bench, reading: Reading) -> None:
+    reading.wait()
+    deleted = bench.kafka.ask(DELETE_TOPICS, 5, topic_names=["t"], timeout=10_000)
+    assert deleted.responses[0].error_code == 0
+    (topic,) = reading.answer().responses
+    assert topic.partitions[0].error_code in (OUT_OF_RANGE, UNKNOWN_TOPIC)  # records go before the topic does
+    assert bench.count(BACK) == 1
+
+
+def test_the_connection_to_redis_is_lost(bench: Bench, reading: Reading) -> None:
+    """What was known is asked for again."""
+    reading.wait()
+    bench.cut()
+    eventually(lambda: bench.count(BACK) == 1, what="Python to look again")
+    eventually(lambda: bench.kafka.produce("t", DATA).error_code == 0, what="the broker to be back")
+    answer = reading.answer()
+    assert answer.error_code == 0
+
+
+def test_the_broker_stops(bench: Bench, reading: Reading) -> None:
+    reading.wait()
+    assert bench.server.stop() == 0
+    assert reading.answer().error_code == 0
+    bench.server.start()
+    bench.kafka = Kafka(bench.server.port)
+
+
+def test_many_wait(bench: Bench) -> None:
+    """One write wakes them all, each one once; those who have gone cost nothing."""
+    readers = [Reading(bench) for _ in range(8)]
+    for each in readers:
+        each.epoch = 1
+        each.send(0, [part("t", 0, readers[-1].offset)])
+        assert each.answer().error_code == 0
+        each.wait()
+    readers.pop().kafka.close()
+    bench.kafka.stored("t", DATA)
+    assert [each.values() for each in readers] == [[b"news"]] * 7
+    for each in readers:
+        each.kafka.close()
+    assert bench.count(BACK) == 0
+
+
+def test_counters(bench: Bench, reading: Reading) -> None:
+    def counted() -> dict[tuple[str, str], float]:
+        found = metrics(bench.server)
+        names = ("total", "queue", "redis", "wait", "send")
+        times = {(f"ketch_request_{name}_time_seconds_count", "fetch") for name in names}
+        return {key: found.get(key, 0.0) for key in {*times, ("ketch_requests_total", "fetch")}}
+
+    before = counted()
+    reading.wait()
+    bench.kafka.stored("t", DATA)
+    assert reading.values() == [b"news"]
+    assert {key: value - before[key] for key, value in counted().items()} == dict.fromkeys(before, 1.0)
+    assert metrics(bench.server)["ketch_bytes_out_total", "t"] >= len(DATA)
