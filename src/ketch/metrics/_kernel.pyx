@@ -23,7 +23,7 @@ cdef struct Trip:
 
 cdef struct Note:
     double total, queue, redis, wait, send
-    void* latency  # a histogram of `Times.latencies`, or NULL
+    void* latency  # a histogram, of the topic that was appended to; or NULL
 
 
 cdef class Notes:
