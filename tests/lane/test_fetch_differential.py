@@ -60,7 +60,9 @@ class Consumer:
         for _ in range(some.choice([1, 1, 2, 4])):
             name, n = some.choice(list(self.ends))
             count = some.randint(1, 3)
-            data = batch(records([b"v" * some.randint(0, 40)] * count), codec=0 if some.random() < 0.9 else 1)
+            # The record layout is read with the codec that was noted last, once a second at most: the clock tells.
+            codec = 1 if some.random() < 0.1 and name != "records" else 0
+            data = batch(records([b"v" * some.randint(0, 40)] * count), codec=codec)
             self.number += 1
             asked = entity(load_request_schema(PRODUCE, 9), produce(name, data, n))
             requests.append(encoded(asked, self.number, CLIENT))
