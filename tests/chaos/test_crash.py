@@ -27,7 +27,7 @@ class FullSpeed(threading.Thread):
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__()
         self.topic = topic
-        self.acknowledged: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]  # number -> offset
+        self.acknowledged: list[dict[int, int | None]] = [{} for _ in range(PARTITIONS)]  # number -> offset
         self.sent = [0] * PARTITIONS
         self.errors: list[KafkaError] = []
         self.stopping = threading.Event()
@@ -83,12 +83,20 @@ def crash_repeatedly(server: KetchServer, topic: str, crash: Callable[[], None])
 
 
 def check(server: KetchServer, writer: FullSpeed) -> None:
-    """Every record that was sent is there once, in order, at the offset it was acknowledged at."""
+    """Every record that was sent is there once, in order, at the offset it was acknowledged at.
+
+    librdkafka acknowledges without an offset the records of a request that failed, where a later one was stored: its own
+    must have been stored, then. So a Redis that moves again between the deadlines of two requests has it do.
+    """
     assert not writer.errors
     for partition in range(PARTITIONS):
         records = stored(server.redis(), f"korvet:stream:{writer.topic}:{partition}")
         assert [int(value) for _, value in records] == list(range(writer.sent[partition]))
-        assert writer.acknowledged[partition] == dict(enumerate(offset for offset, _ in records))
+        offsets = dict(enumerate(offset for offset, _ in records))
+        told = {n: offset for n, offset in writer.acknowledged[partition].items() if offset is not None}
+        assert writer.acknowledged[partition].keys() == offsets.keys()
+        assert told == {n: offsets[n] for n in told}
+        assert len(told) > 0.9 * len(offsets)
 
 
 @pytest.mark.storage("record", "batch")
