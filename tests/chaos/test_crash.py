@@ -85,8 +85,8 @@ def crash_repeatedly(server: KetchServer, topic: str, crash: Callable[[], None])
 def check(server: KetchServer, writer: FullSpeed) -> None:
     """Every record that was sent is there once, in order, at the offset it was acknowledged at.
 
-    librdkafka acknowledges without an offset the records of a request that failed, where a later one was stored: its own
-    must have been stored, then. So a Redis that moves again between the deadlines of two requests has it do.
+    librdkafka acknowledges without an offset the records of a request that failed, where a later one was stored: they
+    must have been, then. So a Redis that moves again between the deadlines of two requests has it do.
     """
     assert not writer.errors
     for partition in range(PARTITIONS):
