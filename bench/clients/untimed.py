@@ -1,6 +1,7 @@
 """`ketch` whose broker can be told not to note how long requests and commands to Redis took (SIGUSR2), and to note it
-again (SIGUSR1): what the scenario `timing` measures. In one process, as two that do the same differ by more than it
-costs. It begins as it is. Arguments as of `ketch`. Reading the clock, four times a request, is not taken out.
+again (SIGUSR1); it begins with that. The scenario `timing` measures what that costs. It does so in one process, since
+two brokers that do the same differ by more. Arguments as of `ketch`. Reading the clock, four times a request, is not
+left out.
 """
 
 from __future__ import annotations

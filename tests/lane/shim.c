@@ -15,6 +15,16 @@ static FetchRequest fetch;
 
 static int64_t place(const uint8_t *frame, Span span) { return span.at == NULL ? -1 : span.at - frame; }
 
+/* Four numbers for each topic; where the next ones go. */
+static int64_t *put_sections(int64_t *found, const uint8_t *frame, const Section *section, int count) {
+  for (int i = 0; i < count; i++, section++) {
+    int64_t topic[] = {place(frame, section->name), section->name.size, section->first, section->count};
+    memcpy(found, topic, sizeof topic);
+    found += 4;
+  }
+  return found;
+}
+
 /* Writes what was recognised to `found`: ten numbers, four for each topic, eleven for each partition. */
 int64_t shim_recognise(const uint8_t *frame, int64_t size, int64_t *found) {
   if (!recognise(frame, size, &request)) return 0;
@@ -23,12 +33,7 @@ int64_t shim_recognise(const uint8_t *frame, int64_t size, int64_t *found) {
                     request.parts};
   memcpy(found, head, sizeof head);
   found += sizeof head / sizeof *head;
-  for (int i = 0; i < request.sections; i++) {
-    Section *section = &request.section[i];
-    int64_t topic[] = {place(frame, section->name), section->name.size, section->first, section->count};
-    memcpy(found, topic, sizeof topic);
-    found += 4;
-  }
+  found = put_sections(found, frame, request.section, request.sections);
   for (int i = 0; i < request.parts; i++) {
     Part *part = &request.part[i];
     BatchHead *of = &part->head;
@@ -71,12 +76,7 @@ int64_t shim_recognise_fetch(const uint8_t *frame, int64_t size, int64_t *found)
                     fetch.parts};
   memcpy(found, head, sizeof head);
   found += sizeof head / sizeof *head;
-  for (int i = 0; i < fetch.sections; i++) {
-    Section *section = &fetch.section[i];
-    int64_t topic[] = {place(frame, section->name), section->name.size, section->first, section->count};
-    memcpy(found, topic, sizeof topic);
-    found += 4;
-  }
+  found = put_sections(found, frame, fetch.section, fetch.sections);
   for (int i = 0; i < fetch.parts; i++) {
     Wanted *part = &fetch.part[i];
     int64_t numbers[] = {part->index, part->epoch, part->offset, part->most};

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -147,20 +147,6 @@ class Producers:
             return request[:at] if cut else request[:at] + bytes([what]) + request[at + 1 :]
 
         return spoilt
-
-
-@pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]:
-    """By the setting `lane`."""
-    servers = {}
-    dense = ("--default-storage-layout", "batch", "--default-offset-ids", "dense", "--metadata-max-age-ms", "600000")
-    for way in ("off", *WAYS):
-        server = KetchServer(tmp_path_factory.mktemp(way), "--lane", way, *dense, "--http-port", "0")
-        servers[way] = Side(server.start())
-    yield servers
-    for side in servers.values():
-        assert side.server.stop() == 0, side.server.log
-        side.server.close()
 
 
 def taken(side: Side) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from tests.lane.test_differential import NAMES, PARTITIONS, WAYS, Side, agree
 from tests.support.batches import batch, records
 from tests.support.http import metrics
 from tests.support.kafka import FETCH, PRODUCE, SERVED, entity, produce
-from tests.support.ketch import KetchServer
 from tests.support.raw import encoded
 
 COUNTED = ("ketch_requests_total", "ketch_bytes_out_total", "ketch_bad_requests_total")
@@ -25,20 +24,6 @@ TAKEN, CLIENT = ("ketch_lane_requests_total", "fetch"), "differential"
 SESSIONS_SINCE, IDS_SINCE = 7, 13
 READ = NAMES[:2]
 FULL = -1
-
-
-@pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]:
-    """By the setting `lane`."""
-    servers = {}
-    dense = ("--default-storage-layout", "batch", "--default-offset-ids", "dense", "--metadata-max-age-ms", "600000")
-    for way in ("off", *WAYS):
-        server = KetchServer(tmp_path_factory.mktemp(way), "--lane", way, *dense, "--http-port", "0")
-        servers[way] = Side(server.start())
-    yield servers
-    for side in servers.values():
-        assert side.server.stop() == 0, side.server.log
-        side.server.close()
 
 
 class Consumer:

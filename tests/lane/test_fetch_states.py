@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from tests.lane.test_states import Bench
 from tests.support.batches import batch, records
 from tests.support.http import metrics
 from tests.support.kafka import DELETE_TOPICS, FETCH, METADATA, Kafka, fetch, part, split
-from tests.support.ketch import KetchServer, eventually
+from tests.support.ketch import eventually
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_EPOCH = 1, 3, 71
 TAKEN, BACK = ("ketch_lane_requests_total", "fetch"), ("ketch_lane_requests_taken_back_total", "fetch")
@@ -49,14 +49,6 @@ class Reading:
         """Those of the answer, of the one partition there is."""
         (topic,) = self.answer().responses
         return [record.value for each in split(topic.partitions[0].records) for record in each.records]
-
-
-@pytest.fixture
-def bench(start_ketch: Callable[..., KetchServer]) -> Iterator[Bench]:
-    lasting = ("--metadata-max-age-ms", "600000")  # so that nothing has to be asked again in between
-    made = Bench(start_ketch("--lane", "on", "--default-storage-layout", "batch", "--http-port", "0", *lasting))
-    yield made
-    made.kafka.close()
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-
-import pytest
 
 from tests.support.batches import batch, records
 from tests.support.http import metrics
@@ -67,14 +64,6 @@ class Bench:
 
     def stored(self) -> int:
         return len(self.kafka.read_all("t"))
-
-
-@pytest.fixture
-def bench(start_ketch: Callable[..., KetchServer]) -> Iterator[Bench]:
-    lasting = ("--metadata-max-age-ms", "600000")  # so that nothing has to be asked again in between
-    made = Bench(start_ketch("--lane", "on", "--default-storage-layout", "batch", "--http-port", "0", *lasting))
-    yield made
-    made.kafka.close()
 
 
 def test_all_is_stored(bench: Bench) -> None:

@@ -73,8 +73,7 @@ def test_times_are_observed_part_by_part(
         for value in values:
             expected.observe(value)
         found = latencies.get(name) or getattr(times, name)
-        assert found.counts == expected.counts
-        assert found.total[0] == pytest.approx(expected.total[0])  # in another order where a request has two topics
+        assert (found.counts, found.total) == (expected.counts, expected.total)
 
 
 def test_more_is_to_be_said_of_a_request_that_was_slow_or_is_traced(kernel: ModuleType) -> None:
@@ -142,7 +141,7 @@ def test_round_trips_are_counted_with_how_many_were_on_their_way(kernel: ModuleT
         trips.sent(1 + n % 7)
         if n % 3:
             assert sum(depth.counts) == n  # looked at while one is on its way, which stays
-        assert trips.answered(2 * n + 2, 2 * n) == 2 * n + 2
+        trips.answered(2)
     assert trips.commands == 2 * count
     assert sum(taken.counts) == count
     assert 0 < taken.total[0] <= time.monotonic() - began

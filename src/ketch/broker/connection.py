@@ -217,8 +217,7 @@ class Connection(MeteredConnection):
             self._respond(0).set(error)
             self._flush()
         except Exception:
-            log.exception("%s: unexpected error; connection closed", self.client)
-            self._close()
+            self.fail()
         finally:
             if self._worker is asyncio.current_task():
                 self._worker = None
@@ -400,8 +399,7 @@ class Connection(MeteredConnection):
             response.set(error)
             self._flush()
         except Exception:
-            log.exception("%s: unexpected error; connection closed", self.client)
-            self._close()
+            self.fail()
 
     def _ended(self, request: Request, size: int, answer: Later) -> None:
         """A request that gets no response is done with."""
@@ -587,7 +585,7 @@ class Connection(MeteredConnection):
         self._answer(request, answer, self._respond(polled.size, request))
 
     def fail(self) -> None:
-        """The lane has met an error that it does not know."""
+        """An error that nobody expected is being handled: it is logged, and the connection closed."""
         log.exception("%s: unexpected error; connection closed", self.client)
         self._close()
 

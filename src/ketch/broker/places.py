@@ -105,8 +105,4 @@ class Response:
     def done(self, now: float) -> None:
         request = self._request
         if request is not None:
-            made, keeper = self._made_at, request.broker.timekeeper
-            # As `keeper.note`: each call counts here.
-            written = made if self.made is None else now
-            if request.api.times.note(request, made, written, keeper.slow_after):
-                keeper.tell(request, made, written)
+            request.broker.timekeeper.note(request, self._made_at, self._made_at if self.made is None else now)

@@ -23,7 +23,7 @@ INITIAL_EPOCH = 0
 PartitionKey = tuple[TopicKey, int]
 # What moves a log's start without a write to its stream is found out so: an archive that expires, a topic of which
 # nothing was ever written and that another broker deletes.
-LOOK_AGAIN_S = 30.0
+_LOOK_AGAIN_S = 30.0
 
 
 class SessionNotFound(KetchError):
@@ -95,9 +95,13 @@ class Session:
         if by != self.authorized:
             self.authorized, self.looked = by, -math.inf
 
+    def is_all_due(self, now: float) -> bool:
+        """Whether every partition is to be looked at, as that was too long ago."""
+        return now - self.looked >= _LOOK_AGAIN_S
+
     def due(self, now: float) -> list[Target]:
         """The partitions that may have something to say."""
-        if now - self.looked >= LOOK_AGAIN_S:
+        if self.is_all_due(now):
             self.looked = now
             self.behind |= {key: target for key, target in self.targets.items() if key not in self.behind}
         for stream in self.waiter.take():

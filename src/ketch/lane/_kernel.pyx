@@ -26,6 +26,7 @@ from ketch import metrics
 from ketch.log.appending.notes import CODEC_NAMES, fetch_codec
 from ketch.log.appending.producers import Appended, Sequenced
 from ketch.log.appending.state import Append as PythonAppend, Mode
+from ketch.log.reads import TOGETHER
 from ketch.store.append import appends, module
 from ketch.records import largest_record
 from ketch.security.acls import Operation, ResourceType

@@ -9,9 +9,8 @@ cdef enum:
     FOREIGN, LITTLE, ENOUGH  # what a look ends with: it is not for the lane, there is less than min_bytes, or not
     NEW, WAITING, GONE  # a request: it is looked at; it waits; it is answered, Python's, or its client has left
     DUE_MAX = 256  # partitions that are looked at
-    TOGETHER = 8388608  # bytes, see `log.reads`
 
-cdef double LOOK_AGAIN = 30.0  # s, see `broker.sessions`
+cdef int64_t AT_ONCE = TOGETHER  # bytes, see `log.reads`
 
 
 @cython.final
@@ -220,7 +219,7 @@ cdef class Fetches:
             authorized = session.authorized
             if not (len(authorized) == 2 and authorized[0] is self.rights and authorized[1] is self.rights.stamp):
                 return None
-        return None if now - <double>session.looked >= LOOK_AGAIN else session
+        return None if session.is_all_due(now) else session
 
     cdef int go(self, Poll poll, FetchRequest* request, int found, double now) except -1:
         """It is the lane's: does to its session and its connection what the handler does before it has read."""
@@ -465,7 +464,7 @@ cdef class Fetches:
             room = min(room, <int64_t>poll.connection.most(FETCHED))
         ready = [seat for seat in seats if seat.has_data]
         while n < len(ready) and (room > 0 or first):
-            begun, together = n, min(room, TOGETHER)
+            begun, together = n, min(room, AT_ONCE)
             given = 0
             while n < len(ready):
                 seat = ready[n]
@@ -589,7 +588,7 @@ cdef class Fetches:
         if self.watcher.closing or not session.waiter.changed:
             return self.answer(poll, now)
         self.rights = poll.known_rights
-        seats = None if now - <double>session.looked >= LOOK_AGAIN else self.due(poll, NULL, now)
+        seats = None if session.is_all_due(now) else self.due(poll, NULL, now)
         if seats is None:
             return self.hand_on(poll)
         found = self.look(poll, seats, now)

@@ -22,7 +22,7 @@ from ketch.store.stream.isolation import Aborted
 from ketch.tasks import lasting
 from ketch.wire.pieces import Pieces
 
-_TOGETHER = 8 << 20  # bytes that partitions read at the same time may give
+TOGETHER = 8 << 20  # bytes that partitions read at the same time may give
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +117,7 @@ async def fill(reads: Sequence[PartitionRead], room: int, zstd: bool) -> None:
 def _next(ready: deque[PartitionRead], room: int, first: bool) -> list[tuple[PartitionRead, int]]:
     """Partitions to read at the same time, which together fit whatever they give, and how much of each."""
     reads: list[tuple[PartitionRead, int]] = []
-    together = min(room, _TOGETHER)
+    together = min(room, TOGETHER)
     while ready:
         limit = min(room, max(ready[0].max_bytes, 0))
         if reads and (limit > together or not limit):

@@ -67,6 +67,8 @@ cdef class Histogram:
         return self._total
 
     def observe(self, double value):
+        if self.noted is not None:
+            self.noted.settle()  # what was first is added first
         self.add(value)
 
     cdef void add(self, double value) noexcept:
@@ -92,24 +94,25 @@ cdef class Times(Notes):
 
     def note(self, request, double made, double written, double slow_after):
         cdef double received = request.received, begun = request.begun, waited = request.waited
+        cdef double total = written - received
         cdef Note* note
-        cdef Histogram latency
-        if self.made == NOTES:
-            self.settle()
-        note = &self.notes[self.made]
-        note.total, note.queue, note.send = written - received, begun - received, written - made
-        note.redis, note.wait, note.latency = made - begun - waited, waited, NULL
-        self.made += 1
-        for topic in <tuple>request.appended:
-            latency = self.latencies[topic]
-            if note.latency != NULL:
-                latency.add(note.total)
-                continue
+        cdef Histogram latency = None
+        cdef tuple appended = request.appended
+        if len(appended) == 1:
+            latency = self.latencies[appended[0]]
             if latency.noted is not self:
                 latency.noted = self
                 self.linked.append(latency)
-            note.latency = <void*>latency
-        return note.total - waited >= slow_after or <tuple>request.traces != ()
+        else:
+            for topic in appended:
+                self.latencies[topic].observe(total)
+        if self.made == NOTES:
+            self.settle()
+        note = &self.notes[self.made]
+        note.total, note.queue, note.redis = total, begun - received, made - begun - waited
+        note.wait, note.send, note.latency = waited, written - made, NULL if latency is None else <void*>latency
+        self.made += 1
+        return total - waited >= slow_after or <tuple>request.traces != ()
 
     cdef void settle(self) noexcept:
         cdef Note* note
@@ -131,33 +134,31 @@ cdef class Times(Notes):
 cdef class Trips(Notes):
     cdef readonly long long commands
     cdef readonly Histogram taken, depth
-    cdef Trip trips[NOTES]  # the one at `made` is on its way
-    cdef double sent_at
+    cdef Trip trips[NOTES]
+    cdef double sent_at, on_their_way
 
     def __init__(self, Histogram taken, Histogram depth):
         self.taken, self.depth = taken, depth
         taken.noted = depth.noted = self
 
     def sent(self, Py_ssize_t depth):
-        self.trips[self.made].depth = depth
-        self.sent_at = clock()
+        self.on_their_way, self.sent_at = depth, clock()
 
-    def answered(self, sent, long long told):
-        self.commands += <long long>sent - told
-        self.trips[self.made].seconds = clock() - self.sent_at
-        self.made += 1
+    def answered(self, long long commands):
+        cdef Trip* trip
         if self.made == NOTES:
             self.settle()
-        return sent
+        trip = &self.trips[self.made]
+        trip.seconds, trip.depth = clock() - self.sent_at, self.on_their_way
+        self.made += 1
+        self.commands += commands
 
     cdef void settle(self) noexcept:
         cdef Py_ssize_t n
-        cdef double going = self.trips[self.made].depth if self.made < NOTES else 0
         for n in range(self.made):
             self.taken.add(self.trips[n].seconds)
             self.depth.add(self.trips[n].depth)
         self.made = 0
-        self.trips[0].depth = going
 
 
 cdef double clock() noexcept:

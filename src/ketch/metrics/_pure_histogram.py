@@ -89,7 +89,7 @@ class Trips:
 
     Args:
         taken: of seconds.
-        depth: of the commands on their way, when one that is timed was sent, itself among them.
+        depth: of how many commands were on their way when the one that is timed was sent, itself among them.
 
     Attributes:
         commands: how many were sent, but for some on their way.
@@ -103,17 +103,19 @@ class Trips:
         self._on_their_way, self._sent_at = 0, 0.0
 
     def sent(self, depth: int) -> None:
-        """The command that is timed was."""
-        self._on_their_way, self._sent_at = depth, time.monotonic()
-
-    def answered(self, sent: int, told: int) -> int:
-        """It was; returns `sent`.
+        """The command that is timed was sent.
 
         Args:
-            sent: how many commands were sent so far.
-            told: what `sent` was at the last call.
+            depth: how many are on their way, with it.
         """
-        self.commands += sent - told
+        self._on_their_way, self._sent_at = depth, time.monotonic()
+
+    def answered(self, commands: int) -> None:
+        """The command that is timed was answered.
+
+        Args:
+            commands: how many were sent since the last call.
+        """
+        self.commands += commands
         self._taken.observe(time.monotonic() - self._sent_at)
         self._depth.observe(self._on_their_way)
-        return sent

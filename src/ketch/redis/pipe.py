@@ -243,6 +243,11 @@ class Pipe(asyncio.BufferedProtocol):
         self._timed = self._sent
         self._tally.sent(len(self._waiting))
 
+    def _note_time(self) -> None:
+        """The command that is timed is answered."""
+        self._tally.answered(self._sent - self._told)
+        self._timed, self._told = 0, self._sent
+
     def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
         """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
         assert self._transport is not None
@@ -288,7 +293,7 @@ class Pipe(asyncio.BufferedProtocol):
         if taken == self._start:
             return False
         if self._timed and self._sent - len(self._waiting) >= self._timed:
-            self._timed, self._told = 0, self._tally.answered(self._sent, self._told)
+            self._note_time()
         self._progress += 1
         self._start = self._scanned = taken
         self._expect(self._waiting[0][0] if self._waiting else 1)
@@ -321,7 +326,7 @@ class Pipe(asyncio.BufferedProtocol):
                 reply, self._refused = self._refused if reply.startswith(_ABORTED) else reply, b""
             _, take = self._waiting.popleft()
             if self._timed and self._sent - len(self._waiting) >= self._timed:
-                self._timed, self._told = 0, self._tally.answered(self._sent, self._told)
+                self._note_time()
             self._expect(self._waiting[0][0] if self._waiting else 1)
             self._give(take, reply)
         if self._start == self._end:
