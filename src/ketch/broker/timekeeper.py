@@ -74,9 +74,9 @@ class Timekeeper:
             written: when its response was; the same where it gets none.
         """
         if request.api.times.note(request, made, written, self.slow_after):
-            self._tell(request, made, written)
+            self.tell(request, made, written)
 
-    def _tell(self, request: Answered, made: float, written: float) -> None:
+    def tell(self, request: Answered, made: float, written: float) -> None:
         """What there is to say of a request that was slow, or is traced. Arguments as of `note`."""
         received, waited = request.received, request.waited
         queue, redis, send = request.begun - received, made - request.begun - waited, written - made
