@@ -59,7 +59,6 @@ class Plan:
             scenario
             for scenario in SCENARIOS
             if contestant in scenario.contestants
-            and (scenario.trees or self.tree is None)
             and (not self.contestants or contestant in self.contestants)
             and (scenario.quick or self.only or not self.quick)
             and any(self.wants(scenario, label) for label in scenario.labels(contestant))

@@ -18,7 +18,6 @@ class Scenario:
     contestants: ClassVar[tuple[str, ...]]
     targets: ClassVar[tuple[Target, ...]] = ()
     quick: ClassVar[bool] = True  # whether a quick run has it without being asked by name
-    trees: ClassVar[bool] = True  # whether compare-trees can run it: all that it measures is the server it is given
 
     def labels(self, contestant: str) -> list[str]:
         """The rows as "load/client", known before it runs."""

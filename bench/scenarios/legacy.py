@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import ClassVar
 
 from bench import tools
-from bench.contestants import Ketch, KetchBatch, Server
+from bench.contestants import Ketch, Server
 from bench.model import Run, Sample, Target
 from bench.scenarios.base import Scenario
 from bench.scenarios.throughput import timed
@@ -43,14 +43,13 @@ class Legacy(Scenario):
             ("consume", {"to_client": "kcat"}),
         )
     )
-    trees: ClassVar[bool] = False
 
     def labels(self, contestant: str) -> list[str]:
         return list(_ROWS)
 
     def measure(self, server: Server, run: Run) -> Generator[Sample, None, None]:
-        kind = KetchBatch if isinstance(server, KetchBatch) else Ketch
-        with kind("--legacy-port", "0") as own:
+        assert isinstance(server, Ketch)
+        with type(server)("--legacy-port", "0") as own:
             for size, full in _COUNTS.items():
                 for writer in _CLIENTS:
                     if any(run.wants(row) for row in _ROWS if f"{_SHOWN[size]} from {writer}/" in row):
