@@ -26,6 +26,47 @@ class Counting(MeteredConnection):
         self._worker = None
 
 
+class Prompt(MeteredConnection):
+    """Has answered each request when it has come in."""
+
+    def _receive(self, data: bytes, now: float, serve: object = None) -> None:
+        super()._receive(data, now, lambda frame, _: self._answered(len(frame) + 4))
+
+    def _answered(self, size: int) -> bool:
+        self._release(size)
+        return True
+
+
+class Wire(asyncio.Transport):
+    """Knows whether it is read from."""
+
+    reading = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+
+class Another:
+    """A connection that the budget favours."""
+
+    def resume(self) -> None:
+        pass
+
+
+def test_what_is_answered_at_once_does_not_stop_a_connection_over_the_budget() -> None:
+    budget = Budget(100_000)
+    assert budget.take(Another(), 100_001, 100_001)
+    connection = Prompt(SimpleNamespace(settings=Settings(), budget=budget, responses=ResponseRoom()))  # type: ignore[arg-type]
+    wire = Wire()
+    connection.connection_made(wire)
+    connection.data_received(b"\0\0\0\1x" * 10_000)
+    assert wire.reading
+    assert budget.used == 100_001
+
+
 @pytest.mark.parametrize("waits", [(0.0001, 0.0001), (0.0001, 0.05), (0.05, 0.0001), (0.0, 0.0)])
 def test_waits_of_less_than_a_millisecond(waits: tuple[float, float]) -> None:
     """uvloop's handle of what is due now does not know when that is."""

@@ -132,6 +132,22 @@ def test_requests_behind_it_wait(bench: Bench, reading: Reading) -> None:
     assert (answer.error_code, answer.session_id) == (0, reading.session)
 
 
+def test_no_answers_are_made_ahead_for_a_client_that_does_not_read(bench: Bench) -> None:
+    """Of what it asks for in one go, as much as it may have on its way."""
+    offset = min(bench.kafka.stored("t", batch(records([b"x" * 15_000]))) for _ in range(20))
+    before = bench.count(TAKEN)
+    with Kafka(bench.server.port, timeout=30) as slow:
+        assert len(slow.fetch("t", offset).records) > 300_000
+        frame = slow.request(FETCH, 12, **fetch([part("t", 0, offset)], 0))
+        slow.socket.sendall((len(frame).to_bytes(4, "big") + frame) * 300)
+        eventually(lambda: bench.count(TAKEN) > before, what="the lane to answer")
+        assert bench.count(TAKEN) < before + 100
+        for _ in range(300):
+            answer = slow.receive()
+            assert answer is not None
+            assert len(answer) > 300_000
+
+
 def test_another_fetch_of_its_session(bench: Bench, reading: Reading) -> None:
     """From another connection, which no client does: the first one has lost its wait, and ends with its time."""
     reading.wait(max_wait=700)

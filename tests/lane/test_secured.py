@@ -209,3 +209,20 @@ def test_a_quota_of_fetches_is_counted_and_its_client_waits(broker: Secured) -> 
         assert len(records_given) == len(large)
     finally:
         broker.limit("consumer_byte_rate", None)
+
+
+def test_what_comes_with_a_fetch_over_its_quota_waits(broker: Secured) -> None:
+    broker.acls.set(READS)
+    offset = broker.alice.stored("t", batch(records([b"x" * 60_000])))
+    broker.alice.fetch("t", offset)
+    broker.limit("consumer_byte_rate", 80_000.0)
+    before = broker.fetched()
+    try:
+        frame = broker.alice.request(FETCH, 12, **fetch([part("t", 0, offset)], 0))
+        broker.alice.socket.sendall((len(frame).to_bytes(4, "big") + frame) * 4)
+        answers = [broker.alice.answer(FETCH, 12)[1] for _ in range(4)]
+        muted = [answer.throttle_time.total_seconds() > 0 for answer in answers].index(True)
+        assert muted < 3
+        assert broker.fetched() == before + muted + 1, "those behind it are the worker's, which waits"
+    finally:
+        broker.limit("consumer_byte_rate", None)

@@ -27,7 +27,7 @@ SERVE = ("--http-port", "0", "--slow-request-ms", str(SLOW_MS), "--default-stora
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KetchServer]:
-    options = (*SERVE, "--lane", "on", "--metrics-topics-max", "3")
+    options = (*SERVE, "--metrics-topics-max", "3")
     made = KetchServer(tmp_path_factory.mktemp("timing"), *options).start()
     yield made
     assert made.stop() == 0, made.log

@@ -459,7 +459,7 @@ class Connection(MeteredConnection):
         if lane is not None:
             if self._frames.buffered:
                 serve = partial(self._take_whole, lane)
-            elif (room := self._room) > 0:
+            elif (room := self.room) > 0:
                 data = self._left_by(lane, data, now, room)
         if data:
             super()._receive(data, now, serve)
@@ -474,10 +474,10 @@ class Connection(MeteredConnection):
 
     def _take_whole(self, lane: Lane, frame: bytes, now: float) -> bool:
         """Has the lane take a request that has come in several reads, or one behind it."""
-        return self._room > 0 and lane.take_frame(self, frame, now)
+        return self.room > 0 and lane.take_frame(self, frame, now)
 
     @property
-    def _room(self) -> int:
+    def room(self) -> int:
         """How many requests the lane may take now: none while the worker has one, or something is in force."""
         if self._worker is not None or self._requests:
             return 0

@@ -91,7 +91,9 @@ class Quotas:
     def most(self, quota: Quota, principal: str, client: str | None) -> float:
         """The most that a client may use at once: its limit for a whole window, 2 GB where it has none."""
         found = self._limit(quota, principal, client)
-        return _UNLIMITED if found is None else found.rate * (self._window.samples - 1) * self._window.seconds
+        if found is None:
+            return _UNLIMITED
+        return min(_UNLIMITED, found.rate * (self._window.samples - 1) * self._window.seconds)
 
     def mutate(self, principal: str, client: str | None, partitions: int, strict: bool) -> float:
         """Counts partitions that are created or deleted; for how long the client has to wait before it may do so.

@@ -191,7 +191,7 @@ class Settings(BaseSettings):
         "auto", description="How batches are appended: by the append module, by MULTI, or by what Redis has."
     )
     lane: Literal["off", "on", "coin"] = Field(
-        "off", description="Whether common requests are served without Python; coin: every other one, by chance."
+        "on", description="Whether common requests are served without Python; coin: every other one, by chance."
     )
 
     # -- embedded Valkey

@@ -125,7 +125,8 @@ class MeteredConnection(asyncio.Protocol):
         self._held += len(data)
         allowed = self._host.budget.take(self, len(data), self._held)
         self._receive(data, now)
-        if not allowed or (self._held > self._queue_max and self._full):
+        within = allowed or self._host.budget.open_for(self)  # what it held may have been answered at once
+        if not within or (self._held > self._queue_max and self._full):
             self._pause()
 
     def _receive(self, data: bytes, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:

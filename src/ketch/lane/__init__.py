@@ -163,15 +163,16 @@ def open_lane(broker: Host) -> Lane | None:
     wanted = broker.settings.lane
     if wanted == "off" or os.environ.get("KETCH_KERNEL") == "python":
         return None
+    level = logging.INFO if "lane" in broker.settings.model_fields_set else logging.DEBUG  # whether it was asked for
     if not isinstance(broker.log.watcher.driver, Link):
-        log.info("lane: none, as Redis is a cluster")
+        log.log(level, "lane: none, as Redis is a cluster")
         return None
     if broker.settings.otlp_endpoint is not None:
-        log.info("lane: none, as spans are made (otlp_endpoint)")
+        log.log(level, "lane: none, as spans are made (otlp_endpoint)")
         return None
     try:
         from ketch.lane._kernel import Lane
     except ImportError:
-        log.warning("lane: none, as it was not compiled")
+        log.log(level, "lane: none, as it was not compiled")
         return None
     return Lane(broker, asyncio.get_running_loop(), wanted == "coin")

@@ -18,7 +18,7 @@ from libc.math cimport fabs, rint
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_REALTIME, clock_gettime, clockid_t, timespec
 
 from crc32c import crc32c
 
@@ -39,6 +39,16 @@ from ketch.store.xinfo import StreamInfo
 
 cdef extern from "Python.h":
     char* PyByteArray_AS_STRING(object)
+
+cdef extern from *:
+    """
+    #ifdef __APPLE__
+    #define STEADY CLOCK_UPTIME_RAW
+    #else
+    #define STEADY CLOCK_MONOTONIC
+    #endif
+    """
+    clockid_t STEADY
 
 cdef extern from "csrc/request.h":
     enum:
@@ -189,7 +199,7 @@ cdef inline int64_t clock_ms():
 cdef inline double clock():
     """As `time.monotonic`."""
     cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
+    clock_gettime(STEADY, &now)
     return now.tv_sec + now.tv_nsec * 1e-9
 
 
@@ -429,11 +439,11 @@ cdef class Answer:
     cdef int finish(self, Lane lane) except -1:
         """Every batch is stored."""
         cdef int32_t throttled = 0
-        lane.live.discard(self)
         if lane.quotas.in_force:
             throttled = self.connection.throttle(PRODUCED, self.client_id, self.size - 4)
         if self.acks != 0:
             self.made, self.ready = [self.written(lane, throttled)], True
+        lane.live.discard(self)
         self.made_at = clock()
         self.known = tuple([(<Flight>flight).known for flight in self.flights if (<Flight>flight).known is not None])
         self.flights = None
@@ -444,7 +454,7 @@ cdef class Answer:
         cdef Out* out = &lane.response
         cdef Flight flight
         cdef bint behind = False
-        out.size = 0
+        out.size, out.failed = 0, False
         begin_response(out, self.version, self.correlation_id, self.sections)
         for flight in self.flights:
             if flight.known is not None:
@@ -549,20 +559,25 @@ cdef class Lane:
         cdef int became
         if not self.is_open(connection):
             return 0
-        while room > 0 and size - pos >= 4:
-            length = <int32_t>be32(at + pos)
-            if length < 0 or length > most or length > size - pos - 4:
-                break
-            became = self.frame(connection, at + pos + 4, length, now)
-            if became == LEFT:
-                break
-            pos += 4 + length
-            room -= 1
-            if became == AWAITED:
-                break
-            if self.commands.size > MANY:
-                self.send()
-        self.send()
+        try:
+            while room > 0 and size - pos >= 4:
+                length = <int32_t>be32(at + pos)
+                if length < 0 or length > most or length > size - pos - 4:
+                    break
+                became = self.frame(connection, at + pos + 4, length, now)
+                if became == LEFT:
+                    break
+                pos += 4 + length
+                room -= 1
+                if became == AWAITED:
+                    break
+                if self.finished:  # a fetch: the client may be slow, or muted from now on
+                    self.deliver()
+                    room = connection.room
+                if self.commands.size > MANY:
+                    self.send()
+        finally:
+            self.send()
         self.deliver()
         return pos
 
@@ -570,8 +585,10 @@ cdef class Lane:
         """Takes a request that is whole, or leaves it."""
         if not self.is_open(connection):
             return False
-        became = self.frame(connection, <const uint8_t*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), now)
-        self.send()
+        try:
+            became = self.frame(connection, <const uint8_t*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), now)
+        finally:
+            self.send()
         self.deliver()
         return became != LEFT
 
@@ -681,6 +698,8 @@ cdef class Lane:
             known = self.learn(wire, version >= IDS)
         if known is None or not known.common or now - known.since >= self.topics.max_age:
             return None
+        if (version >= IDS) == isinstance(known.key, str):
+            return None  # a name that has the bytes of an id, or the other way round
         return known
 
     cdef Known learn(self, bytes wire, bint by_id):
@@ -898,17 +917,19 @@ cdef class Lane:
         cdef const uint8_t* data = <const uint8_t*>PyByteArray_AS_STRING(buffer)
         cdef int64_t size
         self.replying = True
-        while waiting:
-            taker = waiting[0][1]
-            if type(taker) is not Flight:
-                break
-            size = landed_reply(data + start, data + end)
-            if size == 0:
-                break
-            waiting.popleft()
-            start += size
-            (<Flight>taker).land(self)
-        self.replying = False
+        try:
+            while waiting:
+                taker = waiting[0][1]
+                if type(taker) is not Flight:
+                    break
+                size = landed_reply(data + start, data + end)
+                if size == 0:
+                    break
+                waiting.popleft()
+                start += size
+                (<Flight>taker).land(self)
+        finally:
+            self.replying = False
         if self.fetches.woken:
             self.fetches.wake()
         else:

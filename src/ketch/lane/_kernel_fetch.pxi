@@ -199,6 +199,7 @@ cdef class Fetches:
             return LEFT
         found = self.look(poll, poll.seats, begun)
         if found == FOREIGN or (found == LITTLE and has_records(poll.seats)):
+            drop(poll.seats)
             return LEFT
         self.go(poll, request, found, begun)
         if found == ENOUGH or request.wait <= 0:
@@ -612,6 +613,7 @@ cdef class Fetches:
         cdef Seat seat
         session = poll.session
         poll.leave()
+        drop(poll.seats)
         for seat in poll.seats:
             target = seat.target
             if session.targets.get(target.key) is target:
@@ -639,7 +641,7 @@ cdef class Fetches:
                 self.bytes_out[seat.source.name] += seat.size
                 if session is not None:
                     session.served(seat.target)
-            seat.batches, seat.served = None, None
+        drop(poll.seats)
         if session is not None and not session.id:
             session.close()
         poll.seats, poll.session = None, None
@@ -662,7 +664,7 @@ cdef class Fetches:
                 told.append(seat)
                 if incremental:
                     seat.target.answered = (seat.start, seat.end)
-        out.size = 0
+        out.size, out.failed = 0, False
         begin_fetched(out, poll.version, poll.correlation, throttled, session_id, len(topics))
         for wire in topics:
             of_topic = told if len(topics) == 1 else [each for each in told if (<Seat>each).source.wire == wire]
@@ -715,6 +717,13 @@ cdef int put_piece(Out* out, data, int64_t skipped, list cuts) except -1:
     else:
         data = data if type(data) is bytes else bytes(data)
         put(out, PyBytes_AS_STRING(data) + skipped, size)
+    return 0
+
+
+cdef int drop(list seats) except -1:
+    """Lets go of the records that were found: seats last as long as their sessions."""
+    for seat in seats:
+        (<Seat>seat).batches, (<Seat>seat).served = None, None
     return 0
 
 

@@ -257,3 +257,13 @@ def test_real_clients_keep_to_their_quotas(server: KetchServer, admin: Kafka, to
         seen += [message.key() for message in consumer.consume(100, 0.5)]
     consumer.close()
     assert seen == [str(n).encode() for n in range(60)]
+
+
+def test_a_limit_of_more_bytes_than_there_are_numbers_for(start_ketch: type[KetchServer], topic: str) -> None:
+    """In a whole window of eleven seconds, that is."""
+    with Kafka(start_ketch().port, client_id="app") as client:
+        client.create(topic)
+        assert alter(client, {"client-id": "app"}, consumer_byte_rate=2.0**62) == (0, None)
+        offset = client.stored(topic, batch(records([b"x"])))
+        for _ in range(3):
+            assert client.fetch(topic, offset).records
