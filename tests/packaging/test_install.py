@@ -6,6 +6,7 @@ The packages that Ketch needs come from the package index that pip knows, in the
 from __future__ import annotations
 
 import glob
+import importlib.metadata
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -33,6 +35,12 @@ def run(*command: str | Path, cwd: Path) -> str:
     done = subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def test_what_is_pinned_runs_on_the_oldest_python() -> None:
+    """Debian 12 has 3.11.2, and some packages ask for a later 3.11."""
+    asked = {each.name: each.metadata["Requires-Python"] for each in importlib.metadata.distributions()}
+    assert {name: python for name, python in asked.items() if python and "3.11.0" not in SpecifierSet(python)} == {}
 
 
 def interpreter(version: str) -> str | None:

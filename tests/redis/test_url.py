@@ -38,6 +38,15 @@ def test_parse(url, address, description):
     assert RedisAddress.parse(description) == replace(address, username=None, password=None)
 
 
+def test_nodes_by_their_sockets():
+    address = RedisAddress.parse("redis+cluster://u:p@127.0.0.1:7000,127.0.0.1:7001?sockets=7000:/a%252Cb,7001:/c:d")
+    assert address.describe() == "redis+cluster://127.0.0.1:7000,127.0.0.1:7001"
+    assert address.at("127.0.0.1", 7001) == RedisAddress("127.0.0.1", 7001, "/c:d", 0, "u", "p")
+    assert address.at("127.0.0.1", 7000).path == "/a,b"
+    assert address.at("127.0.0.1", 7002).path is None
+    assert address.at("10.0.0.1", 7000).path is None
+
+
 def test_tls():
     address = RedisAddress.parse("rediss://h:1")
     assert address.ssl is not None
@@ -61,6 +70,10 @@ def test_of_settings():
         ("redis://h/x", "The database in the Redis URL should be a number: redis://host:port/0."),
         ("redis://h/-1", "The database in the Redis URL should be a number: redis://host:port/0."),
         ("redis://h?ssl=1", "The Redis URL has an unknown parameter ssl; only db is known."),
+        (
+            "redis+cluster://h?sockets=/a",
+            "The sockets of a cluster are given as ?sockets=7000:/path,7001:/path.",
+        ),
         ("unix://", "A unix:// Redis URL needs a path: unix:///run/redis.sock."),
     ],
 )

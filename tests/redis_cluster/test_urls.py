@@ -88,7 +88,7 @@ def test_a_server_value_travels() -> None:
         ("redis+cluster://a:1?db=1", "A Redis Cluster has database 0 only, not 1."),
         ("redis+cluster://a:1/x", "The database in the Redis URL should be a number: redis://host:port/0."),
         ("redis+cluster://a?sentinel_username=u",
-         "The Redis URL has an unknown parameter sentinel_username; only db is known."),
+         "The Redis URL has an unknown parameter sentinel_username; only db and sockets are known."),
         ("redis+sentinel://a", "A Sentinel URL needs the name of the master: redis+sentinel://host:port/mymaster."),
         ("rediss+sentinel://a/x@y",
          "A Sentinel URL needs the name of the master: rediss+sentinel://host:port/mymaster."),

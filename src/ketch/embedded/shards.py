@@ -29,6 +29,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
+from urllib.parse import quote
 
 from ketch.configs.settings import Settings
 from ketch.embedded import directory, nodes, slot_plan
@@ -88,8 +89,9 @@ class Shards:
 
     @property
     def url(self) -> str:
-        """The cluster as a Redis URL, see `redis.url`."""
-        return f"redis+cluster://{passwords.login(self._password)}{self._nodes}"
+        """The cluster as a Redis URL, see `redis.url`; by unix sockets, which cost less than TCP."""
+        sockets = ",".join(f"{shard.port}:{quote(quote(str(shard.socket)))}" for shard in self._shards)
+        return f"redis+cluster://{passwords.login(self._password)}{self._nodes}?sockets={sockets}"
 
     @property
     def address(self) -> str:

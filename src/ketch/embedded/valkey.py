@@ -125,6 +125,10 @@ class EmbeddedValkey:
         return f"unix:{self._socket} and 127.0.0.1:{self._port}"
 
     @property
+    def socket(self) -> Path:
+        return self._socket
+
+    @property
     def port(self) -> int:
         return self._port
 

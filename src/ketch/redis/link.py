@@ -83,7 +83,7 @@ class Link:
     @property
     def place(self) -> tuple[str, int]:
         """Host and port of the node it leads to; its path and 0 for a unix socket."""
-        return self._at.path or self._at.host, self._at.port
+        return self._at.host or self._at.path or "", self._at.port
 
     async def ask(self, question: Question[T]) -> T:
         """The answer to a question, see `redis.question`; raises whatever it raises, too."""

@@ -2,6 +2,7 @@
 same over TLS, `unix://user:password@/path?db=0`. Of several:
 
 - `redis+cluster://user:password@host:port,host:port`: a Redis Cluster, by some of its nodes; `rediss+cluster://`.
+  Nodes of 127.0.0.1 are reached by their unix sockets with `?sockets=port:/path,port:/path`.
 - `redis+sentinel://user:password@host:port,host:port/master/db`: the master of that name, by some of the sentinels that
   watch it; `rediss+sentinel://` is TLS to the sentinels, too. User and password are the master's. Sentinels that want
   some of their own get `?sentinel_username=` and `?sentinel_password=`.
@@ -38,17 +39,23 @@ _KINDS: dict[str, Kind] = {
     "rediss+sentinel": "sentinel",
 }
 _BEGINNINGS = "redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+_PARAMETERS: dict[Kind, tuple[str, ...]] = {
+    "single": (),
+    "cluster": ("sockets",),
+    "sentinel": ("sentinel_username", "sentinel_password"),
+}
 _MASTER = re.compile(r"[A-Za-z0-9._-]+")  # what Sentinel's documentation allows in a name
 
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Where Redis is and how to introduce oneself; either `path` (a unix socket) or `host` and `port`.
+    """Where Redis is and how to introduce oneself; by `path` (a unix socket), or by `host` and `port` where it is None.
 
     Attributes:
         username, password: of Redis; behind sentinels, the master's.
         kind: one server, a cluster, or a master behind sentinels.
         others: beside `host` and `port`, which are the first, further nodes of the cluster or further sentinels.
+        sockets: of nodes of a cluster on this machine, each with its port.
         master: its name with the sentinels.
         sentinel_username, sentinel_password: of the sentinels.
         of_sentinel: it is the address of one sentinel.
@@ -63,6 +70,7 @@ class RedisAddress:
     ssl: ssl.SSLContext | None = field(default=None, repr=False)
     kind: Kind = "single"
     others: tuple[tuple[str, int], ...] = ()
+    sockets: tuple[tuple[int, str], ...] = ()
     master: str = ""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
@@ -98,6 +106,7 @@ class RedisAddress:
             ssl=tls_context(ca, cert, key) if tls else None,
             kind=kind,
             others=tuple(others),
+            sockets=_sockets(query.get("sockets", "")),
             master=master,
             sentinel_username=query.get("sentinel_username"),
             sentinel_password=query.get("sentinel_password"),
@@ -116,7 +125,8 @@ class RedisAddress:
 
     def at(self, host: str, port: int) -> RedisAddress:
         """One server of those that this address stands for: a node of the cluster, or the master."""
-        return RedisAddress(host, port, None, self.db, self.username, self.password, self.ssl)
+        path = dict(self.sockets).get(port) if host == DEFAULT_HOST else None
+        return RedisAddress(host, port, path, self.db, self.username, self.password, None if path else self.ssl)
 
     def sentinel(self, host: str, port: int) -> RedisAddress:
         """One of the sentinels."""
@@ -190,10 +200,17 @@ def _socket_path(parts: SplitResult) -> str:
     return unquote(parts.path)
 
 
+def _sockets(text: str) -> tuple[tuple[int, str], ...]:
+    places = [each.partition(":") for each in text.split(",") if each]
+    if not all(port.isascii() and port.isdigit() and path for port, _, path in places):
+        raise ConfigError("The sockets of a cluster are given as ?sockets=7000:/path,7001:/path.")
+    return tuple((int(port), unquote(path)) for port, _, path in places)  # a second time: it may have a comma
+
+
 def _query(parts: SplitResult, kind: Kind) -> Mapping[str, str]:
     # A plus sign is no space here, as it is none in the user and password before the host.
     query = {name: values[0] for name, values in parse_qs(parts.query.replace("+", "%2B")).items()}
-    known = ("db", "sentinel_username", "sentinel_password") if kind == "sentinel" else ("db",)
+    known = ("db", *_PARAMETERS[kind])
     if unknown := query.keys() - set(known):
         names = f"{', '.join(known[:-1])} and {known[-1]} are" if len(known) > 1 else f"{known[0]} is"
         # Behind a bare & in a password it is a part of that.
