@@ -27,7 +27,7 @@ class Counting(MeteredConnection):
 
 
 class Prompt(MeteredConnection):
-    """Has answered each request when it has come in."""
+    """Answers each request as soon as it has come in, as the lane does."""
 
     def _receive(self, data: bytes, now: float, serve: object = None) -> None:
         super()._receive(data, now, lambda frame, _: self._answered(len(frame) + 4))
@@ -38,7 +38,7 @@ class Prompt(MeteredConnection):
 
 
 class Wire(asyncio.Transport):
-    """Knows whether it is read from."""
+    """A transport that knows whether it is read from."""
 
     reading = True
 

@@ -152,8 +152,10 @@ def test_another_fetch_of_its_session(bench: Bench, reading: Reading) -> None:
     """From another connection, which no client does: the first one has lost its wait, and ends with its time."""
     reading.wait(max_wait=700)
     with Kafka(bench.server.port) as other:
+        other.ask(METADATA, 9, topics=[])
         whose = {"session_id": reading.session, "session_epoch": reading.epoch}
         other.send(FETCH, 12, **fetch([part("t", 0, reading.offset)], LONG, **whose))
+        bench.kafka.ask(METADATA, 9, topics=[])  # when it is answered, the fetch has been read, and waits
         bench.kafka.stored("t", DATA)
         answer = other.answer(FETCH, 12)[1]
     assert answer.error_code == 0

@@ -125,7 +125,8 @@ class MeteredConnection(asyncio.Protocol):
         self._held += len(data)
         allowed = self._host.budget.take(self, len(data), self._held)
         self._receive(data, now)
-        within = allowed or self._host.budget.open_for(self)  # what it held may have been answered at once
+        # Where `_receive` has answered requests, their bytes were given back, and the budget may be kept to again.
+        within = allowed or self._host.budget.open_for(self)
         if not within or (self._held > self._queue_max and self._full):
             self._pause()
 

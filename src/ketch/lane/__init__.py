@@ -9,7 +9,9 @@ with the append module, on one Redis. It takes nothing while the connection's wo
 is in force that needs Python: an audit log of what is allowed, quotas of the time that requests take, spans, a pause
 for want of memory, a Redis that is behind. What a client may do it asks by the connection's `Rights`, which keep their
 decisions until the ACLs change; what is denied, and a client that has not authenticated or whose session has ended, is
-the pipeline's. What a quota of bytes makes a client wait is counted when the answer is made, as there.
+the pipeline's. What a quota of bytes makes a client wait is counted when the answer is made, as there. Behind a fetch
+that it has answered it asks the connection anew whether it may take another request: the client may not read what it
+gets, or may have to wait.
 
 Whose a partition's state is. There is one `AppendState` for both ways, and the event loop's thread alone changes it:
 the lane reads and writes it as the appender does. So a batch of Python may follow one of the lane, and the other way

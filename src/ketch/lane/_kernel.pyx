@@ -42,6 +42,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
+    /* The clock that Python's time.monotonic reads: macOS has one that stands still while the machine sleeps. */
     #ifdef __APPLE__
     #define STEADY CLOCK_UPTIME_RAW
     #else
@@ -571,7 +572,7 @@ cdef class Lane:
                 room -= 1
                 if became == AWAITED:
                     break
-                if self.finished:  # a fetch: the client may be slow, or muted from now on
+                if self.finished:  # a fetch was answered: its client may be slow, or over its quota from now on
                     self.deliver()
                     room = connection.room
                 if self.commands.size > MANY:
@@ -699,7 +700,7 @@ cdef class Lane:
         if known is None or not known.common or now - known.since >= self.topics.max_age:
             return None
         if (version >= IDS) == isinstance(known.key, str):
-            return None  # a name that has the bytes of an id, or the other way round
+            return None  # the topic was cached by its name, and the request has an id of the same bytes, or the reverse
         return known
 
     cdef Known learn(self, bytes wire, bint by_id):

@@ -260,7 +260,7 @@ def test_real_clients_keep_to_their_quotas(server: KetchServer, admin: Kafka, to
 
 
 def test_a_limit_of_more_bytes_than_there_are_numbers_for(start_ketch: type[KetchServer], topic: str) -> None:
-    """In a whole window of eleven seconds, that is."""
+    """The limit itself fits into 64 bits; what it allows in a whole window of ten seconds does not."""
     with Kafka(start_ketch().port, client_id="app") as client:
         client.create(topic)
         assert alter(client, {"client-id": "app"}, consumer_byte_rate=2.0**62) == (0, None)
