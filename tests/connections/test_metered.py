@@ -49,6 +49,32 @@ class Wire(asyncio.Transport):
         self.reading = False
 
 
+class Keeping(MeteredConnection):
+    """Keeps the requests that have come in."""
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self.kept: list[bytes] = []
+
+    def _start_work(self) -> None:
+        for _, frame in self._requests:
+            assert isinstance(frame, bytes)
+            self.kept.append(frame)
+            self._release(len(frame) + 4)
+        self._requests.clear()
+
+
+def receive(connection: MeteredConnection, data: bytes) -> None:
+    """As the event loop: has the connection say where the bytes go, and puts there what fits."""
+    rest = memoryview(data)
+    while rest:
+        with memoryview(connection.get_buffer(-1)) as room:
+            part = rest[: len(room)]
+            room[: len(part)] = part
+        connection.buffer_updated(len(part))
+        rest = rest[len(part) :]
+
+
 class Another:
     """A connection that the budget favours."""
 
@@ -62,9 +88,24 @@ def test_what_is_answered_at_once_does_not_stop_a_connection_over_the_budget() -
     connection = Prompt(SimpleNamespace(settings=Settings(), budget=budget, responses=ResponseRoom()))  # type: ignore[arg-type]
     wire = Wire()
     connection.connection_made(wire)
-    connection.data_received(b"\0\0\0\1x" * 10_000)
+    receive(connection, b"\0\0\0\1x" * 10_000)
     assert wire.reading
     assert budget.used == 100_001
+
+
+def test_two_connections_that_read_by_turns() -> None:
+    """They read to the same place, but for the rest of a large request."""
+    budget, made = Budget(1 << 20), list[Keeping]()
+    for _ in range(2):
+        made.append(Keeping(SimpleNamespace(settings=Settings(), budget=budget, responses=ResponseRoom())))  # type: ignore[arg-type]
+        made[-1].connection_made(Wire())
+    frames = [[bytes([n + k]) * size for k, size in enumerate((3, 100_000, 5, 70_000))] for n in (1, 7)]
+    streams = [b"".join(len(frame).to_bytes(4) + frame for frame in of) for of in frames]
+    for at in range(0, len(streams[0]), 9001):
+        for connection, stream in zip(made, streams, strict=True):
+            receive(connection, stream[at : at + 9001])
+    assert [connection.kept for connection in made] == frames
+    assert budget.used == 0
 
 
 @pytest.mark.parametrize("waits", [(0.0001, 0.0001), (0.0001, 0.05), (0.05, 0.0001), (0.0, 0.0)])

@@ -10,13 +10,14 @@ import pytest
 from tests.lane.test_states import Bench
 from tests.support.batches import batch, records
 from tests.support.http import metrics
-from tests.support.kafka import DELETE_TOPICS, FETCH, METADATA, Kafka, fetch, part, split
+from tests.support.kafka import DELETE_TOPICS, FETCH, METADATA, PRODUCE, Kafka, fetch, part, produce, split
 from tests.support.ketch import eventually
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_EPOCH = 1, 3, 71
 TAKEN, BACK = ("ketch_lane_requests_total", "fetch"), ("ketch_lane_requests_taken_back_total", "fetch")
 DATA = batch(records([b"news"]))
 LONG = 30_000  # ms
+PRODUCED = ("ketch_requests_total", "produce")
 
 
 class Reading:
@@ -56,6 +57,24 @@ def reading(bench: Bench) -> Iterator[Reading]:
     made = Reading(bench)
     yield made
     made.kafka.close()
+
+
+def test_a_wait_behind_a_request_of_another_kind(bench: Bench, reading: Reading) -> None:
+    """The lane waits with it, and what comes behind it waits for its answer."""
+    before, kafka, produced = bench.count(TAKEN), reading.kafka, metrics(bench.server)[PRODUCED]
+    whose = {"session_id": reading.session, "session_epoch": reading.epoch}
+    stream = [
+        kafka.request(METADATA, 9, topics=[{"name": "t"}]),
+        kafka.request(FETCH, 12, **fetch([], LONG, **whose)),
+        kafka.request(PRODUCE, 9, **produce("t", DATA, partition=1)),
+    ]
+    kafka.socket.sendall(b"".join(len(frame).to_bytes(4) + frame for frame in stream))
+    kafka.answer(METADATA, 9)
+    eventually(lambda: bench.count(TAKEN) == before + 1, what="the lane to wait")
+    assert metrics(bench.server)[PRODUCED] == produced
+    bench.kafka.stored("t", DATA)
+    assert reading.values() == [b"news"]
+    assert kafka.answer(PRODUCE, 9)[1].responses[0].partition_responses[0].error_code == 0
 
 
 def test_records_in_memory(bench: Bench, reading: Reading) -> None:

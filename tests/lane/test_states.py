@@ -6,7 +6,7 @@ import threading
 
 from tests.support.batches import batch, records
 from tests.support.http import metrics
-from tests.support.kafka import PRODUCE, Kafka, produce
+from tests.support.kafka import METADATA, PRODUCE, Kafka, produce
 from tests.support.ketch import KetchServer, eventually
 
 NOT_ENOUGH_REPLICAS, STORAGE_ERROR = 19, 56
@@ -168,6 +168,32 @@ def test_a_request_of_another_kind_between(bench: Bench) -> None:
     assert bench.codes(numbers) == [0, 0]
     assert bench.kafka.answer(3, 9)[0] == numbers[-1] + 1
     assert bench.codes([later]) == [0]
+
+
+def test_requests_behind_one_of_another_kind(bench: Bench) -> None:
+    """The lane takes those that came while the worker had another request: else one such request would slow a client
+    down for as long as it sends faster than it is served."""
+    before, kafka = bench.count(TAKEN), bench.kafka
+    metadata = kafka.request(METADATA, 9, topics=[{"name": "t"}])
+    stream = [metadata] + [kafka.request(PRODUCE, 9, **produce("t", DATA)) for _ in range(3)]
+    kafka.socket.sendall(b"".join(len(frame).to_bytes(4) + frame for frame in stream))
+    last = kafka.correlation_id
+    assert kafka.answer(METADATA, 9)[0] == last - 3
+    assert bench.codes([last - 2, last - 1, last]) == [0] * 3
+    assert bench.count(TAKEN) == before + 3
+
+
+def test_a_large_request(bench: Bench) -> None:
+    """Most of it is read to where it stays."""
+    data, kafka = batch(records([bytes(300_000), bytes(200_000)])), bench.kafka
+    stream = [kafka.request(PRODUCE, 9, **produce("t", each)) for each in (data, DATA, data, data)]
+    sent = b"".join(len(frame).to_bytes(4) + frame for frame in stream)
+    last = kafka.correlation_id
+    for at in range(0, len(sent), 70_001):
+        kafka.socket.sendall(sent[at : at + 70_001])
+    assert bench.codes([last - 3, last - 2, last - 1, last]) == [0] * 4
+    stored = [len(record.value or b"") for record in kafka.read_all("t")]
+    assert stored[-8:] == [300_000, 200_000, 1, 1, 300_000, 200_000, 300_000, 200_000]
 
 
 def test_the_broker_stops_with_requests_out(bench: Bench) -> None:

@@ -208,8 +208,14 @@ class Connection(MeteredConnection):
             if polled is not None:
                 await self._go_on(polled)
             await self._keep_pace()
+            offered = polled is None  # the lane has left the first request already
             while self._requests:
-                await self._serve(*self._requests.popleft())
+                received, frame = self._requests.popleft()
+                if offered or not self._by_lane(received, frame):
+                    await self._serve(received, frame)
+                elif self._worker is not asyncio.current_task():
+                    return  # it is a fetch, with which the lane waits
+                offered = False
                 await self._keep_pace()
         except KetchError as error:
             self.drain()
@@ -464,6 +470,10 @@ class Connection(MeteredConnection):
         if data:
             super()._receive(data, now, serve)
 
+    def _fill(self, size: int, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:
+        lane = self._broker.lane
+        super()._fill(size, now, serve if lane is None else partial(self._take_whole, lane))
+
     def _left_by(self, lane: Lane, data: bytes, now: float, room: int) -> bytes:
         try:
             taken = lane.take(self, data, now, room, self._frames.max_bytes)
@@ -476,11 +486,20 @@ class Connection(MeteredConnection):
         """Has the lane take a request that has come in several reads, or one behind it."""
         return self.room > 0 and lane.take_frame(self, frame, now)
 
+    def _by_lane(self, received: float, frame: Incoming) -> bool:
+        """Has the lane take a request that came while the worker had another one."""
+        lane = self._broker.lane
+        if lane is None or isinstance(frame, FrameError) or self._room <= 0:
+            return False
+        return lane.take_frame(self, frame, received)
+
     @property
     def room(self) -> int:
         """How many requests the lane may take now: none while the worker has one, or something is in force."""
-        if self._worker is not None or self._requests:
-            return 0
+        return 0 if self._worker is not None or self._requests else self._room
+
+    @property
+    def _room(self) -> int:
         if self._authentication is not None and self.last_active > self._authentication.until:
             return 0
         if not self._writable or self._muted or self._ending or self._transport is None:

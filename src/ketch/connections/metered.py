@@ -27,6 +27,9 @@ from ketch.wire.framing import FrameError, FrameReader
 
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 
+_READ = bytearray(1 << 18)  # what all connections read to, but for the rest of a large frame: a read is taken at once
+_READ_VIEW = memoryview(_READ)
+
 _TLS_HELLO = b"\x16\x03"  # a record of the kind handshake; as the length of a frame it is above 370 MB
 
 
@@ -63,7 +66,7 @@ class Worker(Protocol):
         """The peer is gone."""
 
 
-class MeteredConnection(asyncio.Protocol):
+class MeteredConnection(asyncio.BufferedProtocol):
     """The asyncio shell. A task lives only while there are requests, so an idle connection costs little.
 
     Attributes:
@@ -120,11 +123,17 @@ class MeteredConnection(asyncio.Protocol):
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
         self._transport.set_write_buffer_limits(_WRITE_AHEAD)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        return self._frames.room() or _READ
+
+    def buffer_updated(self, nbytes: int) -> None:
         now = self.last_active = time.monotonic()
-        self._held += len(data)
-        allowed = self._host.budget.take(self, len(data), self._held)
-        self._receive(data, now)
+        self._held += nbytes
+        allowed = self._host.budget.take(self, nbytes, self._held)
+        if self._frames.room() is None:
+            self._receive(bytes(_READ_VIEW[:nbytes]), now)
+        else:
+            self._fill(nbytes, now)
         # Where `_receive` has answered requests, their bytes were given back, and the budget may be kept to again.
         within = allowed or self._host.budget.open_for(self)
         if not within or (self._held > self._queue_max and self._full):
@@ -144,6 +153,13 @@ class MeteredConnection(asyncio.Protocol):
             self._requests.append((now, TlsHello() if data.startswith(_TLS_HELLO) else error))
             self.drain()
         self._start_work()
+
+    def _fill(self, size: int, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:
+        """As `_receive`, of the bytes that were read to where their frame stays."""
+        frame = self._frames.filled(size)
+        if frame is not None and (serve is None or not serve(frame, now)):
+            self._requests.append((now, frame))
+            self._start_work()
 
     def _start_work(self) -> None:
         if self._requests and self._worker is None:

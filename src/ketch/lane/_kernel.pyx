@@ -633,7 +633,7 @@ cdef class Lane:
             if not self.may_write(TRANSACTIONAL_ID, transactional_id):
                 return False
         begun = clock()
-        flights = self.look(request, now)
+        flights = self.look(request, begun)
         if flights is None:
             return False
         self.go(connection, request, transactional_id, flights, size + 4, now, begun)

@@ -6,11 +6,12 @@ bytearray that grows; bytes of `LARGE` or more are not copied into it but stay p
 `FULL` bytes becomes a part, too.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.long cimport PyLong_AsLongLong
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8String
@@ -70,6 +71,16 @@ cdef dict KINDS = {name: LETTERS[letter] for name, letter in NUMBERS.items()} | 
 
 
 # -- requests
+
+def blank(Py_ssize_t size):
+    return PyBytes_FromStringAndSize(NULL, size)
+
+
+def writable(bytes frame not None, Py_ssize_t at):
+    if not 0 <= at <= PyBytes_GET_SIZE(frame):
+        raise IndexError(at)
+    return PyMemoryView_FromMemory(PyBytes_AS_STRING(frame) + at, PyBytes_GET_SIZE(frame) - at, PyBUF_WRITE)
+
 
 cdef class Step:
     cdef int kind

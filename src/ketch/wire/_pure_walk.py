@@ -7,6 +7,14 @@ ARRAY, SIZED, FIXED, TAGS = range(4)  # kinds of Step
 _Cuts = list[tuple[int, int, bytes]]
 
 
+def blank(size: int) -> bytes | bytearray:
+    return bytearray(size)
+
+
+def writable(frame: bytes | bytearray, at: int) -> memoryview:
+    return memoryview(frame)[at:]
+
+
 class Step:
     __slots__ = ("element", "kind", "nullable", "size", "tags")
 

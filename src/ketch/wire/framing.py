@@ -1,6 +1,7 @@
 """Kafka's outermost frame: an int32 length, big-endian, and that many bytes.
 
-Sans-IO: bytes go in as the socket delivers them, whole frames come out.
+Sans-IO: bytes go in as the socket delivers them, whole frames come out. Most of a large frame may be read to where it
+stays: then it is never copied.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import struct
 from collections.abc import Iterator
 
 from ketch.errors import KetchError
+from ketch.wire.kernel import blank, writable
 
 _LENGTH = struct.Struct(">i")
 _LARGE = 1 << 12  # bytes of a read that are worth an object of their own
+_STAYING = 1 << 15  # bytes missing of a frame that are worth to be read to where they stay
+_STAYING_MAX = 1 << 23  # the largest frame that room is made for before it has come in
 
 
 class FrameError(KetchError):
@@ -21,11 +25,13 @@ class FrameError(KetchError):
 class FrameReader:
     """Cuts a byte stream into frames; memory grows with what has arrived, never with what a length claims.
 
+    (Room for a frame of up to 8 MB is made as a whole: the system gives memory for what is written there.)
+
     Args:
         max_bytes: the largest frame taken (setting `socket_request_max_bytes`).
     """
 
-    __slots__ = ("_held", "_limit", "_missing", "_parts", "_prefix", "max_bytes")
+    __slots__ = ("_held", "_limit", "_missing", "_parts", "_prefix", "_staying", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.bound(max_bytes)
@@ -34,7 +40,8 @@ class FrameReader:
         self._parts: list[
             memoryview | bytearray
         ] = []  # of that frame; small ones are joined, so that tiny reads make no long list
-        self._held = 0  # bytes in these
+        self._held = 0  # bytes of it that are here
+        self._staying: bytes | bytearray | None = None  # in the place of parts: where it will be whole
 
     def bound(self, max_bytes: int, setting: str = "socket_request_max_bytes") -> None:
         """From the next frame on the largest that is taken is another, by that setting."""
@@ -64,13 +71,39 @@ class FrameReader:
             if self._missing:
                 self._keep(part, len(data))
                 return
-            frame = b"".join((*self._parts, part))
-            self._parts, self._held = [], 0
-            yield frame
+            yield self._completed(part)
         self._prefix = bytes(view)
 
+    def room(self) -> memoryview | None:
+        """Where the next bytes from the socket may be put, no more than belong there; None: they are for `feed`."""
+        if self._staying is None or self._missing < _STAYING:
+            return None
+        return writable(self._staying, self._held)
+
+    def filled(self, size: int) -> bytes | None:
+        """So many bytes were put into the `room`: the frame, if it is whole now."""
+        self._held += size
+        self._missing -= size
+        return None if self._missing else self._completed(memoryview(b""))
+
+    def _completed(self, last: memoryview) -> bytes:
+        """The frame at hand, of which these bytes are the last."""
+        if self._staying is None:
+            frame = b"".join((*self._parts, last))
+        else:
+            writable(self._staying, self._held)[:] = last
+            frame, self._staying = bytes(self._staying), None
+        self._parts, self._held = [], 0
+        return frame
+
     def _keep(self, part: memoryview, read: int) -> None:
+        if self._staying is None and not self._parts and _STAYING <= self._missing <= _STAYING_MAX - len(part):
+            self._staying = blank(len(part) + self._missing)
+        if self._staying is not None:
+            writable(self._staying, self._held)[: len(part)] = part
         self._held += len(part)
+        if self._staying is not None:
+            return
         if len(part) >= max(_LARGE, read // 2):  # a view keeps the whole read in memory
             self._parts.append(part)
         elif self._parts and isinstance(self._parts[-1], bytearray):

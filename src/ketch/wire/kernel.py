@@ -3,6 +3,9 @@
 Both walk along plans, which `wire.bounds` and `wire.responses` make of kio's schemas. ``KETCH_KERNEL=python`` in the
 environment asks for the twin.
 
+`blank(size)` is room for a frame, which is read to where it stays, and `writable(frame, at)` what of it begins there.
+When all of it has been written, `bytes(frame)` is the frame; of the kernel's it makes no copy.
+
 `Step(kind, size, element, nullable, tags)` is a part of a request's plan. Its kinds:
     FIXED: `size` bytes.
     SIZED: bytes after their length, which has `size` bytes, or is a varint of one more where `size` is 0.
@@ -39,11 +42,11 @@ KERNEL: Literal["cython", "python"]
 try:
     if os.environ.get("KETCH_KERNEL") == "python":
         raise ImportError
-    from ketch.wire._kernel import Entity, Field, Step, encode, entity_bytes, walk
+    from ketch.wire._kernel import Entity, Field, Step, blank, encode, entity_bytes, walk, writable
 
     KERNEL = "cython"
 except ImportError:
-    from ketch.wire._pure_walk import Step, walk
+    from ketch.wire._pure_walk import Step, blank, walk, writable
     from ketch.wire._pure_write import Entity, Field, encode, entity_bytes
 
     KERNEL = "python"
@@ -58,7 +61,9 @@ __all__ = [
     "Entity",
     "Field",
     "Step",
+    "blank",
     "encode",
     "entity_bytes",
     "walk",
+    "writable",
 ]
