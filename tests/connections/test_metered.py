@@ -41,6 +41,10 @@ class Wire(asyncio.Transport):
     """A transport that knows whether it is read from."""
 
     reading = True
+    protocol: asyncio.BaseProtocol | None = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -64,15 +68,19 @@ class Keeping(MeteredConnection):
         self._requests.clear()
 
 
-def receive(connection: MeteredConnection, data: bytes) -> None:
-    """As the event loop: has the connection say where the bytes go, and puts there what fits."""
+def receive(connection: MeteredConnection, wire: Wire, data: bytes) -> None:
+    """As the event loop: gives the bytes to the protocol there is, a buffered one as many as it has room for."""
     rest = memoryview(data)
     while rest:
-        with memoryview(connection.get_buffer(-1)) as room:
-            part = rest[: len(room)]
-            room[: len(part)] = part
-        connection.buffer_updated(len(part))
-        rest = rest[len(part) :]
+        size = len(rest)
+        if isinstance(wire.protocol, asyncio.BufferedProtocol):
+            with memoryview(wire.protocol.get_buffer(-1)) as room:
+                size = min(size, len(room))
+                room[:size] = rest[:size]
+            wire.protocol.buffer_updated(size)
+        else:
+            connection.data_received(bytes(rest))
+        rest = rest[size:]
 
 
 class Another:
@@ -88,24 +96,26 @@ def test_what_is_answered_at_once_does_not_stop_a_connection_over_the_budget() -
     connection = Prompt(SimpleNamespace(settings=Settings(), budget=budget, responses=ResponseRoom()))  # type: ignore[arg-type]
     wire = Wire()
     connection.connection_made(wire)
-    receive(connection, b"\0\0\0\1x" * 10_000)
+    connection.data_received(b"\0\0\0\1x" * 10_000)
     assert wire.reading
     assert budget.used == 100_001
 
 
-def test_two_connections_that_read_by_turns() -> None:
-    """They read to the same place, but for the rest of a large request."""
-    budget, made = Budget(1 << 20), list[Keeping]()
-    for _ in range(2):
-        made.append(Keeping(SimpleNamespace(settings=Settings(), budget=budget, responses=ResponseRoom())))  # type: ignore[arg-type]
-        made[-1].connection_made(Wire())
-    frames = [[bytes([n + k]) * size for k, size in enumerate((3, 100_000, 5, 70_000))] for n in (1, 7)]
-    streams = [b"".join(len(frame).to_bytes(4) + frame for frame in of) for of in frames]
-    for at in range(0, len(streams[0]), 9001):
-        for connection, stream in zip(made, streams, strict=True):
-            receive(connection, stream[at : at + 9001])
-    assert [connection.kept for connection in made] == frames
+def test_a_large_request_is_read_to_where_it_stays() -> None:
+    budget = Budget(1 << 20)
+    connection = Keeping(SimpleNamespace(settings=Settings(), budget=budget, responses=ResponseRoom()))
+    wire = Wire()
+    connection.connection_made(wire)
+    frames = [bytes([n]) * size for n, size in enumerate((3, 100_000, 5, 70_000, 40_000))]
+    stream = b"".join(len(frame).to_bytes(4) + frame for frame in frames)
+    kinds = set()
+    for at in range(0, len(stream), 9001):
+        receive(connection, wire, stream[at : at + 9001])
+        kinds.add(type(wire.protocol))
+    assert connection.kept == frames
     assert budget.used == 0
+    assert len(kinds) == 2
+    assert wire.protocol is connection
 
 
 @pytest.mark.parametrize("waits", [(0.0001, 0.0001), (0.0001, 0.05), (0.05, 0.0001), (0.0, 0.0)])

@@ -45,7 +45,7 @@ def test_read_to_where_it_stays(module: ModuleType, sizes: list[int], data: st.D
         reader, got, at, whole = FrameReader(16 << 20), list[bytes](), 0, 0
         while at < len(stream):
             read = data.draw(st.sampled_from([1, 3000, 16_384, 70_000, 1 << 18])) + len(stream) // 100
-            room = reader.room()
+            room = reader.room
             if room is None:
                 part = stream[at : at + read]
                 got += reader.feed(bytes(part))
@@ -65,7 +65,7 @@ def test_read_to_where_it_stays(module: ModuleType, sizes: list[int], data: st.D
 def test_no_room_for_what_may_never_come() -> None:
     reader = FrameReader(100 << 20)
     assert list(reader.feed((100 << 20).to_bytes(4) + bytes(40_000))) == []
-    assert reader.room() is None
+    assert reader.room is None
 
 
 @pytest.mark.parametrize("prefix", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x65", b"GET "])

@@ -27,9 +27,6 @@ from ketch.wire.framing import FrameError, FrameReader
 
 _WRITE_AHEAD = 1 << 20  # response bytes that may wait for a slow reader before its next request does
 
-_READ = bytearray(1 << 18)  # what all connections read to, but for the rest of a large frame: a read is taken at once
-_READ_VIEW = memoryview(_READ)
-
 _TLS_HELLO = b"\x16\x03"  # a record of the kind handshake; as the length of a frame it is above 370 MB
 
 
@@ -66,7 +63,30 @@ class Worker(Protocol):
         """The peer is gone."""
 
 
-class MeteredConnection(asyncio.BufferedProtocol):
+class _InPlace(asyncio.BufferedProtocol):
+    """Reads the rest of a large request of a connection, but for its last bytes, to where it stays."""
+
+    def __init__(self, connection: MeteredConnection, frames: FrameReader) -> None:
+        self._connection, self._frames = connection, frames
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        assert self._frames.room is not None
+        return self._frames.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.filled(nbytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+
+class MeteredConnection(asyncio.Protocol):
     """The asyncio shell. A task lives only while there are requests, so an idle connection costs little.
 
     Attributes:
@@ -123,17 +143,30 @@ class MeteredConnection(asyncio.BufferedProtocol):
         self.peer = f"{address[0]}:{address[1]}" if address else "?"
         self._transport.set_write_buffer_limits(_WRITE_AHEAD)
 
-    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
-        return self._frames.room() or _READ
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         now = self.last_active = time.monotonic()
-        self._held += nbytes
-        allowed = self._host.budget.take(self, nbytes, self._held)
-        if self._frames.room() is None:
-            self._receive(bytes(_READ_VIEW[:nbytes]), now)
-        else:
-            self._fill(nbytes, now)
+        self._held += len(data)
+        allowed = self._host.budget.take(self, len(data), self._held)
+        self._receive(data, now)
+        if self._frames.room is not None:
+            self._set_protocol(_InPlace(self, self._frames))
+        self._keep_to_bounds(allowed)
+
+    def filled(self, size: int) -> None:
+        """So many bytes were read to where they stay."""
+        now = self.last_active = time.monotonic()
+        self._held += size
+        allowed = self._host.budget.take(self, size, self._held)
+        self._fill(size, now)
+        if self._frames.room is None:
+            self._set_protocol(self)
+        self._keep_to_bounds(allowed)
+
+    def _set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        if self._transport is not None:
+            self._transport.set_protocol(protocol)
+
+    def _keep_to_bounds(self, allowed: bool) -> None:
         # Where `_receive` has answered requests, their bytes were given back, and the budget may be kept to again.
         within = allowed or self._host.budget.open_for(self)
         if not within or (self._held > self._queue_max and self._full):

@@ -29,9 +29,12 @@ class FrameReader:
 
     Args:
         max_bytes: the largest frame taken (setting `socket_request_max_bytes`).
+
+    Attributes:
+        room: where the next bytes may be put, which has no more room than belongs there; None: they are for `feed`.
     """
 
-    __slots__ = ("_held", "_limit", "_missing", "_parts", "_prefix", "_staying", "max_bytes")
+    __slots__ = ("_held", "_limit", "_missing", "_parts", "_prefix", "_staying", "max_bytes", "room")
 
     def __init__(self, max_bytes: int) -> None:
         self.bound(max_bytes)
@@ -42,6 +45,7 @@ class FrameReader:
         ] = []  # of that frame; small ones are joined, so that tiny reads make no long list
         self._held = 0  # bytes of it that are here
         self._staying: bytes | bytearray | None = None  # in the place of parts: where it will be whole
+        self.room: memoryview | None = None
 
     def bound(self, max_bytes: int, setting: str = "socket_request_max_bytes") -> None:
         """From the next frame on the largest that is taken is another, by that setting."""
@@ -74,17 +78,15 @@ class FrameReader:
             yield self._completed(part)
         self._prefix = bytes(view)
 
-    def room(self) -> memoryview | None:
-        """Where the next bytes from the socket may be put, no more than belong there; None: they are for `feed`."""
-        if self._staying is None or self._missing < _STAYING:
-            return None
-        return writable(self._staying, self._held)
-
     def filled(self, size: int) -> bytes | None:
         """So many bytes were put into the `room`: the frame, if it is whole now."""
+        assert self._staying is not None
         self._held += size
         self._missing -= size
-        return None if self._missing else self._completed(memoryview(b""))
+        if not self._missing:
+            return self._completed(memoryview(b""))
+        self.room = writable(self._staying, self._held) if self._missing >= _STAYING else None
+        return None
 
     def _completed(self, last: memoryview) -> bytes:
         """The frame at hand, of which these bytes are the last."""
@@ -92,7 +94,8 @@ class FrameReader:
             frame = b"".join((*self._parts, last))
         else:
             writable(self._staying, self._held)[:] = last
-            frame, self._staying = bytes(self._staying), None
+            frame = bytes(self._staying)
+            self._staying = self.room = None
         self._parts, self._held = [], 0
         return frame
 
@@ -100,16 +103,16 @@ class FrameReader:
         if self._staying is None and not self._parts and _STAYING <= self._missing <= _STAYING_MAX - len(part):
             self._staying = blank(len(part) + self._missing)
         if self._staying is not None:
-            writable(self._staying, self._held)[: len(part)] = part
-        self._held += len(part)
-        if self._staying is not None:
-            return
-        if len(part) >= max(_LARGE, read // 2):  # a view keeps the whole read in memory
+            place = writable(self._staying, self._held)
+            place[: len(part)] = part
+            self.room = place[len(part) :] if self._missing >= _STAYING else None
+        elif len(part) >= max(_LARGE, read // 2):  # a view keeps the whole read in memory
             self._parts.append(part)
         elif self._parts and isinstance(self._parts[-1], bytearray):
             self._parts[-1] += part
         else:
             self._parts.append(bytearray(part))
+        self._held += len(part)
 
     def _length(self, frame: memoryview) -> int:
         size: int = _LENGTH.unpack_from(frame)[0]
