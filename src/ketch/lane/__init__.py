@@ -5,7 +5,7 @@ it does not know goes through the pipeline (`broker.connection`), as without the
 
 It takes a request whole or not at all. What it takes of Fetch is below; of the rest Produce v3 to v13 of any acks, for
 partitions that are known, plain, idempotent and transactional batches, on topics that want nothing done to a batch;
-with the append module, on one Redis. It takes nothing while the connection's worker has a request, nor where something
+with the append module. It takes nothing while the connection's worker has a request, nor where something
 is in force that needs Python: an audit log of what is allowed, quotas of the time that requests take, spans, a pause
 for want of memory, a Redis that is behind. What a client may do it asks by the connection's `Rights`, which keep their
 decisions until the ACLs change; what is denied, and a client that has not authenticated or whose session has ended, is
@@ -88,7 +88,6 @@ from ketch.connections.room import ResponseRoom
 from ketch.log.appending.notes import TopicNotes
 from ketch.log.log import Log
 from ketch.logs import ClientName
-from ketch.redis.link import Link
 
 if TYPE_CHECKING:
     from ketch.lane._kernel import Lane
@@ -166,9 +165,6 @@ def open_lane(broker: Host) -> Lane | None:
     if wanted == "off" or os.environ.get("KETCH_KERNEL") == "python":
         return None
     level = logging.INFO if "lane" in broker.settings.model_fields_set else logging.DEBUG  # whether it was asked for
-    if not isinstance(broker.log.watcher.driver, Link):
-        log.log(level, "lane: none, as Redis is a cluster")
-        return None
     if broker.settings.otlp_endpoint is not None:
         log.log(level, "lane: none, as spans are made (otlp_endpoint)")
         return None

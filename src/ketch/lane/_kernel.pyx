@@ -29,6 +29,9 @@ from ketch.log.appending.state import Append as PythonAppend, Mode
 from ketch.log.reads import TOGETHER
 from ketch.store.append import appends, module
 from ketch.records import largest_record
+from ketch.redis.cluster import ClusterLink
+from ketch.redis.question import Command
+from ketch.redis.slots import slot
 from ketch.security.acls import Operation, ResourceType
 from ketch.security.quotas import Quota
 from ketch.store.layouts.batch import WholeBatch
@@ -221,7 +224,7 @@ cdef class Track:
     cdef bytes stream
     cdef Shape plain, transactional
     cdef bint records  # an entry is a record
-    cdef int bits, dense
+    cdef int bits, dense, slot
     cdef int64_t floor
     cdef uint64_t serial  # of the request that was last looked at; a partition may be in it only once
 
@@ -229,6 +232,7 @@ cdef class Track:
         state = self.state = partition.state
         self.partition, self.bounds, self.sizes = partition, partition.bounds, partition.sizes
         self.stream = state.keys.stream
+        self.slot = slot(self.stream)
         self.bits, self.dense = state.numbering.bits, state.numbering.dense
         self.floor = state.floor
         self.records = state.layout.entry_is_record
@@ -298,7 +302,8 @@ cdef class Flight:
     cdef Answer answer
     cdef bytes data
     cdef Append append
-    cdef bint transactional
+    cdef object node  # of a cluster, to which it is sent
+    cdef bint transactional, answered  # answered: by that node, and the cluster's link has it
     cdef int64_t offset, begin
     cdef int64_t weight, size, entries  # as of a `Payload`
     cdef int64_t max_timestamp
@@ -322,13 +327,31 @@ cdef class Flight:
     def __call__(self, reply):
         """Takes the reply where it was not whole in one read, or is another one, or there is none."""
         cdef Lane lane = self.answer.lane
-        if isinstance(reply, bytes) and reply[4:8] == AS_EXPECTED:
+        cdef bint expected = isinstance(reply, bytes) and reply[4:8] == AS_EXPECTED
+        if self.node is not None and not self.answered and (not expected or lane.detours):
+            self.answered = True
+            lane.driver.answered(self.track.slot, self.node, self.command(&lane.response), self, reply)
+            return
+        if expected:
             self.land(lane)
         else:
             if self.answer.taken_back is False:
                 self.answer.take_back(lane, time.monotonic())
             self.track.partition.appender.resume(self.plain(), reply)
         lane.deliver()
+
+    cdef Frame* frame(self):
+        return &(self.track.transactional if self.transactional else self.track.plain).frame
+
+    cdef object command(self, Out* out):
+        """As it was sent."""
+        cdef int64_t skipped = HEADER_SIZE if self.track.records else 0
+        out.size, out.failed = 0, False
+        put_append(out, self.frame(), &self.append, PyBytes_GET_SIZE(self.data) - skipped)
+        if out.failed:
+            raise MemoryError
+        head = PyBytes_FromStringAndSize(<char*>out.data, out.size)
+        return Command(self.track.stream, (head, memoryview(self.data)[skipped:], text(self.frame().tail)), REPLIES)
 
     cdef object plain(self):
         """The same as Python would have sent it."""
@@ -503,7 +526,8 @@ cdef class Lane:
 
     cdef object broker, log, topics, watcher, states, newest, gate, notes, quotas, create_future, call_later
     cdef object rights  # of the connection that is looked at; None where there is no authorizer
-    cdef object driver, pipe
+    cdef object driver, pipe  # pipe: what `send` writes to
+    cdef object detours  # of a cluster, by slot; None where there is one Redis
     cdef int64_t largest  # bytes of a request
     cdef Fetches fetches
     cdef bint coin, replying  # replying: replies are being taken
@@ -525,6 +549,7 @@ cdef class Lane:
         self.broker, self.log, self.coin = broker, broker.log, coin
         self.topics, self.watcher, self.newest = self.log.topics, self.log.watcher, self.log.newest
         self.driver = self.watcher.driver
+        self.detours = self.driver.detours if isinstance(self.driver, ClusterLink) else None
         self.states, self.gate, self.notes = self.watcher.states, broker.inflated, broker.topic_notes
         self.quotas = broker.quotas
         self.create_future, self.call_later = loop.create_future, loop.call_later
@@ -599,14 +624,20 @@ cdef class Lane:
         if not self.watcher.module or self.quotas.timing or (authorizer is not None and authorizer.audit.all):
             return False
         self.rights = None if authorizer is None else connection.rights
-        pipe = self.driver.pipe
-        if pipe is None or pipe.behind:
-            return False
-        if pipe is not self.pipe:
-            pipe.quick = self._replies
-            self.pipe = pipe
+        if self.detours is None:
+            if self.driver.way(0) is None:
+                return False
+            self.turn_to(self.driver.pipe)
         self.largest = broker.settings.socket_request_max_bytes
         return True
+
+    cdef int turn_to(self, object pipe) except -1:
+        """What is sent from now on goes to this connection."""
+        if pipe is not self.pipe:
+            self.send()
+            pipe.quick = self._replies
+            self.pipe = pipe
+        return 0
 
     cdef int frame(self, connection, const uint8_t* at, int64_t size, double now) except -1:
         """Takes one request, without its length, or leaves it with nothing changed."""
@@ -741,6 +772,10 @@ cdef class Lane:
             return None
         if not self.is_next(track.state, head, flight) or not self.place(track, head, ms, flight):
             return None
+        if self.detours is not None:
+            flight.node = self.driver.way(track.slot)
+            if flight.node is None:
+                return None
         flight.data = text(part.batch)
         if <uint32_t>crc32c(memoryview(flight.data)[CHECKED_FROM:]) != head.crc:
             return None
@@ -844,17 +879,18 @@ cdef class Lane:
                 double now, double begun) except -1:
         cdef Answer answer = Answer.__new__(Answer)
         cdef Flight flight
-        cdef Known known = None
         answer.lane, answer.connection, answer.flights = self, connection, flights
         answer.version, answer.correlation_id, answer.acks = request.version, request.correlation, request.acks
         answer.missing, answer.sections, answer.size = len(flights), request.sections, size
         answer.transactional_id, answer.client_id = transactional_id, connection.client_name
         answer.received, answer.begun = now, begun
         answer.deadline = now + max(LEAST_TIMEOUT, request.timeout / 1000.0)
-        for flight in flights:
-            known = known if flight.known is None else flight.known
-            flight.answer = answer
-            self.commit(flight, known)
+        if self.detours is None:
+            self.commit_all(flights, None, answer)
+        else:
+            for node in dict.fromkeys([(<Flight>each).node for each in flights]):
+                self.turn_to(node.pipe)
+                self.commit_all(flights, node, answer)
         connection.taken(answer)
         self.requests["produce"] += 1
         self.taken["produce"] += 1
@@ -863,12 +899,23 @@ cdef class Lane:
             self.wake_at(answer.deadline, now)
         return 0
 
+    cdef int commit_all(self, list flights, object node, Answer answer) except -1:
+        """The batches of a node count as sent."""
+        cdef Flight flight
+        cdef Known known = None
+        for flight in flights:
+            known = known if flight.known is None else flight.known
+            if flight.node is node:
+                flight.answer = answer
+                self.commit(flight, known)
+        return 0
+
     cdef int commit(self, Flight flight, Known known) except -1:
         """The batch counts as sent."""
         cdef Track track = flight.track
         cdef object state = track.state, sender = flight.sender
         cdef int64_t size = PyBytes_GET_SIZE(flight.data), skipped = HEADER_SIZE if track.records else 0
-        cdef Frame* frame = &(track.transactional if flight.transactional else track.plain).frame
+        cdef Frame* frame = flight.frame()
         known.noted.average = flight.average
         self.gate.used += flight.weight
         flight.future = self.create_future()
@@ -921,7 +968,7 @@ cdef class Lane:
         try:
             while waiting:
                 taker = waiting[0][1]
-                if type(taker) is not Flight:
+                if type(taker) is not Flight or self.detours:
                     break
                 size = landed_reply(data + start, data + end)
                 if size == 0:

@@ -129,6 +129,9 @@ class ClusterLink:
         address: with the seeds, the nodes that are asked first.
         timeout: s that connecting, each reply, and a slot that nobody serves may take.
         changes: that of all links of a program to this cluster.
+
+    Attributes:
+        detours: by slot.
     """
 
     def __init__(
@@ -147,7 +150,7 @@ class ClusterLink:
         self._topology: Topology | None = None
         self._nodes: dict[Place, Link] = {}
         self._by_slot: list[Link | None] = []  # the topology, as a send needs it
-        self._detours: dict[int, _Detour] = {}
+        self.detours: dict[int, _Detour] = {}
         self._amiss = asyncio.Event()
         self._lookout = Lookout(self._shown_by)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -191,11 +194,20 @@ class ClusterLink:
             return
         self._send(_Sent(command, take))
 
+    def way(self, at: int) -> Link | None:
+        """See `Link.way`; what is sent over it gets its answer by `answered`, but a success while there is no detour."""
+        node = self._by_slot[at] if self._by_slot and at not in self.detours else None
+        return None if node is None else node.way(at)
+
+    def answered(self, at: int, node: Link, command: Command, take: Callable[[Reply], None], reply: Reply) -> None:
+        """A node has answered a command that was sent to it by its `way`; `take` gets what counts in the end."""
+        self._answered(at, node, _Sent(command, take), reply)
+
     def _send(self, sent: _Sent) -> None:
         assert sent.command.key is not None
         at = slot(sent.command.key)
-        if at in self._detours:
-            self._detours[at].later.append(sent)
+        if at in self.detours:
+            self.detours[at].later.append(sent)
         else:
             node = self._node_of(at)
             node.post(sent.command, partial(self._answered, at, node, sent))
@@ -278,10 +290,10 @@ class ClusterLink:
         nodes, self._nodes, self._topology, self._by_slot = list(self._nodes.values()), {}, None, []
         for node in nodes:
             await node.stop()
-        for detour in self._detours.values():
+        for detour in self.detours.values():
             for each in (*detour.answered, *detour.later):
                 each.take(StorageUnavailable(LOST))
-        self._detours.clear()
+        self.detours.clear()
 
     async def _first_look(self, places: Sequence[Place], limit: float) -> Topology:
         """The topology, as these nodes show it over connections opened for that: the newest of what they answer soon.
@@ -374,7 +386,7 @@ class ClusterLink:
                 return
             if amiss(reply):
                 self._amiss.set()
-        detour = self._detours.get(at)
+        detour = self.detours.get(at)
         if detour is None:
             sent.take(reply)
         else:
@@ -382,9 +394,9 @@ class ClusterLink:
             detour.answered.append(sent)
 
     def _detour(self, at: int, node: Link) -> _Detour:
-        detour = self._detours.get(at)
+        detour = self.detours.get(at)
         if detour is None:
-            detour = self._detours[at] = _Detour(node)
+            detour = self.detours[at] = _Detour(node)
             self._spawn(self._follow(at, detour))
         return detour
 
@@ -402,7 +414,7 @@ class ClusterLink:
                 break
             if await self._try(at, detour, sent):
                 queue.popleft()
-        del self._detours[at]
+        del self.detours[at]
         for sent in queue:
             self._send_on(sent)
         if overtaken:

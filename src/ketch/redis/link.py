@@ -122,6 +122,10 @@ class Link:
         """
         self._live.post(command, take)
 
+    def way(self, at: int) -> Link | None:
+        """What commands with keys in a slot go over, where it is up and not behind and none of them waits."""
+        return self if self.pipe is not None and not self.pipe.behind else None
+
     @property
     def behind(self) -> bool:
         return self._live.behind
