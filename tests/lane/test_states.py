@@ -17,15 +17,15 @@ DATA = batch(records([b"a", b"b"]))
 class Bench:
     """A broker with the lane, a client, and a topic that the lane takes batches for."""
 
-    def __init__(self, server: KetchServer) -> None:
-        self.server, self.redis = server, server.redis()
+    def __init__(self, server: KetchServer, partitions: int = 2) -> None:
+        self.server, self.redis, self.partitions = server, server.redis(), partitions
         self.kafka = Kafka(server.port)
-        self.kafka.create("t", 2)
+        self.kafka.create("t", partitions)
         self.warm()
 
     def warm(self) -> None:
         """Until the lane takes a request to each partition."""
-        for partition in (0, 1):
+        for partition in range(self.partitions):
             eventually(lambda partition=partition: self._is_taken(partition), what="the lane to take a request")
 
     def _is_taken(self, partition: int) -> bool:
