@@ -40,6 +40,11 @@ taken back      a batch of it is stored, or fails               taken back    it
                                                                               `broker.handlers.produce.resume` waits
 =============== =============================================== ============= =========================================
 
+On a Redis Cluster a batch goes over the connection to the node that has its slot. An answer of that node other than the
+expected one is the cluster's link's first, as is every answer while commands of some slot wait there
+(`redis.cluster.ClusterLink.answered`): when the slot has moved, the link sends the batch where it belongs, and what
+comes of that is the event `a reply`.
+
 A partition is for the lane in one state of `AppendState` alone: mode OURS, no foreign write, nothing that waits, no
 marker on its way, and the stream's end and the log's start known and fresh. A batch is, where it is the next one of a
 producer that is known, its checksum is right, and `TopicNotes` has nothing to note of it.

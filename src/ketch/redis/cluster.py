@@ -195,7 +195,7 @@ class ClusterLink:
         self._send(_Sent(command, take))
 
     def way(self, at: int) -> Link | None:
-        """See `Link.way`; what is sent over it gets its answer by `answered`, but a success while there is no detour."""
+        """See `Link.way`. What it answers goes to `answered`, but for a success while there is no detour."""
         node = self._by_slot[at] if self._by_slot and at not in self.detours else None
         return None if node is None else node.way(at)
 
