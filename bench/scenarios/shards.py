@@ -43,7 +43,8 @@ class Shards(Scenario):
         "A broker of its own for each number of shards (`ketch serve --shards`): one is a Valkey on a unix socket, "
         "several are a Redis Cluster on loopback. confluent-kafka sends records of 100 bytes to all partitions in turn "
         f"and reads them with all partitions assigned; with {_PARTITIONS} partitions {_WARM_UPS} times before that is "
-        "counted, as a new shard gets its memory from the system while it is filled. CPU is that of the broker and of all shards. Groups: each "
+        "counted, as a new shard gets its memory from the system while it is filled. CPU is that of the broker and of "
+        "all shards. Groups: each "
         f"commits {_TURNS} times through the coordinator, up to 50 commits at once. Spark reads all that a topic of "
         f"{_PARTITIONS} partitions holds, as `local[2]`, after a smaller read in the same session."
     )
