@@ -146,7 +146,7 @@ SPARK = Role(
         *(Keys(name) for name in ("stream:*", "topic:*", "archive:*")),
         *(Keys(f"{kind}:{{stream}}") for kind in ("producers", "transactions", "aborted")),
         Keys("fence:{stream}:*"),
-        Keys("topics", "r"),
+        *(Keys(name, "r") for name in ("topics", "compaction:{stream}")),
     ),
     MODULE,
 )  # fmt: skip

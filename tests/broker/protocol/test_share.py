@@ -158,6 +158,7 @@ def test_all_that_a_member_holds_at_once(connect: Callable[..., Kafka], kafka: K
 
 
 @pytest.mark.storage("record")
+@pytest.mark.only_storage("record")
 def test_more_native_entries_than_offsets_in_a_millisecond(
     broker: KetchServer, connect: Callable[..., Kafka], made: str
 ) -> None:
