@@ -139,8 +139,8 @@ APACHE_KAFKA = tuple(f"tests/broker/protocol/test_{name}against_kafka.py" for na
 
 SHARED_JVM = {"spark": SPARK_SESSION, "kafka": APACHE_KAFKA}
 
-# These files wait more than they compute, or share a JVM. They are spread over the run, so that others use the cores
-# meanwhile, and end before it, so that no worker is left alone with them.
+# These files begin first, that no worker is left alone with them: those that share a JVM, and beside these, which take
+# most of the CPU time, clusters, which wait.
 SLOW = (
     *SPARK_SESSION,
     *APACHE_KAFKA,
@@ -150,7 +150,6 @@ SLOW = (
     "tests/spark/",
     "tests/archive/",
 )
-_SLOW_PART = 0.75  # of the other files: by then the last of the slow ones has begun
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -197,7 +196,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if minutes := _minutes(item):
             item.add_marker(pytest.mark.timeout(max(float(config.getini("timeout")), 240 * minutes)))
     if budget is None:
-        _spread(items)
+        items.sort(key=lambda item: _place(item, SLOW))
         return
     fitting, left_out = [], []
     for item in sorted(items, key=lambda item: _place(item, LONG_FIRST)):
@@ -207,20 +206,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[_left_out] = left_out
     config.hook.pytest_deselected(items=left_out)
     items[:] = fitting
-
-
-def _spread(items: list[pytest.Item]) -> None:
-    """Puts the slow files in their order among the others, evenly over the first part of the run."""
-    places = {_file(item): _place(item, SLOW) for item in items}
-    slow = sorted((file for file, place in places.items() if place < len(SLOW)), key=places.__getitem__)
-    other = [file for file, place in places.items() if place == len(SLOW)]
-    when = {file: _SLOW_PART * n / len(slow) for n, file in enumerate(slow)}
-    when |= {file: n / len(other) for n, file in enumerate(other)}
-    items.sort(key=lambda item: when[_file(item)])
-
-
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
 
 
 def _place(item: pytest.Item, first: tuple[str, ...]) -> int:
