@@ -50,11 +50,10 @@ def test_read_to_where_it_stays(module: ModuleType, sizes: list[int], data: st.D
                 part = stream[at : at + read]
                 got += reader.feed(bytes(part))
             else:
-                assert len(room) >= 1 << 15
+                assert len(room) >= (1 << 15) - 1
                 part = stream[at : at + min(read, len(room))]
                 room[: len(part)] = part
-                frame = reader.filled(len(part))
-                got += [] if frame is None else [frame]
+                reader.filled(len(part))
             at += len(part)
             whole = sum(len(frame) + 4 for frame in got)
             assert reader.buffered == at - whole

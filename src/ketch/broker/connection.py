@@ -470,10 +470,6 @@ class Connection(MeteredConnection):
         if data:
             super()._receive(data, now, serve)
 
-    def _fill(self, size: int, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:
-        lane = self._broker.lane
-        super()._fill(size, now, serve if lane is None else partial(self._take_whole, lane))
-
     def _left_by(self, lane: Lane, data: bytes, now: float, room: int) -> bytes:
         try:
             taken = lane.take(self, data, now, room, self._frames.max_bytes)

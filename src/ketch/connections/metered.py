@@ -64,7 +64,7 @@ class Worker(Protocol):
 
 
 class _InPlace(asyncio.BufferedProtocol):
-    """Reads the rest of a large request of a connection, but for its last bytes, to where it stays."""
+    """The protocol while a large request comes in: reads all of it but its last bytes straight into it."""
 
     def __init__(self, connection: MeteredConnection, frames: FrameReader) -> None:
         self._connection, self._frames = connection, frames
@@ -153,11 +153,11 @@ class MeteredConnection(asyncio.Protocol):
         self._keep_to_bounds(allowed)
 
     def filled(self, size: int) -> None:
-        """So many bytes were read to where they stay."""
-        now = self.last_active = time.monotonic()
+        """So many bytes of a large request were read into it."""
+        self.last_active = time.monotonic()
         self._held += size
         allowed = self._host.budget.take(self, size, self._held)
-        self._fill(size, now)
+        self._frames.filled(size)
         if self._frames.room is None:
             self._set_protocol(self)
         self._keep_to_bounds(allowed)
@@ -186,13 +186,6 @@ class MeteredConnection(asyncio.Protocol):
             self._requests.append((now, TlsHello() if data.startswith(_TLS_HELLO) else error))
             self.drain()
         self._start_work()
-
-    def _fill(self, size: int, now: float, serve: Callable[[bytes, float], bool] | None = None) -> None:
-        """As `_receive`, of the bytes that were read to where their frame stays."""
-        frame = self._frames.filled(size)
-        if frame is not None and (serve is None or not serve(frame, now)):
-            self._requests.append((now, frame))
-            self._start_work()
 
     def _start_work(self) -> None:
         if self._requests and self._worker is None:

@@ -131,7 +131,7 @@ class ClusterLink:
         changes: that of all links of a program to this cluster.
 
     Attributes:
-        detours: by slot.
+        detours: those under way, by slot; empty while every command goes straight to its node.
     """
 
     def __init__(
@@ -195,12 +195,12 @@ class ClusterLink:
         self._send(_Sent(command, take))
 
     def way(self, at: int) -> Link | None:
-        """See `Link.way`. What it answers goes to `answered`, but for a success while there is no detour."""
+        """See `Link.way`. The node's answers go to `answered`, but for a success while there is no detour."""
         node = self._by_slot[at] if self._by_slot and at not in self.detours else None
         return None if node is None else node.way(at)
 
     def answered(self, at: int, node: Link, command: Command, take: Callable[[Reply], None], reply: Reply) -> None:
-        """A node has answered a command that was sent to it by its `way`; `take` gets what counts in the end."""
+        """A node has answered a command that was sent over a `way`; `take` gets the answer after any detour."""
         self._answered(at, node, _Sent(command, take), reply)
 
     def _send(self, sent: _Sent) -> None:

@@ -123,7 +123,7 @@ class Link:
         self._live.post(command, take)
 
     def way(self, at: int) -> Link | None:
-        """What commands with keys in a slot go over, where it is up and not behind and none of them waits."""
+        """The link that commands of a slot go over; None where it is down or behind, or where such commands wait."""
         return self if self.pipe is not None and not self.pipe.behind else None
 
     @property

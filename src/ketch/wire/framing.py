@@ -1,7 +1,7 @@
 """Kafka's outermost frame: an int32 length, big-endian, and that many bytes.
 
-Sans-IO: bytes go in as the socket delivers them, whole frames come out. Most of a large frame may be read to where it
-stays: then it is never copied.
+Sans-IO: bytes go in as the socket delivers them, whole frames come out. Most of a large frame may be read from the
+socket straight into the frame (`FrameReader.room`); these bytes are not copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class FrameReader:
         max_bytes: the largest frame taken (setting `socket_request_max_bytes`).
 
     Attributes:
-        room: where the next bytes may be put, which has no more room than belongs there; None: they are for `feed`.
+        room: the part of a large frame that the next bytes from the socket belong to; whoever puts them there calls
+            `filled`. None: the next bytes are for `feed`.
     """
 
     __slots__ = ("_held", "_limit", "_missing", "_parts", "_prefix", "_staying", "max_bytes", "room")
@@ -78,15 +79,18 @@ class FrameReader:
             yield self._completed(part)
         self._prefix = bytes(view)
 
-    def filled(self, size: int) -> bytes | None:
-        """So many bytes were put into the `room`: the frame, if it is whole now."""
-        assert self._staying is not None
+    def filled(self, size: int) -> None:
+        """So many bytes were put into the `room`."""
         self._held += size
         self._missing -= size
-        if not self._missing:
-            return self._completed(memoryview(b""))
-        self.room = writable(self._staying, self._held) if self._missing >= _STAYING else None
-        return None
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """The last byte of a frame is left to `feed`, which so gives every frame."""
+        if self._staying is not None and self._missing >= _STAYING:
+            self.room = writable(self._staying, self._held)[:-1]
+        else:
+            self.room = None
 
     def _completed(self, last: memoryview) -> bytes:
         """The frame at hand, of which these bytes are the last."""
@@ -94,8 +98,7 @@ class FrameReader:
             frame = b"".join((*self._parts, last))
         else:
             writable(self._staying, self._held)[:] = last
-            frame = bytes(self._staying)
-            self._staying = self.room = None
+            frame, self._staying = bytes(self._staying), None
         self._parts, self._held = [], 0
         return frame
 
@@ -103,9 +106,7 @@ class FrameReader:
         if self._staying is None and not self._parts and _STAYING <= self._missing <= _STAYING_MAX - len(part):
             self._staying = blank(len(part) + self._missing)
         if self._staying is not None:
-            place = writable(self._staying, self._held)
-            place[: len(part)] = part
-            self.room = place[len(part) :] if self._missing >= _STAYING else None
+            writable(self._staying, self._held)[: len(part)] = part
         elif len(part) >= max(_LARGE, read // 2):  # a view keeps the whole read in memory
             self._parts.append(part)
         elif self._parts and isinstance(self._parts[-1], bytearray):
@@ -113,6 +114,7 @@ class FrameReader:
         else:
             self._parts.append(bytearray(part))
         self._held += len(part)
+        self._make_room()
 
     def _length(self, frame: memoryview) -> int:
         size: int = _LENGTH.unpack_from(frame)[0]
