@@ -1,7 +1,7 @@
 """The embedded Valkey: the broker starts, supervises and stops it, and it never outlives the broker.
 
 This module owns the child process, its options and its data directory; `embedded.syncer` syncs the append-only file,
-`embedded.locks` holds the directory. It reads and writes no keys.
+`embedded.rewriting` has it rewritten, `embedded.locks` holds the directory. It reads and writes no keys.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ _MALLOC = ":".join(
 
 # sun_path is 108 bytes on Linux and 104 on macOS, with the closing zero.
 _LONGEST_SOCKET_PATH = 103
-# A rewrite copies the whole log while producers need the cores; up to this size loading commands takes about as long as
-# loading a base file.
+# Up to this size loading commands takes about as long as loading a base file.
 _REWRITE_FROM = "512mb"
 _POLL_SECONDS = 0.003
 _LOADING_POLL_SECONDS = 0.02
@@ -104,7 +103,7 @@ class EmbeddedValkey:
         self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
         self._binary, self._environment = Path(), dict[str, str]()  # of Valkey's process
         self._process: asyncio.subprocess.Process | None = None
-        self._supervisor: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []  # while it runs
         self._syncer: Syncer | None = None
         self._refusing = False  # writes, because the disk does not sync
 
@@ -154,7 +153,11 @@ class EmbeddedValkey:
             await self._end_process()
             self._release()
             raise
-        self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
+        # Imported here: the broker's imports go on beside Valkey's start.
+        from ketch.embedded.rewriting import rewrite_when_due
+
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._supervise()), loop.create_task(rewrite_when_due(self.url))]
         if self._fsync == "everysec":
             self._syncer = Syncer(self._data_dir / AOF_DIR, self._synced)
             self._syncer.start()
@@ -164,10 +167,10 @@ class EmbeddedValkey:
 
         Valkey is killed when that takes longer than `patience` seconds.
         """
-        if self._supervisor is not None:
-            self._supervisor.cancel()
-            await asyncio.gather(self._supervisor, return_exceptions=True)
-            self._supervisor = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
         await self._end_process(patience)
         if self._syncer is not None:
             self._syncer.stop()
@@ -254,6 +257,7 @@ class EmbeddedValkey:
             "appenddirname": AOF_DIR,
             "appendfsync": "no" if self._fsync == "everysec" else self._fsync,
             "aof-use-rdb-preamble": "yes",
+            "auto-aof-rewrite-percentage": "0",  # `embedded.rewriting` decides
             "auto-aof-rewrite-min-size": _REWRITE_FROM,
             # Compressing is most of what a rewrite costs, and in vain for what producers have compressed.
             "rdbcompression": "no",
