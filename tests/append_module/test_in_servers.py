@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import random
 import shutil
+import sys
+import tempfile
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -639,6 +643,39 @@ def test_after_a_deletion_ids_are_not_given_again(valkey: RedisServer, writer: W
                 client.xdel(writer.keys.stream, entry)
             way = appends.chosen_by_redis(writer.keys, NUMBERING, 0, one, None, True)
             assert writer.connection.ask(appends.store(way)) == Landed(last + 4, False)
+
+
+# -- unix sockets
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells how large a send buffer is by default")
+@pytest.mark.parametrize("name", NAMES)
+def test_more_than_the_usual_send_buffer_waits_for_a_reader(name: str, tmp_path: Path) -> None:
+    usual, most = (int(Path(f"/proc/sys/net/core/wmem_{which}").read_text()) for which in ("default", "max"))
+    if 2 * most <= usual:
+        pytest.skip("the system allows no larger buffers than the usual ones")
+    with tempfile.TemporaryDirectory() as short:
+        server = with_module(name, tmp_path, "--unixsocket", f"{short}/s")
+
+        def connected() -> redis.Redis:
+            return redis.Redis(unix_socket_path=f"{short}/s", single_connection_client=True)
+
+        clients = [connected() for _ in range(4)]
+        clients[0].set("large", bytes(1 << 20))
+        clients.pop(1).close()
+        clients.append(connected())  # whose descriptor lies among those of the others
+        for client in clients:
+            client.connection.send_command("GET", "large")
+            # The default lets no more than one and a half times its size wait, the last message counted.
+            eventually(lambda client=client: waiting(client) > min(1.6 * usual, 1 << 20))
+            assert len(client.connection.read_response()) == 1 << 20
+            client.close()
+        server.stop()
+
+
+def waiting(client: redis.Redis) -> int:
+    """Bytes that have been sent to a client and not been read."""
+    return int.from_bytes(fcntl.ioctl(client.connection._sock, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 # -- the embedded Valkey

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
+import tempfile
 from typing import Any, NamedTuple
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -290,3 +293,20 @@ def test_a_buffer_that_one_reply_has_blown_up_is_given_back() -> None:
         connected.transport.abort()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_unix_socket_has_a_larger_send_buffer(run: Any) -> None:
+    def size(connection: socket.socket) -> int:
+        return connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+    async def check() -> None:
+        with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{short}/s")
+            listener.listen()
+            before, pipe = size(listener), Pipe(lambda: None)
+            transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: pipe, f"{short}/s")
+            assert size(transport.get_extra_info("socket")) > before
+            pipe.close()
+
+    run(check())

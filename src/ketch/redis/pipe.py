@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 
 _START = 1 << 16  # first size of the receive buffer; it doubles up to what the largest reply needs
 _WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before `drained` waits
+# Of a unix socket, whose buffer does not grow with the load as TCP's does; the system may give less. What is larger
+# than that waits for Redis to read, and the two processes take turns instead of working at the same time.
+_SEND_BUFFER = 4 << 20
 _KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
 _AT_ONCE = 1 << 14  # bytes of a command worth a write of its own
 _PUSH = ord(">")
@@ -92,6 +96,9 @@ class Pipe(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not inherit from it
         self._transport.set_write_buffer_limits(_WRITE_AHEAD)
+        own: socket.socket | None = transport.get_extra_info("socket")
+        if own is not None and own.family == socket.AF_UNIX:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
     def pause_writing(self) -> None:
         self._writable.clear()

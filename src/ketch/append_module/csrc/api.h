@@ -22,6 +22,17 @@ typedef struct {
     uint64_t seq;
 } EntryId;
 
+typedef struct {
+    uint64_t id;
+    uint64_t data_version;
+} Event;
+typedef void (*EventFunction)(Context *, Event, uint64_t what, void *data);
+
+typedef struct {
+    uint64_t version;
+    uint64_t flags;
+} ClientInfo; /* the beginning of it */
+
 enum { API_OK = 0, API_ERR = 1, API_VERSION = 1 };
 enum { READ = 1 << 0, WRITE = 1 << 1 };
 enum { KEY_EMPTY = 0, KEY_HASH = 3, KEY_STREAM = 7 };
@@ -29,6 +40,7 @@ enum { ITERATE_REVERSE = 1 << 1 };
 enum { REPLICA = 1 << 3, LOADING = 1 << 13 };
 enum { NOTIFY_HASH = 1 << 6, NOTIFY_STREAM = 1 << 10 };
 enum { REPLY_ARRAY = 3 };
+enum { CLIENT_CHANGE = 4, CLIENT_CONNECTED = 0, CLIENT_UNIX_SOCKET = 1 << 4 };
 enum { HANDLE_SLOT_MIGRATION = 1 << 5 };
 
 #define WRONG_TYPE "WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -59,6 +71,7 @@ enum { HANDLE_SLOT_MIGRATION = 1 << 5 };
     F(int, StreamIteratorNextID, (Key *, EntryId *, long *fields)) \
     F(int, StreamIteratorStop, (Key *)) \
     F(int, NotifyKeyspaceEvent, (Context *, int type, const char *event, String *key)) \
+    F(int, SubscribeToServerEvent, (Context *, Event, EventFunction)) \
     F(int, Replicate, (Context *, const char *name, const char *format, ...)) \
     F(Reply *, Call, (Context *, const char *name, const char *format, ...)) \
     F(int, CallReplyType, (Reply *)) \

@@ -64,6 +64,7 @@
 
 #include "batch.h"
 #include "producer.h"
+#include "sockets.h"
 
 enum { VERSION = 2, VERSION_OLDEST = 1 };
 enum { REFUSED = 0, WIDE = -1 };
@@ -555,6 +556,7 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc) {
     if (argc != 0 || fetch_api(context) != API_OK) return API_ERR;
     SetModuleAttribs(context, "ketch", VERSION, API_VERSION);
     allow_slot_migration(context);
+    widen_send_buffers(context);
     replay = CreateString(NULL, REPLAY, sizeof REPLAY - 1);
     two = CreateString(NULL, "2", 1), empty = CreateString(NULL, "", 0);
     name_key = CreateString(NULL, "key", 3), name_value = CreateString(NULL, "value", 5);
