@@ -24,9 +24,9 @@ _TOPICS = 1000
 _BIG, _ENTRY = 1_000_000, 1000  # entries of a kilobyte: 1.1 GB
 _WITH_TOPICS, _WITH_BACKLOG = f"start with {_TOPICS:,} topics", "restart with a 1 GB append-only file"
 _LOGS = (1_000_000, 10_000_000)
-# What the append-only file is made of -> Valkey's auto-aof-rewrite-percentage (100 is the default) while it is written.
+# What the append-only file is made of -> Valkey's auto-aof-rewrite-percentage (100 is its default) while it is written.
 # One million records are below auto-aof-rewrite-min-size, so their file is the same either way.
-_FILES = {"rewritten as usual": 100, "never rewritten": 0}
+_FILES = {"rewritten as it doubles": 100, "never rewritten": 0}
 _REWRITE_SECONDS = 120.0
 _LOAD_SECONDS = 600.0
 
@@ -43,8 +43,8 @@ class Startup(Scenario):
     note: ClassVar[str] = (
         "From the start of the process until a client has the metadata of every topic. Restarts with a log of 100-byte "
         "records, which kcat sent, also start a valkey-server alone (client valkey-server), with the append module, on "
-        'the same files, until it answers PING. "Rewritten as usual": what Valkey has put into the base file is there,'
-        " which it writes from 512 MB on whenever the rest has grown as large. "
+        'the same files, until it answers PING. "Rewritten as it doubles": by the rule of Valkey, '
+        "which writes a base file from 512 MB on whenever the rest has grown as large. "
         '"Never rewritten": Valkey runs every append again.'
     )
     contestants: ClassVar[tuple[str, ...]] = ("ketch", "ketch-batch")
@@ -96,7 +96,7 @@ def _restart_with_log(server: Ketch, records: int, percentage: int, run: Run) ->
         fill(own, "log", records, run)
         await_quiet(own.pid, _REWRITE_SECONDS)
         own.halt()
-        # The Valkey alone goes first: the one under Ketch may begin to rewrite the file when it has loaded it.
+        # The Valkey alone goes first: the one under Ketch may rewrite the file later.
         valkey = timed(lambda: _load(own))
         return _again(own, 1), valkey
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
+from tests.lane.conftest import LASTING
 from tests.lane.test_states import Bench
 from tests.support.batches import batch, records
 from tests.support.http import metrics
 from tests.support.kafka import DELETE_TOPICS, FETCH, METADATA, PRODUCE, Kafka, fetch, part, produce, split
-from tests.support.ketch import eventually
+from tests.support.ketch import KetchServer, eventually
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_EPOCH = 1, 3, 71
 TAKEN, BACK = ("ketch_lane_requests_total", "fetch"), ("ketch_lane_requests_taken_back_total", "fetch")
@@ -243,3 +247,153 @@ def test_counters(bench: Bench, reading: Reading) -> None:
     assert reading.values() == [b"news"]
     assert {key: value - before[key] for key, value in counted().items()} == dict.fromkeys(before, 1.0)
     assert metrics(bench.server)["ketch_bytes_out_total", "t"] >= len(DATA)
+
+
+# -- records that have to be read from Redis
+
+
+class Far:
+    """A topic whose records are not in the memory of the lane's broker, but the last one's: the broker is a new one.
+
+    Attributes:
+        offset: of a record that nobody has read; each use takes the next one.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._offsets = [bench.kafka.stored("t", batch(records([b"%d" % n]))) for n in range(40)]
+        assert bench.server.stop() == 0
+        bench.server.start()
+        bench.kafka, bench.redis = Kafka(bench.server.port), bench.server.redis()
+        bench.warm()
+        bench.kafka.fetch("t", self._offsets[-1])  # by Python, which finds out where the log starts
+        self._next = iter(range(39))
+
+    def some(self) -> tuple[int, bytes]:
+        """An offset, and the value there."""
+        n = next(self._next)
+        return self._offsets[n], b"%d" % n
+
+    @contextmanager
+    def slow(self) -> Iterator[int]:
+        """Redis, which has this process id, does not answer while the block runs."""
+        pid = self.bench.redis.info("server")["process_id"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield pid
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def read(self, kafka: Kafka, **given: Any) -> bytes:
+        """Sends a fetch for one record that the lane takes; the value that is to come."""
+        offset, value = self.some()
+        before = self.bench.count(TAKEN)
+        kafka.send(FETCH, 12, **fetch([part("t", 0, offset, **given)], LONG, **given))
+        eventually(lambda: self.bench.count(TAKEN) == before + 1, what="the lane to take it")
+        return value
+
+
+@pytest.fixture(params=["batch", "record"])
+def far(request: pytest.FixtureRequest, start_ketch: Callable[..., KetchServer]) -> Iterator[Far]:
+    options = ("--default-storage-layout", request.param, "--default-offset-ids", "dense", *LASTING)
+    made = Far(Bench(start_ketch("--lane", "on", "--http-port", "0", *options)))
+    yield made
+    made.bench.kafka.close()
+
+
+def first_value(kafka: Kafka) -> bytes | None:
+    (topic,) = kafka.answer(FETCH, 12)[1].responses
+    (answered,) = topic.partitions
+    assert answered.error_code == 0
+    return split(answered.records)[0].records[0].value
+
+
+@pytest.mark.parametrize("session", [True, False])
+def test_records_in_redis(far: Far, session: bool) -> None:
+    bench, before = far.bench, far.bench.count(TAKEN)
+    if session:
+        reading = Reading(bench)
+        for _ in range(3):
+            offset, value = far.some()
+            reading.send(topics=[part("t", 0, offset)])
+            assert reading.values()[0] == value
+        reading.kafka.close()
+    else:
+        for _ in range(3):
+            offset, value = far.some()
+            answer = bench.kafka.fetch("t", offset)
+            assert split(answer.records)[0].records[0].value == value
+    assert (bench.count(TAKEN) - before, bench.count(BACK)) == (3, 0)
+
+
+def test_redis_takes_its_time(far: Far) -> None:
+    """Others are served, and what comes behind it waits."""
+    bench = far.bench
+    with far.slow():
+        value = far.read(bench.kafka)
+        bench.kafka.send(METADATA, 9, topics=[{"name": "t"}])
+        with Kafka(bench.server.port) as other:
+            other.ask(METADATA, 9, topics=[{"name": "t"}])
+    assert first_value(bench.kafka) == value
+    assert bench.kafka.answer(METADATA, 9)[1].topics[0].error_code == 0
+    assert bench.count(BACK) == 0
+
+
+def test_the_client_leaves_before_redis_answers(far: Far) -> None:
+    bench = far.bench
+    for _ in range(10):  # more than may read at a time
+        gone = Kafka(bench.server.port)
+        gone.ask(METADATA, 9, topics=[])
+        with far.slow():
+            far.read(gone)
+            gone.close()
+    eventually(lambda: bench.count(("ketch_queued_request_bytes", "")) == 0, what="its bytes to be given back")
+    value = far.read(bench.kafka)
+    assert first_value(bench.kafka) == value
+    assert bench.count(BACK) == 0
+
+
+def test_redis_dies_before_it_answers(far: Far) -> None:
+    bench = far.bench
+    with far.slow() as pid:
+        far.read(bench.kafka)
+        os.kill(pid, signal.SIGKILL)
+    bench.kafka.answer(FETCH, 12)  # an error, or the record from the Redis that comes next
+    assert bench.count(BACK) == 1
+    bench.redis = bench.server.redis()
+    eventually(lambda: bench.kafka.produce("t", DATA).error_code == 0, what="the broker to be back")
+    assert bench.stored() > 40
+
+
+def test_less_than_is_wanted_is_in_redis(far: Far) -> None:
+    """Python waits for the rest."""
+    bench = far.bench
+    end = bench.kafka.list_offsets("t", -1).offset
+    with Kafka(bench.server.port) as kafka:
+        kafka.ask(METADATA, 9, topics=[])
+        kafka.send(FETCH, 12, **fetch([part("t", 0, far.some()[0])], LONG, min_bytes=100_000))
+        eventually(lambda: bench.count(BACK) == 1, what="Python to wait")
+        bench.kafka.stored("t", batch(records([bytes(100_000)])))
+        (topic,) = kafka.answer(FETCH, 12)[1].responses
+    assert topic.partitions[0].high_watermark == end + 1
+    assert topic.partitions[0].error_code == 0
+
+
+def test_many_read_at_once(far: Far) -> None:
+    """More than may read at a time: the others are Python's, and all get what they want."""
+    bench = far.bench
+    clients = [Kafka(bench.server.port) for _ in range(12)]
+    for client in clients:
+        client.ask(METADATA, 9, topics=[])
+    with far.slow():
+        before, wanted = bench.count(TAKEN), []
+        for client in clients:
+            offset, value = far.some()
+            client.send(FETCH, 12, **fetch([part("t", 0, offset)], LONG))
+            wanted.append(value)
+        eventually(lambda: bench.count(TAKEN) == before + 8, what="the lane to take those it may")
+    assert [first_value(client) for client in clients] == wanted
+    assert bench.count(BACK) == 0
+    for client in clients:
+        client.close()

@@ -1,7 +1,7 @@
 """The hot path without Python: the common Produce request goes from its connection's bytes to the command for Redis,
 and from Redis's reply to the response's bytes, in one piece of C and Cython, and so does the common Fetch from its
-bytes to what is in memory, or to a wait for it. It adds speed and never a second meaning: a request with anything that
-it does not know goes through the pipeline (`broker.connection`), as without the lane.
+bytes to what is in memory or one read away, or to a wait for it. It adds speed and never a second meaning: a request
+with anything that it does not know goes through the pipeline (`broker.connection`), as without the lane.
 
 It takes a request whole or not at all. What it takes of Fetch is below; of the rest Produce v3 to v13 of any acks, for
 partitions that are known, plain, idempotent and transactional batches, on topics that want nothing done to a batch;
@@ -51,9 +51,10 @@ producer that is known, its checksum is right, and `TopicNotes` has nothing to n
 
 Fetch. It takes v4 to v16, of a session that is kept (KIP-227) or without one; what opens or closes a session is
 Python's. Every partition that is due (`broker.sessions`) has to be known, readable by the client, without a cold tier
-and without copies to wait for, and to be at its end, or to have what comes next in `log.recent`. What a member of a
-group gets is Python's, too, as its native group follows. A look changes nothing: only when all of it was found does
-the lane do to the session what the handler does (`broker.handlers.fetch`), and reads and answers by the same rules.
+and without copies to wait for, and to be at its end, or to have what comes next in `log.recent` or in Redis. What a
+member of a group gets is Python's, too, as its native group follows. A look changes nothing: only when all of it was
+found does the lane do to the session what the handler does (`broker.handlers.fetch`), and reads and answers by the same
+rules. What has to come from Redis, all that its partitions may give has to fit into one round of `log.reads`.
 
 =============== =============================================== ============= =========================================
 state           event                                           next          what happens
@@ -62,22 +63,29 @@ received        it is not for the lane, or a partition is not,  Python's      no
                 or there is less than min_bytes, yet something
 received        there is enough, or it does not wait            answered      its response is written when those before
                                                                               it are
+received        all was found, but some records are in Redis    reading       `log.reading` asks for them; it has the
+                                                                              place of its connection's worker
+reading         all replies are there, and are for the lane     answered      by the partitions' ends as they are now
+reading         they are not, or are errors, or give less than  handed on     `broker.handlers.fetch.go_on` makes the
+                min_bytes                                                     answer; all looked at is due again
+reading         its client is gone                              gone          the replies serve others, if any
 received        all is at its end                               waiting       its session's waiter calls it; it has the
                                                                               place of its connection's worker, so that
                                                                               what comes behind it waits
 waiting         a stream has changed, and now there is enough   answered      with all others that one read from Redis
                                                                               has woken, in the same turn
+waiting         a stream has changed, and records are in Redis  reading
 waiting         a stream has changed, and still all is at its   waiting
                 end
-waiting         a stream has changed otherwise: by another      handed on     `broker.handlers.fetch.go_on` makes the
-                client, or its records are not for the lane                   answer; all looked at is due again
+waiting         a stream has changed otherwise: by another      handed on
+                client, or its records are not for the lane
 waiting         its time is up, or the broker stops             answered      by what was last found
 waiting         its client is gone                              gone          its session stays, if it has an id
 =============== =============================================== ============= =========================================
 
 csrc/ has what is bytes in and bytes out: frame.h for both, request.h, redis.h and response.h for Produce, fetch.h for
-Fetch. `_kernel.pyx` has all else, that of Fetch in `_kernel_fetch.pxi`. The lane asks Redis nothing, writes no error,
-logs nothing but what was slow, and waits for nothing but replies, changes of streams and deadlines.
+Fetch. `_kernel.pyx` has all else, that of Fetch in `_kernel_fetch.pxi`. The lane asks Redis for nothing but records,
+writes no error, logs nothing but what was slow, and waits for nothing but replies, changes of streams and deadlines.
 """
 
 from __future__ import annotations

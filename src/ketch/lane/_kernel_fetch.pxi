@@ -7,8 +7,10 @@
 cdef enum:
     LEFT, ANSWERED, AWAITED  # what became of a request that came in; awaited: its connection waits with it
     FOREIGN, LITTLE, ENOUGH  # what a look ends with: it is not for the lane, there is less than min_bytes, or not
-    NEW, WAITING, GONE  # a request: it is looked at; it waits; it is answered, Python's, or its client has left
+    AWAY  # or there are records that have to be read from Redis first
+    NEW, WAITING, READING, GONE  # a request: it is looked at; waits; its records are on their way; it is not the lane's
     DUE_MAX = 256  # partitions that are looked at
+    READS_MAX = 8  # requests that read from Redis at a time, as in `connections.room`
 
 cdef int64_t AT_ONCE = TOGETHER  # bytes, see `log.reads`
 
@@ -64,9 +66,11 @@ cdef class Seat:
     cdef int64_t offset
     cdef object rights, rules  # by which it may be read
     cdef int64_t start, end, stable, size  # log start, high watermark, last stable offset; bytes of the records
+    cdef int64_t away  # bytes that Redis may give, where records have to be read from it; else 0
+    cdef object brought  # the same on their way: a future
     cdef bint has_data, more
     cdef list batches  # those that are given: base offset and bytes
-    cdef object served  # the same as a `Chunk` has it, in the record layout
+    cdef object served  # the same as a `Chunk` has it: in the record layout, and from Redis
 
 
 @cython.final
@@ -85,6 +89,8 @@ cdef class Poll:
     cdef int32_t correlation, least, most
     cdef int16_t version
     cdef double since, made_at  # since: when it began to wait
+    cdef int left  # reads that have not ended
+    cdef int64_t reserved  # bytes that they may give
     cdef readonly object session
     cdef readonly bytes frame
     cdef readonly double received, begun, deadline, waited
@@ -117,24 +123,39 @@ cdef class Poll:
             self.told = True
             self.fetches.tell(self)
 
+    def _brought(self, future):
+        """One of its reads has ended."""
+        self.left -= 1
+        if self.state == READING and self.left == 0:
+            self.fetches.brought(self)
+            self.fetches.lane.deliver()
+
     def _expire(self):
         self.timer = None
         self.fetches.resume(self)
         self.fetches.lane.deliver()
 
     cdef int leave(self) except -1:
-        """It waits no more."""
+        """It neither waits nor reads any more."""
         cdef Seat seat
-        if self.state == WAITING:
-            self.session.waiter.forget(self._wake)
+        self.settle()
         self.state = GONE
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
         for seat in self.seats or ():
             seat.poll = None
             if seat.target is not None and not self.session.id:
                 seat.target.seat = None  # neither is needed any more, and each has the other
+        return 0
+
+    cdef int settle(self) except -1:
+        """Ends what goes on in its state."""
+        if self.state == WAITING:
+            self.session.waiter.forget(self._wake)
+        elif self.state == READING:
+            self.fetches.reading -= 1
+            self.fetches.responses.count(-self.reserved)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
         return 0
 
 
@@ -147,6 +168,7 @@ cdef class Fetches:
     cdef object call_soon, call_later
     cdef object rights  # by which it is looked now
     cdef uint64_t serial
+    cdef int reading  # requests whose records are on their way
     cdef dict sources
     cdef list woken  # those that have been told
     cdef bint waking  # `wake` will be called in another turn
@@ -202,11 +224,17 @@ cdef class Fetches:
             drop(poll.seats)
             return LEFT
         self.go(poll, request, found, begun)
-        if found == ENOUGH or request.wait <= 0:
+        if found == ENOUGH or (found == LITTLE and request.wait <= 0):
             self.answer(poll, begun)
             return ANSWERED
         poll.frame = PyBytes_FromStringAndSize(<const char*>at, size)
-        self.wait(poll, begun)
+        for seat in poll.seats:
+            (<Seat>seat).poll = poll
+        connection.awaits(poll)
+        if found == AWAY:
+            self.bring(poll)
+        else:
+            self.wait(poll, begun)
         return AWAITED
 
     cdef object continued(self, FetchRequest* request, double now):
@@ -227,7 +255,7 @@ cdef class Fetches:
         cdef Seat seat
         cdef object session = poll.session, reader = poll.connection.reader, behind
         if session is None:
-            if found != ENOUGH and request.wait > 0:
+            if found == AWAY or (found == LITTLE and request.wait > 0):
                 self.enter(poll, now)
         else:
             self.sessions.advance(session)
@@ -247,7 +275,7 @@ cdef class Fetches:
         return 0
 
     cdef int enter(self, Poll poll, double now) except -1:
-        """Gives a request without a session one to wait by."""
+        """Gives a request without a session one to wait by, or for Python to go on with."""
         cdef Seat seat
         wanted = [((<Seat>each).source.key, (<Seat>each).index, (<Seat>each).offset, (<Seat>each).most)
                   for each in poll.seats]
@@ -395,6 +423,7 @@ cdef class Fetches:
 
     cdef int look(self, Poll poll, list seats, double now) except -1:
         cdef Seat seat
+        cdef int found
         cdef bint any_data = False
         cdef dict assigned = self.assignments.assigned
         cdef object client = poll.client_id or "", host = poll.connection.host if assigned else None
@@ -405,8 +434,10 @@ cdef class Fetches:
                 any_data = True
                 if assigned and (client, host, seat.spot.place) in assigned:
                     return FOREIGN  # a member of a group reads through that
-        if any_data and not self.read(poll, seats):
-            return FOREIGN
+        if any_data:
+            found = self.read(poll, seats)
+            if found != ENOUGH:
+                return found
         return ENOUGH if has_enough(poll.seats, poll.least) else LITTLE
 
     cdef bint may_read(self, Seat seat) except -1:
@@ -428,7 +459,7 @@ cdef class Fetches:
         cdef double verified = self.states.verified, max_age = self.states.max_age
         cdef tuple last, gap
         cdef int64_t limit
-        seat.size, seat.more, seat.batches, seat.served = 0, False, None, None
+        seat.size, seat.away, seat.more, seat.batches, seat.served = 0, 0, False, None, None
         if info is None or transactions is None or state.closed:
             return False
         if (now - max(<double>state.info_since, verified) >= max_age
@@ -452,14 +483,15 @@ cdef class Fetches:
             seat.has_data = not (gap[0] <= seat.offset and limit <= gap[1])
         return True
 
-    cdef bint read(self, Poll poll, list seats) except -1:
-        """As the handler's `_read` and `log.reads.fill`, from memory alone."""
+    cdef int read(self, Poll poll, list seats) except -1:
+        """As the handler's `_read` and `log.reads.fill`, from memory: ENOUGH, AWAY where not all of it is there, or
+        FOREIGN. What is away has to fit together whatever it gives."""
         cdef Seat seat
-        cdef int64_t room, together, limit
+        cdef int64_t room, together, limit, away = 0
         cdef bint first = True
         cdef Py_ssize_t n = 0, begun
         if self.responses.reading.locked():
-            return False
+            return FOREIGN
         room = min(max(poll.most, 0), <int64_t>self.responses.of_fetch(self.broker.settings.fetch_max_bytes))
         if self.quotas.in_force:
             room = min(room, <int64_t>poll.connection.most(FETCHED))
@@ -472,18 +504,27 @@ cdef class Fetches:
                 limit = min(room, max(seat.most, 0))
                 if n > begun and (limit > together or limit == 0):
                     break
+                if away and limit < seat.most:
+                    return FOREIGN  # it may give more when those before it have given less than they could
                 n += 1
                 if limit or first:
                     if not self.give(seat, limit, poll.committed, poll.version >= FETCH_ZSTD):
-                        return False
+                        if not seat.away:
+                            return FOREIGN
+                        away += limit
                     together -= limit
-                    given += seat.size
+                    given += seat.size + seat.away
             room -= given
             first = False
-        return True
+        if not away:
+            return ENOUGH
+        return AWAY if n == len(ready) and away <= AT_ONCE and self.reading < READS_MAX else FOREIGN
 
     cdef bint give(self, Seat seat, int64_t limit, bint committed, bint zstd) except -1:
-        """Finds what the partition gives in `Newest`, `limit` bytes of it at most; False where it is not there."""
+        """Finds what the partition gives in `Newest`, `limit` bytes of it at most.
+
+        False where it is not there, and `seat.away` is set if it may be read from Redis.
+        """
         cdef Spot spot = seat.spot
         cdef object row = self.newest.rows.get(spot.stream)
         cdef object info = spot.state.info
@@ -492,10 +533,11 @@ cdef class Fetches:
         cdef bytes data
         cdef const uint8_t* at
         cdef bint transactional = False
-        if row is None or row.lineage is not info.lineage:
-            return False
         if spot.records:
             return self.give_records(seat, limit, committed, zstd)
+        seat.away = limit
+        if row is None or row.lineage is not info.lineage:
+            return False
         found = []
         for entry in reversed(row.batches):
             found.append(entry)
@@ -503,7 +545,7 @@ cdef class Fetches:
                 break
         else:
             return False
-        seat.batches = []
+        seat.away, seat.batches = 0, []
         for entry in reversed(found):
             batch = (<tuple>entry)[2]
             if type(batch) is not WholeBatch or type(batch.data) is not bytes:
@@ -523,9 +565,16 @@ cdef class Fetches:
 
     cdef bint give_records(self, Seat seat, int64_t limit, bint committed, bint zstd) except -1:
         """The same from the record layout, in which a batch is made of the records once for all who read it."""
-        cdef int64_t stable = seat.stable if committed else seat.end
         chunk = seat.spot.reader.at_hand(seat.offset, limit, seat.spot.state.info)
-        if chunk is None or chunk.end > stable:
+        if chunk is None:
+            seat.away = limit
+            return False
+        return self.serve(seat, chunk, limit, committed, zstd)
+
+    cdef bint serve(self, Seat seat, chunk, int64_t limit, bint committed, bint zstd) except -1:
+        """Gives a chunk, where it is what the reader may have."""
+        cdef int64_t stable = seat.stable if committed else seat.end
+        if not chunk or chunk.base > seat.offset or chunk.end > stable:
             return False
         if committed and chunk.transactional(seat.offset) is not None and has_aborted(seat, chunk.end):
             return False
@@ -533,15 +582,57 @@ cdef class Fetches:
         seat.size, seat.more = len(seat.served), chunk.end < stable
         return 0 < seat.size <= limit
 
+    # -- from Redis
+
+    cdef int bring(self, Poll poll) except -1:
+        """Asks for what is away; `brought` is called when all of it is there."""
+        cdef Seat seat
+        poll.settle()
+        poll.state, poll.reserved, poll.left = READING, 0, 0
+        for seat in poll.seats:
+            poll.reserved += seat.away
+            poll.left += seat.away != 0
+        self.reading += 1
+        self.responses.count(poll.reserved)
+        try:
+            for seat in poll.seats:
+                if seat.away:
+                    end = seat.stable if poll.committed else seat.end
+                    seat.brought = seat.spot.reader.bring(seat.offset, seat.away, end, seat.spot.state.info)
+                    seat.brought.add_done_callback(poll._brought)
+        except StorageUnavailable:
+            self.hand_on(poll)
+        return 0
+
+    cdef int brought(self, Poll poll) except -1:
+        """All reads have ended."""
+        cdef Seat seat
+        cdef double now = clock()
+        try:
+            for seat in poll.seats:
+                if seat.away and not self.arrived(poll, seat, now):
+                    return self.hand_on(poll)
+            if has_enough(poll.seats, poll.least):
+                return self.answer(poll, now)
+            return self.hand_on(poll)
+        except Exception:
+            poll.leave()
+            poll.connection.fail()
+        return 0
+
+    cdef bint arrived(self, Poll poll, Seat seat, double now) except -1:
+        """Gives what has come, by what is known of the partition now: its end may have moved meanwhile."""
+        cdef int64_t limit = seat.away
+        future, seat.brought = seat.brought, None
+        if future.cancelled() or future.exception() is not None or not self.bound(seat, poll.committed, now):
+            return False
+        return self.serve(seat, future.result(), limit, poll.committed, poll.version >= FETCH_ZSTD)
+
     # -- waiting
 
     cdef int wait(self, Poll poll, double now) except -1:
-        cdef Seat seat
         poll.state, poll.since = WAITING, now
-        for seat in poll.seats:
-            seat.poll = poll
         poll.timer = self.call_later(max(0.0, poll.deadline - now), poll._expire)
-        poll.connection.awaits(poll)
         poll.session.waiter.call(poll._wake)
         if poll.session.waiter.changed:
             poll._wake()
@@ -602,7 +693,9 @@ cdef class Fetches:
         if found == FOREIGN or (found == LITTLE and has_records(poll.seats)):
             return self.hand_on(poll)
         self.looked(poll, seats, now)
-        if found == ENOUGH or poll.timer is None or now >= poll.deadline:
+        if found == AWAY:
+            self.bring(poll)
+        elif found == ENOUGH or poll.timer is None or now >= poll.deadline:
             self.answer(poll, now)
         elif session.waiter.changed:
             poll._wake()
@@ -617,7 +710,8 @@ cdef class Fetches:
         for seat in poll.seats:
             target = seat.target
             if session.targets.get(target.key) is target:
-                session.behind.setdefault(target.key, target)
+                session.behind.pop(target.key, None)  # where it had records: the order is that of the look
+                session.behind[target.key] = target
         self.handed_on["fetch"] += 1
         poll.connection.go_on(poll)
         return 0
@@ -723,7 +817,7 @@ cdef int put_piece(Out* out, data, int64_t skipped, list cuts) except -1:
 cdef int drop(list seats) except -1:
     """Lets go of the records that were found: seats last as long as their sessions."""
     for seat in seats:
-        (<Seat>seat).batches, (<Seat>seat).served = None, None
+        (<Seat>seat).batches, (<Seat>seat).served, (<Seat>seat).brought = None, None, None
     return 0
 
 

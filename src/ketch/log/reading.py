@@ -195,6 +195,10 @@ class PartitionReader:
         newest = partial(self._newest.read, self._stream.key, info.lineage, offset, max_bytes)
         return self._tails.at_hand((self._stream.incarnation, offset), info, max_bytes, newest)
 
+    def bring(self, offset: int, max_bytes: int, end: int, info: StreamInfo) -> asyncio.Future[Chunk]:
+        """The same on their way from Redis, below `end` as `ask` has it; StorageUnavailable where Redis is gone."""
+        return self._ask(offset, max_bytes, end, info)
+
     def _range(self, offset: int, max_bytes: int, end: int) -> asyncio.Future[Chunk]:
         count = self._stream.sizes.count(max_bytes)
         chunk: asyncio.Future[Chunk] = asyncio.get_running_loop().create_future()
