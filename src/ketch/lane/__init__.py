@@ -54,7 +54,7 @@ Python's. Every partition that is due (`broker.sessions`) has to be known, reada
 and without copies to wait for, and to be at its end, or to have what comes next in `log.recent` or in Redis. What a
 member of a group gets is Python's, too, as its native group follows. A look changes nothing: only when all of it was
 found does the lane do to the session what the handler does (`broker.handlers.fetch`), and reads and answers by the same
-rules. What has to come from Redis, all that its partitions may give has to fit into one round of `log.reads`.
+rules. Where some has to come from Redis, there has to be room for all that its partitions may give.
 
 =============== =============================================== ============= =========================================
 state           event                                           next          what happens

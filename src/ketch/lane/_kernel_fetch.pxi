@@ -485,7 +485,7 @@ cdef class Fetches:
 
     cdef int read(self, Poll poll, list seats) except -1:
         """As the handler's `_read` and `log.reads.fill`, from memory: ENOUGH, AWAY where not all of it is there, or
-        FOREIGN. What is away has to fit together whatever it gives."""
+        FOREIGN. Where something is away, there has to be room for all whatever it gives."""
         cdef Seat seat
         cdef int64_t room, together, limit, away = 0
         cdef bint first = True
@@ -518,7 +518,7 @@ cdef class Fetches:
             first = False
         if not away:
             return ENOUGH
-        return AWAY if n == len(ready) and away <= AT_ONCE and self.reading < READS_MAX else FOREIGN
+        return AWAY if n == len(ready) and self.reading < READS_MAX else FOREIGN
 
     cdef bint give(self, Seat seat, int64_t limit, bint committed, bint zstd) except -1:
         """Finds what the partition gives in `Newest`, `limit` bytes of it at most.
