@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ketch.embedded import EmbeddedValkey, rewriting
-from ketch.embedded.rewriting import Quiet, Sizes, due
+from ketch.embedded.rewriting import Quiet, Sizes, due, patience
 from tests.embedded.test_embedded import LIMIT, call
 
 MB = 1 << 20
@@ -35,6 +35,10 @@ def test_a_file_half_of_which_is_superfluous_is_rewritten_at_once() -> None:
 )
 def test_neither_is(other: dict[str, int]) -> None:
     assert not due(replace(LOG, live=0, **other), quiet=True)
+
+
+def test_what_fails_is_tried_less_and_less_often() -> None:
+    assert [patience(failed) for failed in (0, 1, 2, 5, 6, 100)] == [60, 120, 240, 1920, 3600, 3600]
 
 
 def test_how_long_it_has_been_quiet() -> None:

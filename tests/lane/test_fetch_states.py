@@ -17,9 +17,10 @@ from tests.support.http import metrics
 from tests.support.kafka import DELETE_TOPICS, FETCH, METADATA, PRODUCE, Kafka, fetch, part, produce, split
 from tests.support.ketch import KetchServer, eventually
 
-OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_EPOCH = 1, 3, 71
+OUT_OF_RANGE, CORRUPT_MESSAGE, UNKNOWN_TOPIC, INVALID_EPOCH = 1, 2, 3, 71
 TAKEN, BACK = ("ketch_lane_requests_total", "fetch"), ("ketch_lane_requests_taken_back_total", "fetch")
 DATA = batch(records([b"news"]))
+STREAM = "korvet:stream:t:0"
 LONG = 30_000  # ms
 PRODUCED = ("ketch_requests_total", "produce")
 
@@ -104,7 +105,7 @@ def test_a_producer_of_this_broker(bench: Bench, reading: Reading, session: bool
 def test_another_writer(bench: Bench, reading: Reading) -> None:
     """What it has written is not in memory."""
     reading.wait()
-    bench.redis.xadd("korvet:stream:t:0", {"value": "foreign"})
+    bench.redis.xadd(STREAM, {"value": "foreign"})
     assert reading.values() == [b"foreign"]
     assert bench.count(BACK) == 1
 
@@ -261,18 +262,29 @@ class Far:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
+        self._before = bench.redis.xlen(STREAM)
         self._offsets = [bench.kafka.stored("t", batch(records([b"%d" % n]))) for n in range(40)]
+        self.forget()
+        self._next = iter(range(39))
+
+    def forget(self) -> None:
+        """Has the broker start again; where the log starts is known, and that there is no archive."""
+        bench = self.bench
         assert bench.server.stop() == 0
         bench.server.start()
         bench.kafka, bench.redis = Kafka(bench.server.port), bench.server.redis()
         bench.warm()
-        bench.kafka.fetch("t", self._offsets[-1])  # by Python, which finds out where the log starts
-        self._next = iter(range(39))
+        bench.kafka.fetch("t", self._offsets[-1])  # by Python
 
     def some(self) -> tuple[int, bytes]:
         """An offset, and the value there."""
         n = next(self._next)
         return self._offsets[n], b"%d" % n
+
+    def remove(self, value: bytes) -> None:
+        """Deletes the entry with a value of `some`, as any client of Redis may."""
+        entries = self.bench.redis.xrange(STREAM)
+        assert self.bench.redis.xdel(STREAM, entries[self._before + int(value)][0]) == 1
 
     @contextmanager
     def slow(self) -> Iterator[int]:
@@ -294,9 +306,10 @@ class Far:
         return value
 
 
-@pytest.fixture(params=["batch", "record"])
+@pytest.fixture(params=["batch-dense", "batch-time", "record-dense", "record-time"])
 def far(request: pytest.FixtureRequest, start_ketch: Callable[..., KetchServer]) -> Iterator[Far]:
-    options = ("--default-storage-layout", request.param, "--default-offset-ids", "dense", *LASTING)
+    layout, _, ids = request.param.partition("-")
+    options = ("--default-storage-layout", layout, "--default-offset-ids", ids, *LASTING)
     made = Far(Bench(start_ketch("--lane", "on", "--http-port", "0", *options)))
     yield made
     made.bench.kafka.close()
@@ -325,6 +338,55 @@ def test_records_in_redis(far: Far, session: bool) -> None:
             answer = bench.kafka.fetch("t", offset)
             assert split(answer.records)[0].records[0].value == value
     assert (bench.count(TAKEN) - before, bench.count(BACK)) == (3, 0)
+
+
+def test_records_in_memory_of_each_kind(far: Far) -> None:
+    bench, reading = far.bench, Reading(far.bench)
+    before = bench.count(TAKEN)
+    for _ in range(3):
+        reading.wait()
+        bench.kafka.stored("t", DATA)
+        assert reading.values() == [b"news"]
+        reading.offset = bench.kafka.list_offsets("t", -1).offset
+        reading.send(0, [part("t", 0, reading.offset)])
+        assert reading.answer().error_code == 0
+    assert (bench.count(TAKEN) - before, bench.count(BACK)) == (6, 0)
+    reading.kafka.close()
+
+
+def test_behind_a_gap(far: Far) -> None:
+    """Behind what was deleted, as between batches whose offsets have the time in them."""
+    bench, reading = far.bench, Reading(far.bench)
+    (first, gone), (_, value) = far.some(), far.some()
+    far.remove(gone)
+    bench.warm()
+
+    def is_taken() -> bool:
+        bench.kafka.fetch("t", first)  # by Python at first, which asks whether there is an archive, twice a second
+        before, back = bench.count(TAKEN), bench.count(BACK)
+        reading.send(topics=[part("t", 0, first)])
+        assert reading.values()[0] == value
+        return (bench.count(TAKEN), bench.count(BACK)) == (before + 1, back)
+
+    eventually(is_taken, what="the lane to answer")
+    reading.kafka.close()
+
+
+def test_a_record_larger_than_the_limit(far: Far) -> None:
+    """It is given all the same, and where another partition comes first, it waits for its turn."""
+    bench = far.bench
+    before, (offset, value) = bench.count(TAKEN), far.some()
+    answer = bench.kafka.fetch("t", offset, partition_max_bytes=1)
+    assert split(answer.records)[0].records[0].value == value
+    assert (bench.count(TAKEN), bench.count(BACK)) == (before + 1, 0)
+
+
+def test_a_batch_that_cannot_be_inflated(bench: Bench) -> None:
+    """It is an error of the partition, as without the lane."""
+    offset = bench.kafka.stored("t", batch(records([b"no zstd"]), attributes=4))
+    Far(bench)
+    answers = [bench.kafka.fetch("t", offset, version=9).error_code for _ in range(3)]
+    assert answers == [CORRUPT_MESSAGE] * 3
 
 
 def test_redis_takes_its_time(far: Far) -> None:
@@ -369,14 +431,13 @@ def test_redis_dies_before_it_answers(far: Far) -> None:
 def test_less_than_is_wanted_is_in_redis(far: Far) -> None:
     """Python waits for the rest."""
     bench = far.bench
-    end = bench.kafka.list_offsets("t", -1).offset
     with Kafka(bench.server.port) as kafka:
         kafka.ask(METADATA, 9, topics=[])
         kafka.send(FETCH, 12, **fetch([part("t", 0, far.some()[0])], LONG, min_bytes=100_000))
         eventually(lambda: bench.count(BACK) == 1, what="Python to wait")
-        bench.kafka.stored("t", batch(records([bytes(100_000)])))
+        stored = bench.kafka.stored("t", batch(records([bytes(100_000)])))
         (topic,) = kafka.answer(FETCH, 12)[1].responses
-    assert topic.partitions[0].high_watermark == end + 1
+    assert topic.partitions[0].high_watermark == stored + 1
     assert topic.partitions[0].error_code == 0
 
 

@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 QUIET_SECONDS = 300.0
 _QUIET_BYTES = 1 << 20  # that heartbeats, and the offsets of consumers that wait, may write meanwhile
 _LOOK_SECONDS = 10.0
-_RETRY_SECONDS = 60.0  # after a rewrite was begun; it may have failed, for instance on a full disk
+# From one rewrite to the next, twice as long for each that has failed in a row, for instance on a full disk.
+_AGAIN_SECONDS = 60.0
+_AGAIN_MAX_SECONDS = 3600.0
 _ANSWER_SECONDS = 5.0
 
 
@@ -36,6 +38,7 @@ class Sizes:
         live: the memory for keys and values; about what a rewritten file takes.
         least: a smaller file is not rewritten (`auto-aof-rewrite-min-size`).
         rewriting: a rewrite is under way, or waits.
+        failed: how many have failed since one succeeded.
     """
 
     file: int
@@ -43,6 +46,7 @@ class Sizes:
     live: int
     least: int
     rewriting: bool
+    failed: int = 0
 
 
 def due(sizes: Sizes, quiet: bool) -> bool:
@@ -74,16 +78,23 @@ async def rewrite_when_due(url: str) -> None:
     A Valkey that does not answer is looked at again later: who supervises it says so.
     """
     address, quiet, clock = RedisAddress.parse(url), Quiet(), asyncio.get_running_loop().time
-    pause = _LOOK_SECONDS
+    next_at = 0.0
     while True:
-        await asyncio.sleep(pause)
-        pause = _LOOK_SECONDS
+        await asyncio.sleep(_LOOK_SECONDS)
         with suppress(StorageUnavailable, RedisError, TimeoutError):
-            sizes = await ask_once(address, _ANSWER_SECONDS, _sizes())
-            if due(sizes, quiet.seconds(sizes.file, clock()) >= QUIET_SECONDS):
-                log.info("Valkey rewrites its append-only file of %d MB", sizes.file >> 20)
-                pause = _RETRY_SECONDS
+            sizes, now = await ask_once(address, _ANSWER_SECONDS, _sizes()), clock()
+            if due(sizes, quiet.seconds(sizes.file, now) >= QUIET_SECONDS) and now >= next_at:
+                next_at = now + patience(sizes.failed)
+                if sizes.failed:
+                    log.warning("Valkey could not rewrite its append-only file, %d times; it tries again", sizes.failed)
+                else:
+                    log.info("Valkey rewrites its append-only file of %d MB", sizes.file >> 20)
                 await ask_once(address, _ANSWER_SECONDS, call(None, "BGREWRITEAOF"))
+
+
+def patience(failed: int) -> float:
+    """Seconds from a rewrite that is begun now to the next one, after so many that have failed."""
+    return float(min(_AGAIN_SECONDS * 2 ** min(failed, 10), _AGAIN_MAX_SECONDS))
 
 
 def _sizes() -> Question[Sizes]:
@@ -91,9 +102,10 @@ def _sizes() -> Question[Sizes]:
     info, (_, least) = yield from calls([command(None, *words) for words in questions])
     said = dict(line.split(":", 1) for line in info.decode().split("\r\n") if ":" in line)
     return Sizes(
-        file=int(said["aof_current_size"]),
-        base=int(said["aof_base_size"]),
+        file=int(said.get("aof_current_size", 0)),  # where there is no such file: CONFIG SET appendonly no
+        base=int(said.get("aof_base_size", 0)),
         live=int(said["used_memory_dataset"]),
         least=int(least),
         rewriting="1" in (said["aof_rewrite_in_progress"], said["aof_rewrite_scheduled"]),
+        failed=int(said.get("aof_rewrites_consecutive_failures", 0)),
     )

@@ -10,7 +10,7 @@ cdef enum:
     AWAY  # or there are records that have to be read from Redis first
     NEW, WAITING, READING, GONE  # a request: it is looked at; waits; its records are on their way; it is not the lane's
     DUE_MAX = 256  # partitions that are looked at
-    READS_MAX = 8  # requests that read from Redis at a time, as in `connections.room`
+    READS_MAX = 8  # requests that read from Redis at a time, beside those of Python (`connections.room`)
 
 cdef int64_t AT_ONCE = TOGETHER  # bytes, see `log.reads`
 
@@ -114,6 +114,7 @@ cdef class Poll:
         """Its client is gone."""
         session = self.session
         self.leave()
+        drop(self.seats or [])
         if session is not None and not session.id:
             session.close()
 
@@ -569,18 +570,18 @@ cdef class Fetches:
         if chunk is None:
             seat.away = limit
             return False
-        return self.serve(seat, chunk, limit, committed, zstd)
+        return self.serve(seat, chunk, committed, zstd) and seat.size <= limit
 
-    cdef bint serve(self, Seat seat, chunk, int64_t limit, bint committed, bint zstd) except -1:
+    cdef bint serve(self, Seat seat, chunk, bint committed, bint zstd) except -1:
         """Gives a chunk, where it is what the reader may have."""
         cdef int64_t stable = seat.stable if committed else seat.end
-        if not chunk or chunk.base > seat.offset or chunk.end > stable:
+        if chunk.end > stable:
             return False
         if committed and chunk.transactional(seat.offset) is not None and has_aborted(seat, chunk.end):
             return False
         seat.served = chunk.served(seat.source.codec, zstd)
         seat.size, seat.more = len(seat.served), chunk.end < stable
-        return 0 < seat.size <= limit
+        return seat.size > 0
 
     # -- from Redis
 
@@ -608,9 +609,12 @@ cdef class Fetches:
         """All reads have ended."""
         cdef Seat seat
         cdef double now = clock()
+        cdef int n = 0
         try:
-            for seat in poll.seats:
-                if seat.away and not self.arrived(poll, seat, now):
+            with_data = [each for each in poll.seats if (<Seat>each).has_data]
+            for seat in with_data:
+                n += 1
+                if seat.away and not self.arrived(poll, seat, n == 1, len(with_data) == 1, now):
                     return self.hand_on(poll)
             if has_enough(poll.seats, poll.least):
                 return self.answer(poll, now)
@@ -620,13 +624,26 @@ cdef class Fetches:
             poll.connection.fail()
         return 0
 
-    cdef bint arrived(self, Poll poll, Seat seat, double now) except -1:
-        """Gives what has come, by what is known of the partition now: its end may have moved meanwhile."""
+    cdef bint arrived(self, Poll poll, Seat seat, bint first, bint alone, double now) except -1:
+        """Gives what has come, by what is known of the partition now: its end may have moved meanwhile. The first one
+        gives a record however large (KIP-74)."""
         cdef int64_t limit = seat.away
         future, seat.brought = seat.brought, None
         if future.cancelled() or future.exception() is not None or not self.bound(seat, poll.committed, now):
             return False
-        return self.serve(seat, future.result(), limit, poll.committed, poll.version >= FETCH_ZSTD)
+        chunk = future.result()
+        if not chunk or not seat.spot.reader.is_all(chunk, seat.offset):
+            return False
+        try:
+            if not self.serve(seat, chunk, poll.committed, poll.version >= FETCH_ZSTD):
+                return False
+        except KetchError:
+            return False  # it is this partition's alone
+        if seat.size > limit:
+            if first:
+                return alone  # the others have less room now
+            seat.served, seat.size, seat.more = None, 0, True
+        return True
 
     # -- waiting
 

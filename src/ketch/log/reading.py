@@ -199,6 +199,10 @@ class PartitionReader:
         """The same on their way from Redis, below `end` as `ask` has it; StorageUnavailable where Redis is gone."""
         return self._ask(offset, max_bytes, end, info)
 
+    def is_all(self, chunk: Chunk, offset: int) -> bool:
+        """Whether it is known that nothing between `offset` and a chunk that was brought lies in the archive."""
+        return chunk.base <= offset or self._tier.is_missing()
+
     def _range(self, offset: int, max_bytes: int, end: int) -> asyncio.Future[Chunk]:
         count = self._stream.sizes.count(max_bytes)
         chunk: asyncio.Future[Chunk] = asyncio.get_running_loop().create_future()

@@ -118,6 +118,13 @@ class Archives:
             asking.add_done_callback(lambda _: self._asking.pop(topic.name))
         return await asyncio.shield(asking)
 
+    def is_without(self, topic: Topic, partition: int) -> bool:
+        """Whether `get` would say at once that nothing of a partition is archived."""
+        known = self._known.get(topic.name)
+        if known is None or time.monotonic() - known.asked >= _AGE_S:
+            return False
+        return known.archive is None or partition not in known.archive.partitions
+
     async def ask(self, topic: Topic) -> Announcement | None:
         """As `get`, but as it is now."""
         asked = time.monotonic()
@@ -237,6 +244,10 @@ class Tier:
         """
         archive = await self._archives.get(self._topic())
         return archive.partitions.get(self._index) if archive else None
+
+    def is_missing(self) -> bool:
+        """Whether `archived` would say so at once; also False where it would have to ask."""
+        return self._archives.is_without(self._topic(), self._index)
 
     async def settled(self) -> int | None:
         """The offset below which hot entries may be removed; None where the partition has no archive.

@@ -15,6 +15,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -98,7 +99,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(_WRITE_AHEAD)
         own: socket.socket | None = transport.get_extra_info("socket")
         if own is not None and own.family == socket.AF_UNIX:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+            with suppress(OSError):  # Linux gives less where it may not be so large, others refuse
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
     def pause_writing(self) -> None:
         self._writable.clear()
