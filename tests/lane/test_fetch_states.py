@@ -306,7 +306,10 @@ class Far:
         return value
 
 
-@pytest.fixture(params=["batch-dense", "batch-time", "record-dense", "record-time"])
+KINDS = ("batch-time", "record-time", "batch-dense", "record-dense")
+
+
+@pytest.fixture(params=KINDS[:2])
 def far(request: pytest.FixtureRequest, start_ketch: Callable[..., KetchServer]) -> Iterator[Far]:
     layout, _, ids = request.param.partition("-")
     options = ("--default-storage-layout", layout, "--default-offset-ids", ids, *LASTING)
@@ -322,6 +325,7 @@ def first_value(kafka: Kafka) -> bytes | None:
     return split(answered.records)[0].records[0].value
 
 
+@pytest.mark.parametrize("far", KINDS, indirect=True)
 @pytest.mark.parametrize("session", [True, False])
 def test_records_in_redis(far: Far, session: bool) -> None:
     bench, before = far.bench, far.bench.count(TAKEN)
@@ -340,6 +344,7 @@ def test_records_in_redis(far: Far, session: bool) -> None:
     assert (bench.count(TAKEN) - before, bench.count(BACK)) == (3, 0)
 
 
+@pytest.mark.parametrize("far", KINDS, indirect=True)
 def test_records_in_memory_of_each_kind(far: Far) -> None:
     bench, reading = far.bench, Reading(far.bench)
     before = bench.count(TAKEN)
@@ -354,6 +359,7 @@ def test_records_in_memory_of_each_kind(far: Far) -> None:
     reading.kafka.close()
 
 
+@pytest.mark.parametrize("far", KINDS, indirect=True)
 def test_behind_a_gap(far: Far) -> None:
     """Behind what was deleted, as between batches whose offsets have the time in them."""
     bench, reading = far.bench, Reading(far.bench)
@@ -372,6 +378,7 @@ def test_behind_a_gap(far: Far) -> None:
     reading.kafka.close()
 
 
+@pytest.mark.parametrize("far", KINDS, indirect=True)
 def test_a_record_larger_than_the_limit(far: Far) -> None:
     """It is given all the same, and where another partition comes first, it waits for its turn."""
     bench = far.bench

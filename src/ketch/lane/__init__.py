@@ -65,13 +65,13 @@ received        there is enough, or it does not wait            answered      it
                                                                               it are
 received        all was found, but some records are in Redis    reading       `log.reading` asks for them; it has the
                                                                               place of its connection's worker
+received        all is at its end                               waiting       its session's waiter calls it; it has the
+                                                                              place of its connection's worker, so that
+                                                                              what comes behind it waits
 reading         all replies are there, and are for the lane     answered      by the partitions' ends as they are now
 reading         they are not, or are errors, or give less than  handed on     `broker.handlers.fetch.go_on` makes the
                 min_bytes                                                     answer; all looked at is due again
 reading         its client is gone                              gone          the replies serve others, if any
-received        all is at its end                               waiting       its session's waiter calls it; it has the
-                                                                              place of its connection's worker, so that
-                                                                              what comes behind it waits
 waiting         a stream has changed, and now there is enough   answered      with all others that one read from Redis
                                                                               has woken, in the same turn
 waiting         a stream has changed, and records are in Redis  reading
