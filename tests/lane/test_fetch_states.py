@@ -254,11 +254,7 @@ def test_counters(bench: Bench, reading: Reading) -> None:
 
 
 class Far:
-    """A topic whose records are not in the memory of the lane's broker, but the last one's: the broker is a new one.
-
-    Attributes:
-        offset: of a record that nobody has read; each use takes the next one.
-    """
+    """Forty records that are in Redis, and not in the memory of the lane's broker, which has started since."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -277,7 +273,7 @@ class Far:
         bench.kafka.fetch("t", self._offsets[-1])  # by Python
 
     def some(self) -> tuple[int, bytes]:
-        """An offset, and the value there."""
+        """The offset of a record that nobody has read, the next one each time, and its value."""
         n = next(self._next)
         return self._offsets[n], b"%d" % n
 
@@ -297,11 +293,11 @@ class Far:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def read(self, kafka: Kafka, **given: Any) -> bytes:
-        """Sends a fetch for one record that the lane takes; the value that is to come."""
+    def read(self, kafka: Kafka) -> bytes:
+        """Sends a fetch that the lane takes; the first value that is to come."""
         offset, value = self.some()
         before = self.bench.count(TAKEN)
-        kafka.send(FETCH, 12, **fetch([part("t", 0, offset, **given)], LONG, **given))
+        kafka.send(FETCH, 12, **fetch([part("t", 0, offset)], LONG))
         eventually(lambda: self.bench.count(TAKEN) == before + 1, what="the lane to take it")
         return value
 
@@ -380,12 +376,28 @@ def test_behind_a_gap(far: Far) -> None:
 
 @pytest.mark.parametrize("far", KINDS, indirect=True)
 def test_a_record_larger_than_the_limit(far: Far) -> None:
-    """It is given all the same, and where another partition comes first, it waits for its turn."""
+    """It is given all the same, where its partition is the only one (KIP-74)."""
     bench = far.bench
     before, (offset, value) = bench.count(TAKEN), far.some()
     answer = bench.kafka.fetch("t", offset, partition_max_bytes=1)
     assert split(answer.records)[0].records[0].value == value
     assert (bench.count(TAKEN), bench.count(BACK)) == (before + 1, 0)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_record_larger_than_the_limit_beside_another_partition(far: Far, first: bool) -> None:
+    """Where its partition is the first, it is given, by Python, as the other one has less room then. Else it waits."""
+    bench, (offset, value) = far.bench, far.some()
+    large = bench.kafka.stored("t", batch(records([b"large"])), partition=1)
+    far.forget()
+    bench.kafka.fetch("t", bench.kafka.list_offsets("t", -1, partition=1).offset - 1, partition=1)  # by Python
+    before = bench.count(TAKEN)
+    parts = [part("t", 1, large, partition_max_bytes=1), part("t", 0, offset)]
+    answer = bench.kafka.ask(FETCH, 12, **fetch(parts if first else parts[::-1]))
+    read = {each.partition_index: split(each.records) for topic in answer.responses for each in topic.partitions}
+    found = {index: batches[0].records[0].value for index, batches in read.items() if batches}
+    assert found == ({0: value, 1: b"large"} if first else {0: value})
+    assert (bench.count(TAKEN), bench.count(BACK)) == (before + 1, int(first))
 
 
 def test_a_batch_that_cannot_be_inflated(bench: Bench) -> None:

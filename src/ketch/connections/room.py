@@ -10,7 +10,7 @@ import asyncio
 
 _UNSENT_MAX = 256 << 20  # bytes
 _LEAST_FETCH = 64 << 10  # bytes that a fetch may always have
-_READS = 8  # fetches that read records at a time; Redis answers one after the other anyway
+READS = 8  # fetches that read records at a time; Redis answers one after the other anyway
 _COLD_READS = 4  # the same, of those that read the archive: the tail's do not wait for them
 
 
@@ -23,7 +23,7 @@ class ResponseRoom:
 
     def __init__(self) -> None:
         self._unsent = 0
-        self.reading = asyncio.Semaphore(_READS)
+        self.reading = asyncio.Semaphore(READS)
         self.reading_cold = asyncio.Semaphore(_COLD_READS)
 
     def count(self, change: int) -> None:

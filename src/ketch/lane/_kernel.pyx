@@ -23,6 +23,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, clockid_t, timespec
 from crc32c import crc32c
 
 from ketch import metrics
+from ketch.connections.room import READS
 from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.appending.notes import CODEC_NAMES, fetch_codec
 from ketch.log.appending.producers import Appended, Sequenced

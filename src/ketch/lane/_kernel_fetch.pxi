@@ -7,12 +7,12 @@
 cdef enum:
     LEFT, ANSWERED, AWAITED  # what became of a request that came in; awaited: its connection waits with it
     FOREIGN, LITTLE, ENOUGH  # what a look ends with: it is not for the lane, there is less than min_bytes, or not
-    AWAY  # or there are records that have to be read from Redis first
+    AWAY  # a look ends with this, too: some records have to be read from Redis first
     NEW, WAITING, READING, GONE  # a request: it is looked at; waits; its records are on their way; it is not the lane's
     DUE_MAX = 256  # partitions that are looked at
-    READS_MAX = 8  # requests that read from Redis at a time, beside those of Python (`connections.room`)
 
 cdef int64_t AT_ONCE = TOGETHER  # bytes, see `log.reads`
+cdef int READS_MAX = READS  # requests that read from Redis at a time, beside as many of Python (`connections.room`)
 
 
 @cython.final
@@ -632,7 +632,7 @@ cdef class Fetches:
         if future.cancelled() or future.exception() is not None or not self.bound(seat, poll.committed, now):
             return False
         chunk = future.result()
-        if not chunk or not seat.spot.reader.is_all(chunk, seat.offset):
+        if not chunk or not seat.spot.reader.begins_at(chunk, seat.offset):
             return False
         try:
             if not self.serve(seat, chunk, poll.committed, poll.version >= FETCH_ZSTD):

@@ -196,12 +196,19 @@ class PartitionReader:
         return self._tails.at_hand((self._stream.incarnation, offset), info, max_bytes, newest)
 
     def bring(self, offset: int, max_bytes: int, end: int, info: StreamInfo) -> asyncio.Future[Chunk]:
-        """The same on their way from Redis, below `end` as `ask` has it; StorageUnavailable where Redis is gone."""
+        """Asks Redis for the records from `offset` on, about `max_bytes` of them; for the lane.
+
+        Args:
+            end: where the log ends for this reader.
+
+        Raises:
+            StorageUnavailable: Redis is gone.
+        """
         return self._ask(offset, max_bytes, end, info)
 
-    def is_all(self, chunk: Chunk, offset: int) -> bool:
-        """Whether it is known that nothing between `offset` and a chunk that was brought lies in the archive."""
-        return chunk.base <= offset or self._tier.is_missing()
+    def begins_at(self, chunk: Chunk, offset: int) -> bool:
+        """Whether a chunk has the first records from `offset` on: none of them can be in the archive, for the lane."""
+        return chunk.base <= offset or self._tier.is_known_missing()
 
     def _range(self, offset: int, max_bytes: int, end: int) -> asyncio.Future[Chunk]:
         count = self._stream.sizes.count(max_bytes)

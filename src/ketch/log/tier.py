@@ -109,8 +109,8 @@ class Archives:
         Raises:
             StorageUnavailable: Redis is gone.
         """
-        known = self._known.get(topic.name)
-        if known is not None and time.monotonic() - known.asked < _AGE_S:
+        known = self._held(topic)
+        if known is not None:
             return known.archive
         asking = self._asking.get(topic.name)
         if asking is None:  # one question for all partitions
@@ -118,12 +118,15 @@ class Archives:
             asking.add_done_callback(lambda _: self._asking.pop(topic.name))
         return await asyncio.shield(asking)
 
-    def is_without(self, topic: Topic, partition: int) -> bool:
-        """Whether `get` would say at once that nothing of a partition is archived."""
+    def is_known_missing(self, topic: Topic, partition: int) -> bool:
+        """Whether a partition has no archive, as far as that is known without a question to Redis."""
+        known = self._held(topic)
+        return known is not None and (known.archive is None or partition not in known.archive.partitions)
+
+    def _held(self, topic: Topic) -> _Known | None:
+        """What Redis has said of a topic's archive, if that is not too old."""
         known = self._known.get(topic.name)
-        if known is None or time.monotonic() - known.asked >= _AGE_S:
-            return False
-        return known.archive is None or partition not in known.archive.partitions
+        return known if known is not None and time.monotonic() - known.asked < _AGE_S else None
 
     async def ask(self, topic: Topic) -> Announcement | None:
         """As `get`, but as it is now."""
@@ -245,9 +248,9 @@ class Tier:
         archive = await self._archives.get(self._topic())
         return archive.partitions.get(self._index) if archive else None
 
-    def is_missing(self) -> bool:
-        """Whether `archived` would say so at once; also False where it would have to ask."""
-        return self._archives.is_without(self._topic(), self._index)
+    def is_known_missing(self) -> bool:
+        """Whether the partition has no archive, as far as that is known without a question to Redis."""
+        return self._archives.is_known_missing(self._topic(), self._index)
 
     async def settled(self) -> int | None:
         """The offset below which hot entries may be removed; None where the partition has no archive.

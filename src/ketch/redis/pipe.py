@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 _START = 1 << 16  # first size of the receive buffer; it doubles up to what the largest reply needs
 _WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before `drained` waits
-# Of a unix socket, whose buffer does not grow with the load as TCP's does; the system may give less. What is larger
-# than that waits for Redis to read, and the two processes take turns instead of working at the same time.
+# Bytes of a unix socket's send buffer, which does not grow with the load as TCP's does; the system may give less. A
+# command that is larger waits for Redis to read, and the two processes take turns instead of working at the same time.
 _SEND_BUFFER = 4 << 20
 _KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
 _AT_ONCE = 1 << 14  # bytes of a command worth a write of its own

@@ -1,5 +1,6 @@
-/* Send buffers of unix sockets: a server's are as small as its system's default, which is 208 KB on Linux. A reply of a
- * megabyte then waits four times for its reader, and each time one of the two processes stands still. */
+/* Makes the send buffers larger of the unix sockets that the server accepts; nothing else of a connection is touched.
+ * Without this they have the system's default size, on Linux 208 KB, whatever the load. A reply of a megabyte then waits
+ * several times for its reader, and each time one of the two processes stands still. */
 
 #ifndef KETCH_SOCKETS_H
 #define KETCH_SOCKETS_H
@@ -22,8 +23,9 @@ static bool is_unix_connection(int fd) {
     return getpeername(fd, &peer.any, &size) == 0 && peer.any.sa_family == AF_UNIX;
 }
 
-/* A client has connected. The API does not give its descriptor. accept(2) took the lowest that was free, so it is below
- * the one that is the lowest now, and first to come below that are those that were accepted last. */
+/* A client has connected. The API does not tell the descriptor of its socket, so it is looked for. accept(2) takes the
+ * lowest free descriptor, so all between the new one and the one that is the lowest free now are in use and older. Of
+ * these the buffers are as large as they can be already: the first one downwards whose buffer grows is the new one. */
 static void client_changed(Context *context, Event event, uint64_t what, void *data) {
     const ClientInfo *client = data;
     (void)context, (void)event;
