@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketch.errors import InvalidRecord
-from ketch.records import HEADER_SIZE, DecodedBatch, decompress, patch, peek_header, read_header, rewrite
+from ketch.records import (
+    HEADER_SIZE,
+    DecodedBatch,
+    _pure,
+    decompress,
+    patch,
+    peek_header,
+    read_header,
+    rewrite,
+    split_batches,
+)
 from ketch.records.columns import restamped, row_timestamps
 from tests.records.model import Row, batches, blobs, decoded_rows, entry_id, int64s, records, xrange_reply
 from tests.support import batches as wire
@@ -52,6 +62,71 @@ class TestFindBatches:
     def test_no_offset(self, kernel: ModuleType, found: str, dense: bool) -> None:
         with pytest.raises(ValueError, match="offsets"):
             kernel.find_batches(xrange_reply([(found, [b"batch", b""])]), 10, dense)
+
+
+@st.composite
+def whole(draw: st.DrawFn) -> tuple[list[tuple[int, bytes]], bytes]:
+    """Batches by their base offsets, and the reply that has them."""
+    found, offset = [], draw(st.integers(0, 5))
+    for count in draw(st.lists(st.integers(1, 4), max_size=5)):
+        gone = draw(st.integers(0, 2))  # by compaction
+        data = wire.batch(
+            wire.records([b"v" * draw(st.integers(0, 40))] * count),
+            last_offset_delta=count - 1 + gone,
+            codec=draw(st.sampled_from([0, 0, 1, 4])),
+            max_timestamp=draw(st.integers(-1, 2**40)),
+        )
+        found.append((offset, data))
+        offset += count + gone + draw(st.integers(0, 2))
+    ends = [(base + peek_header(data).last_offset_delta, data) for base, data in found]
+    return found, xrange_reply([(entry_id(end, 10), [b"batch", data]) for end, data in ends])
+
+
+class TestJoinBatches:
+    @given(lot=whole(), max_bytes=st.integers(-1, 600))
+    def test_as_a_response_has_them(
+        self, kernel: ModuleType, lot: tuple[list[tuple[int, bytes]], bytes], max_bytes: int
+    ) -> None:
+        found, reply = lot
+        kept: list[tuple[int, bytes]] = []
+        for base, data in found:
+            if kept and sum(len(each) for _, each in kept) + len(data) > max_bytes:
+                break
+            kept.append((base, data))
+        joined = kernel.join_batches(reply, 10, False, max_bytes, 1 << 14)
+        if not kept:
+            assert joined is None
+            return
+        headers = [peek_header(data) for _, data in kept]
+        last = kept[-1][0] + headers[-1].last_offset_delta
+        data = b"".join(patch(base, len(each)) + each[16:] for base, each in kept)
+        facts = kept[0][0], last + 1, sum(each.count for each in headers), len(kept)
+        latest = max(each.max_timestamp for each in headers)
+        assert joined == (data, *facts, latest, any(each.codec == 4 for each in headers))
+        assert [peek_header(each).base_offset for each in split_batches(data)] == [base for base, _ in kept]
+
+    @given(lot=whole(), where=st.integers(0, 1 << 16), what=st.integers(1, 255), cut=st.booleans())
+    def test_spoilt(self, lot: tuple[list[tuple[int, bytes]], bytes], where: int, what: int, cut: bool) -> None:
+        """Both twins say the same of it, and none of it is a reason to fail."""
+        _, reply = lot
+        at = where % len(reply)
+        reply = reply[:at] if cut else reply[:at] + bytes([reply[at] ^ what]) + reply[at + 1 :]
+        kernel = pytest.importorskip("ketch.records._kernel", reason="the Cython kernel was not built")
+        assert kernel.join_batches(reply, 10, False, 300, 1 << 14) == _pure.join_batches(reply, 10, False, 300, 1 << 14)
+
+    def test_what_is_left_to_others(self, kernel: ModuleType) -> None:
+        def joined(*entries: tuple[str, list[bytes] | None], large_mean: int = 1 << 14) -> object:
+            return kernel.join_batches(xrange_reply(list(entries)), 10, False, 1 << 20, large_mean)
+
+        data = wire.batch(wire.records([b"a"]))
+        assert joined(("5-0", None), ("5-1", [b"batch", data]))[3:5] == (1, 1)  # one that is gone
+        assert joined(("5-1", [b"batch", data]), ("5-2", [b"value", b"of another client"])) is None
+        assert joined(("5-1", [b"batch", data]), ("5-2", [b"batch", data[:-1]])) is None
+        assert joined(("5-1", [b"batch", wire.batch(wire.records([b"a"]), attributes=0x10)])) is None
+        assert joined(("0-0", [b"batch", wire.batch(wire.records([b"a", b"b"]))])) is None  # it would begin below 0
+        assert joined(("5-1", [b"batch", data]), large_mean=len(data)) is None
+        assert joined(("5-1", [b"batch", data]), large_mean=len(data) + 1) is not None
+        assert kernel.join_batches(b"-ERR no\r\n", 10, False, 1 << 20, 1 << 14) is None
 
 
 class TestCheckRecords:

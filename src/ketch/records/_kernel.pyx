@@ -237,6 +237,39 @@ def find_batches(reply, int bits, bint dense, bytes field=b"batch"):
     return entries
 
 
+def join_batches(reply, int bits, bint dense, int64_t max_bytes, int64_t large_mean):
+    cdef View view = View(reply)
+    cdef bytes data = b""
+    cdef uint8_t* out = NULL
+    cdef Decoder decoder
+    cdef Joined joined
+    cdef int64_t n, left
+    cdef int status
+    if not 0 < bits < 63:
+        return None
+    decoder.bits = bits
+    decoder.dense = dense
+    for measured in range(2):
+        memset(&joined, 0, sizeof(joined))
+        decoder.last_offset = -1
+        decoder.cursor, left = view.data, max_bytes
+        decoder.end = decoder.cursor + view.size
+        if view.size == 0 or view.data[0] != c'*' or take_array(&decoder, &n) != OK or n < 0:
+            return None
+        for _ in range(n):
+            status = join_batch(&decoder, &left, &joined, out, len(data))
+            if status != OK and status != SKIP:
+                return None
+        if decoder.cursor != decoder.end or joined.size >= large_mean * joined.entries:
+            return None
+        if not measured:
+            data = PyBytes_FromStringAndSize(NULL, joined.size)
+            out = <uint8_t*><char*>data
+    if joined.size != len(data):
+        return None
+    return data, joined.base, joined.end, joined.records, joined.entries, joined.max_timestamp, joined.zstd
+
+
 def plain_messages(bytes data):
     cdef const uint8_t* start = <const uint8_t*><const char*>data
     cdef const uint8_t* end = start + len(data)

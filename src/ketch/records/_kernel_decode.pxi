@@ -481,6 +481,61 @@ cdef int find_batch(Decoder* decoder, FoundEntry* found, const char* field, Py_s
     return OK
 
 
+ctypedef struct Joined:
+    int64_t base, end, records, entries, size
+    int64_t max_timestamp
+    bint zstd
+
+
+cdef inline int64_t big_endian(const uint8_t* at, int size) noexcept nogil:
+    """A signed number."""
+    cdef uint64_t value = <uint64_t>0 - <uint64_t>(at[0] >> 7)
+    cdef int i
+    for i in range(size):
+        value = value << 8 | at[i]
+    return <int64_t>value
+
+
+cdef int join_batch(Decoder* decoder, int64_t* left, Joined* joined, uint8_t* out, int64_t room) noexcept nogil:
+    """Adds the next entry's batch to the others, if it has not too many bytes; `out` is NULL where they are measured.
+
+    SKIP: an entry that is gone, or too many bytes. MALFORMED: also for whatever is not a plain batch.
+    """
+    cdef FoundEntry found
+    cdef const uint8_t* batch
+    cdef int64_t delta, count, base
+    cdef int i
+    cdef int status = find_batch(decoder, &found, b"batch", 5)
+    if status != OK:
+        return status
+    decoder.last_offset = found.offset
+    batch = found.value.data
+    if found.value.size < BATCH_OVERHEAD or batch[16] != 2 or big_endian(batch + 8, 4) != found.value.size - 12:
+        return MALFORMED
+    delta, count = big_endian(batch + 23, 4), big_endian(batch + 57, 4)
+    base = found.offset - delta
+    if not 1 <= count <= delta + 1 or base < 0 or batch[22] & TRANSACTIONAL:
+        return MALFORMED
+    left[0] -= found.value.size
+    if joined.entries and left[0] < 0:
+        left[0] = 0  # no later one either
+        return SKIP
+    if out != NULL:
+        if found.value.size > room - joined.size:
+            return MALFORMED  # it has grown since it was measured
+        memcpy(out + joined.size, batch, found.value.size)
+        for i in range(8):
+            out[joined.size + i] = <uint8_t>(base >> (56 - 8 * i))
+        memset(out + joined.size + 12, 0, 4)  # the leader's epoch
+    if joined.entries == 0:
+        joined.base, joined.max_timestamp = base, INT64_MIN
+    joined.end, joined.size = found.offset + 1, joined.size + found.value.size
+    joined.records, joined.entries = joined.records + count, joined.entries + 1
+    joined.max_timestamp = max(joined.max_timestamp, big_endian(batch + 35, 8))
+    joined.zstd = joined.zstd or batch[22] & 7 == 4
+    return OK
+
+
 cdef void start_decoder(Decoder* decoder, int64_t max_bytes, bint split_timestamps) noexcept:
     decoder.split_timestamps = split_timestamps
     decoder.max_bytes = min(max_bytes, <int64_t>INT32_MAX - BATCH_OVERHEAD)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import TypeAlias
 
-from ketch.errors import InvalidRecord
+from ketch.errors import CorruptRecord, InvalidRecord
 from ketch.records._buffers import BinaryBuffers, BinaryColumn, Buffer, Columns, ListBuffers
 from ketch.records._pure_frames import DIGITS, LINE_MAX, scan_reply, take_size
-from ketch.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, DecodedBatch
-from ketch.records.compression import BytesLike
+from ketch.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, DecodedBatch, patch, peek_header
+from ketch.records.compression import BytesLike, Codec
 
 __all__ = [
     "check_records",
@@ -25,6 +26,7 @@ __all__ = [
     "encode_appends",
     "encode_arguments",
     "find_batches",
+    "join_batches",
     "largest_record",
     "records_to_columns",
     "scan_reply",
@@ -456,6 +458,39 @@ def find_batches(
         last = offset
     cursor.close()
     return found
+
+
+def join_batches(
+    reply: BytesLike, bits: int, dense: bool, max_bytes: int, large_mean: int
+) -> tuple[bytes, int, int, int, int, int, bool] | None:
+    """The batches in a reply as a Fetch response has them, joined; None where some entry holds none, where one is part
+    of a transaction, or where copying is not worth it.
+
+    Args:
+        max_bytes: of them; there is one however large.
+        large_mean: bytes of a batch, on average, from which on they are not copied.
+
+    Returns:
+        them, the first one's base offset, the end of the last one, records, batches, the latest timestamp, and whether
+        any is compressed with zstd.
+    """
+    try:
+        found, view = find_batches(reply, bits, dense), memoryview(reply)
+        batches = [(offset, view[start:end], peek_header(view[start:end])) for offset, _, _, start, end in found]
+    except (ValueError, CorruptRecord):
+        return None
+    if any(header.transactional or offset < header.last_offset_delta for offset, _, header in batches):
+        return None
+    sizes = list(accumulate(header.length for _, _, header in batches))
+    kept = batches[: max(1, bisect_right(sizes, max_bytes))]
+    size = sum(header.length for _, _, header in kept)
+    if size >= large_mean * len(kept):
+        return None
+    bases = [offset - header.last_offset_delta for offset, _, header in kept]
+    data = b"".join(patch(base, len(batch)) + batch[16:] for base, (_, batch, _) in zip(bases, kept, strict=True))
+    records, latest = sum(header.count for *_, header in kept), max(header.max_timestamp for *_, header in kept)
+    zstd = any(header.codec == Codec.ZSTD for *_, header in kept)
+    return data, bases[0], kept[-1][0] + 1, records, len(kept), latest, zstd
 
 
 def _batches(rows: Iterable[tuple[Row, Producer]], max_bytes: int, split_timestamps: bool) -> list[DecodedBatch]:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
-_LARGE_MEAN = 1 << 14  # bytes of a piece; copying smaller ones costs less than a piece more
+LARGE_MEAN = 1 << 14  # bytes of a piece; copying smaller ones costs less than a piece more
 
 
 class Pieces:
@@ -24,4 +24,4 @@ class Pieces:
 def gather(pieces: list[BytesLike]) -> bytes | Pieces:
     """Large pieces as they are, small ones joined."""
     size = sum(map(len, pieces))
-    return b"".join(pieces) if size < _LARGE_MEAN * len(pieces) else Pieces(pieces, size)
+    return b"".join(pieces) if size < LARGE_MEAN * len(pieces) else Pieces(pieces, size)

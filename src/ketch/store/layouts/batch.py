@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ketch.errors import CorruptRecord, InvalidRecord, KetchError, RedisError
 from ketch.records import (
@@ -28,10 +29,12 @@ from ketch.records import (
     decode_entries,
     decompress,
     find_batches,
+    join_batches,
     patch,
     peek_header,
     rewrite,
     select_records,
+    split_batches,
     thinned,
 )
 from ketch.records.columns import restamped, row_timestamps
@@ -42,6 +45,7 @@ from ketch.store import scripts
 from ketch.store.layouts.layout import Chunk, EntryBytes, Layout, Operands, Payload, Retain, Span, Thinned
 from ketch.store.offsets import OffsetNumbering
 from ketch.store.xinfo import StreamInfo
+from ketch.wire.pieces import LARGE_MEAN
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +194,46 @@ class BatchChunk(Chunk):
         return batches
 
 
+class JoinedChunk(Chunk):
+    """Small batches, none of a transaction, as a response has them. They are taken apart only where one is looked at.
+
+    Args:
+        data: the batches, `entries` of them.
+        zstd: whether any is compressed so.
+    """
+
+    def __init__(
+        self, data: bytes, base: int, end: int, records: int, entries: int, max_timestamp: int, zstd: bool
+    ) -> None:
+        self.base, self.end, self.records, self.entries = base, end, records, entries
+        self.size = self.wire_size = len(data)
+        self.max_timestamp = max_timestamp
+        self._data, self._zstd = data, zstd
+
+    @cached_property
+    def _apart(self) -> BatchChunk:
+        batches = [(peek_header(view), view) for view in split_batches(self._data)]
+        return BatchChunk([_Stored(header.base_offset, header, view) for header, view in batches])
+
+    def wire(self, codec: int, zstd: bool) -> list[BytesLike]:
+        return [self._data] if zstd or not self._zstd else self._apart.wire(codec, zstd)
+
+    def transactional(self, start: int) -> int | None:
+        return None
+
+    def below(self, end: int) -> Chunk:
+        return self._apart.below(end)
+
+    def spans(self) -> list[Span]:
+        return self._apart.spans()
+
+    def only(self, kept: Collection[int]) -> Chunk:
+        return self._apart.only(kept)
+
+    def decoded(self, at_least: int = -(2**63)) -> list[DecodedBatch]:
+        return self._apart.decoded(at_least)
+
+
 class BatchLayout(Layout):
     """An entry's id is the offset of its last record."""
 
@@ -216,6 +260,9 @@ class BatchLayout(Layout):
     ) -> Chunk:
         if reply[:1] != b"*":
             checked(parse(bytes(reply)))
+        joined = join_batches(reply, numbering.bits, numbering.dense, max_bytes, LARGE_MEAN)
+        if joined is not None:
+            return JoinedChunk(*joined)
         view, batches, left = memoryview(reply), list[_Stored](), max_bytes
         try:
             for offset, start, end, value, value_end in find_batches(reply, numbering.bits, numbering.dense):
