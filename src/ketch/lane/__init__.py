@@ -54,7 +54,9 @@ Python's. Every partition that is due (`broker.sessions`) has to be known, reada
 and without copies to wait for, and to be at its end, or to have what comes next in `log.recent` or in Redis. What a
 member of a group gets is Python's, too, as its native group follows. A look changes nothing: only when all of it was
 found does the lane do to the session what the handler does (`broker.handlers.fetch`), and reads and answers by the same
-rules. Where some has to come from Redis, there has to be room for all that its partitions may give.
+rules. What has to come from Redis is read a megabyte at a time, of 4 to 32 partitions, and more is asked for while that
+comes, so that Redis and the broker work at the same time. How much a partition will give is reckoned by its length and
+the size of its entries. One that gives more than there is room for gives it with the next fetch.
 
 =============== =============================================== ============= =========================================
 state           event                                           next          what happens
@@ -68,10 +70,15 @@ received        all was found, but some records are in Redis    reading       `l
 received        all is at its end                               waiting       its session's waiter calls it; it has the
                                                                               place of its connection's worker, so that
                                                                               what comes behind it waits
+reading         some replies are there                          reading       the next partitions are looked at anew and
+                                                                              asked for, as far as they all have room
+reading         all replies are there, and others are to give   reading       these are looked at anew and asked for
 reading         all replies are there, and are for the lane     answered      by the partitions' ends as they are now
-reading         they are not, or are errors, or give less than  handed on     `broker.handlers.fetch.go_on` makes the
-                min_bytes                                                     answer; all looked at is due again
-reading         its client is gone                              gone          the replies serve others, if any
+reading         all replies are there, but it is not known      reading       each topic's announcement is asked for
+                whether an archive has what is missing there
+reading         a reply is an error or not for the lane, or     handed on     `broker.handlers.fetch.go_on` makes the
+                all give less than min_bytes                                  answer; all looked at is due again
+reading         its client is gone                              gone          replies are nobody's, or other readers'
 waiting         a stream has changed, and now there is enough   answered      with all others that one read from Redis
                                                                               has woken, in the same turn
 waiting         a stream has changed, and records are in Redis  reading
@@ -84,8 +91,9 @@ waiting         its client is gone                              gone          it
 =============== =============================================== ============= =========================================
 
 csrc/ has what is bytes in and bytes out: frame.h for both, request.h, redis.h and response.h for Produce, fetch.h for
-Fetch. `_kernel.pyx` has all else, that of Fetch in `_kernel_fetch.pxi`. The lane asks Redis for nothing but records,
-writes no error, logs nothing but what was slow, and waits for nothing but replies, changes of streams and deadlines.
+Fetch. `_kernel.pyx` has all else, that of Fetch in `_kernel_fetch.pxi`. The lane asks Redis for nothing but records and
+what archives have, writes no error, logs nothing but what was slow, and waits for nothing but replies, changes of
+streams and deadlines.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ business of csrc/, which knows no Python.
 """
 
 import time
+from contextlib import suppress
 from functools import partial
 
 cimport cython
@@ -28,7 +29,6 @@ from ketch.errors import KetchError, StorageUnavailable
 from ketch.log.appending.notes import CODEC_NAMES, fetch_codec
 from ketch.log.appending.producers import Appended, Sequenced
 from ketch.log.appending.state import Append as PythonAppend, Mode
-from ketch.log.reads import TOGETHER
 from ketch.store.append import appends, module
 from ketch.records import largest_record
 from ketch.redis.cluster import ClusterLink
@@ -124,7 +124,7 @@ cdef extern from "csrc/response.h":
 
 cdef extern from "csrc/fetch.h":
     enum:
-        FETCH, FETCH_IDS, FETCH_ZSTD, BATCH_BEGIN
+        FETCH, FETCH_IDS, FETCH_ZSTD, WANTED_MAX, BATCH_BEGIN
 
     ctypedef struct Wanted:
         int32_t index, epoch, most

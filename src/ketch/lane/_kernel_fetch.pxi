@@ -9,9 +9,12 @@ cdef enum:
     FOREIGN, LITTLE, ENOUGH  # what a look ends with: it is not for the lane, there is less than min_bytes, or not
     AWAY  # a look ends with this, too: some records have to be read from Redis first
     NEW, WAITING, READING, GONE  # a request: it is looked at; waits; its records are on their way; it is not the lane's
-    DUE_MAX = 256  # partitions that are looked at
+    DUE_MAX = WANTED_MAX  # partitions that are looked at
+    FEW_READS = 4  # reads of a request that there may be at a time, whatever they will likely give
+    MANY_READS = 32  # the same, however little that is: nobody knows
+    IN_FLIGHT = 1 << 20  # bytes that more than FEW_READS will likely give
+    FEW = 16  # partitions up to which what is read is kept, and what comes next is read ahead, see `log.recent`
 
-cdef int64_t AT_ONCE = TOGETHER  # bytes, see `log.reads`
 cdef int READS_MAX = READS  # requests that read from Redis at a time, beside as many of Python (`connections.room`)
 
 
@@ -37,16 +40,17 @@ cdef class Source:
 cdef class Spot:
     """One partition: what is fixed of it, and the objects that say where its log starts and ends."""
 
-    cdef object state, bounds, reader
+    cdef object state, bounds, reader, sizes
     cdef tuple place  # topic and index
     cdef bytes stream
     cdef bint records  # an entry is a record
     cdef int bits, dense
     cdef int64_t floor
+    cdef uint64_t named  # by which request without a session it was named
 
     def __init__(self, partition):
         state = self.state = partition.state
-        self.bounds, self.reader = partition.bounds, partition.reader
+        self.bounds, self.reader, self.sizes = partition.bounds, partition.reader, partition.sizes
         self.place = (partition.topic.name, partition.index)
         self.stream, self.records, self.floor = state.keys.stream, state.layout.entry_is_record, state.floor
         self.bits, self.dense = state.numbering.bits, state.numbering.dense
@@ -66,11 +70,48 @@ cdef class Seat:
     cdef int64_t offset
     cdef object rights, rules  # by which it may be read
     cdef int64_t start, end, stable, size  # log start, high watermark, last stable offset; bytes of the records
-    cdef int64_t away  # bytes that Redis may give, where records have to be read from it; else 0
-    cdef object brought  # the same on their way: a future
+    cdef int64_t away, weight  # bytes that Redis may give, where records have to be read from it, else 0; and likely will
+    cdef object coming, chunk  # they are on their way, where that is a future; and what has come
+    cdef uint64_t read  # which read they are on their way by
     cdef bint has_data, more
     cdef list batches  # those that are given: base offset and bytes
     cdef object served  # the same as a `Chunk` has it: in the record layout, and from Redis
+
+    def _brought(self, future):
+        """Its read has ended."""
+        if future is self.coming:
+            self.coming = None
+            self.ended(None if future.cancelled() or future.exception() is not None else future.result())
+
+    def _reply(self, uint64_t read, reply):
+        """Takes the reply to a read that is its alone."""
+        if read == self.read and self.poll is not None and self.poll.state == READING:
+            chunk = None
+            if isinstance(reply, bytes):
+                with suppress(Exception):  # Python asks again, and says it
+                    chunk = self.spot.reader.chunk(reply, self.away)
+                    chunk.served(self.source.codec, self.poll.version >= FETCH_ZSTD)  # while Redis makes other replies
+            self.ended(chunk)
+
+    cdef int ended(self, chunk) except -1:
+        """It is known what it gives, None for nothing: others are asked for as there is room now."""
+        cdef Poll poll = self.poll
+        cdef int64_t beyond
+        if poll is None or poll.state != READING:
+            return 0
+        if chunk is None:
+            return poll.fetches.hand_on(poll)
+        self.chunk, beyond = chunk, <int64_t>chunk.wire_size - self.weight
+        poll.reserved += beyond
+        poll.room -= beyond
+        poll.flying -= self.weight
+        poll.left -= 1
+        if poll.left == 0:
+            poll.fetches.brought(poll)
+            poll.fetches.lane.deliver()
+        elif poll.left < FEW_READS or (poll.left <= MANY_READS // 2 and poll.flying <= IN_FLIGHT // 2):
+            poll.fetches.top_up(poll)
+        return 0
 
 
 @cython.final
@@ -85,12 +126,18 @@ cdef class Poll:
     cdef object connection, timer, client_id, known_rights
     cdef list seats  # in the order in which they were first looked at
     cdef uint8_t state
-    cdef bint committed, told, changed  # told: it is in `Fetches.woken`
+    cdef bint committed, told, sure  # told: it is in `Fetches.woken`; sure: whether archives have what is missing is known
     cdef int32_t correlation, least, most
     cdef int16_t version
     cdef double since, made_at  # since: when it began to wait
-    cdef int left  # reads that have not ended
-    cdef int64_t reserved  # bytes that they may give
+    cdef list givers  # the seats that have data, in the order in which they give it
+    cdef Py_ssize_t first, asked, next  # of `givers` those up to `first` have given all, those up to `asked` are read
+    cdef bint empty  # none has given anything, so the next one may give more than there is room
+    cdef int64_t whole, room  # bytes that there is room for, and that are left for those from `next` on
+    cdef int64_t reserved  # bytes that those from `first` to `next` will likely give, where they have to be read
+    cdef int64_t counted  # bytes by which others have less room (`connections.room`)
+    cdef int64_t flying  # the same of reads that have not ended
+    cdef int left  # reads, or other questions, that have not ended
     cdef readonly object session
     cdef readonly bytes frame
     cdef readonly double received, begun, deadline, waited
@@ -124,8 +171,8 @@ cdef class Poll:
             self.told = True
             self.fetches.tell(self)
 
-    def _brought(self, future):
-        """One of its reads has ended."""
+    def _told(self, future):
+        """One of its questions has been answered."""
         self.left -= 1
         if self.state == READING and self.left == 0:
             self.fetches.brought(self)
@@ -153,7 +200,7 @@ cdef class Poll:
             self.session.waiter.forget(self._wake)
         elif self.state == READING:
             self.fetches.reading -= 1
-            self.fetches.responses.count(-self.reserved)
+            self.fetches.responses.count(-self.counted)
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -168,7 +215,7 @@ cdef class Fetches:
     cdef object broker, sessions, assignments, responses, watcher, states, topics, log, quotas, newest
     cdef object call_soon, call_later
     cdef object rights  # by which it is looked now
-    cdef uint64_t serial
+    cdef uint64_t serial, reads  # of requests, and of reads
     cdef int reading  # requests whose records are on their way
     cdef dict sources
     cdef list woken  # those that have been told
@@ -204,6 +251,8 @@ cdef class Fetches:
         if self.watcher.closing or self.lane.coin and self.lane.tails():
             return LEFT
         begun, self.rights = clock(), self.lane.rights
+        if len(self.sources) >= 10000:
+            self.sources.clear()
         if request.session != 0 or request.epoch != -1:
             session = self.continued(request, begun)
             if session is None:
@@ -256,7 +305,7 @@ cdef class Fetches:
         cdef Seat seat
         cdef object session = poll.session, reader = poll.connection.reader, behind
         if session is None:
-            if found == AWAY or (found == LITTLE and request.wait > 0):
+            if found == LITTLE and request.wait > 0:
                 self.enter(poll, now)
         else:
             self.sessions.advance(session)
@@ -323,7 +372,7 @@ cdef class Fetches:
                     return None
                 for i in range(section.first, section.first + section.count):
                     if session is None:
-                        seat = self.fresh(source, request.part[i].index, named)
+                        seat = self.fresh(source, request.part[i].index)
                     else:
                         target = targets.get((source.key, request.part[i].index))
                         seat = None if target is None else self.seat(poll, target, now)
@@ -380,16 +429,16 @@ cdef class Fetches:
             seat.spot = self.spot(source, seat.index)
         return seat if seat.spot is not None else None
 
-    cdef Seat fresh(self, Source source, int32_t index, list before):
+    cdef Seat fresh(self, Source source, int32_t index):
         """One for a request without a session; None where the partition was named before."""
+        cdef Spot spot = self.spot(source, index)
         cdef Seat seat
-        for each in before:
-            seat = each
-            if seat.index == index and seat.source is source:
-                return None
+        if spot is None or spot.named == self.serial:
+            return None
+        spot.named = self.serial
         seat = Seat.__new__(Seat)
-        seat.source, seat.index, seat.spot = source, index, self.spot(source, index)
-        return seat if seat.spot is not None else None
+        seat.source, seat.index, seat.spot = source, index, spot
+        return seat
 
     cdef Spot spot(self, Source source, int32_t index):
         cdef Spot spot = source.spots.get(index)
@@ -411,8 +460,6 @@ cdef class Fetches:
             key, cached = self.topics.held(wire, by_id)
             if cached is None:
                 return None
-            if len(self.sources) >= 10000:
-                self.sources.clear()
             source = self.sources[wire] = Source(wire, key, cached)
         return source if self.is_known(source, now) and by_id != isinstance(source.key, str) else None
 
@@ -485,47 +532,57 @@ cdef class Fetches:
         return True
 
     cdef int read(self, Poll poll, list seats) except -1:
-        """As the handler's `_read` and `log.reads.fill`, from memory: ENOUGH, AWAY where not all of it is there, or
-        FOREIGN. Where something is away, there has to be room for all whatever it gives."""
-        cdef Seat seat
-        cdef int64_t room, together, limit, away = 0
-        cdef bint first = True
-        cdef Py_ssize_t n = 0, begun
+        """As the handler's `_read` and `log.reads.fill`: ENOUGH, FOREIGN, or AWAY where some has to be read first."""
+        cdef int found
         if self.responses.reading.locked():
             return FOREIGN
-        room = min(max(poll.most, 0), <int64_t>self.responses.of_fetch(self.broker.settings.fetch_max_bytes))
+        poll.room = min(max(poll.most, 0), <int64_t>self.responses.of_fetch(self.broker.settings.fetch_max_bytes))
         if self.quotas.in_force:
-            room = min(room, <int64_t>poll.connection.most(FETCHED))
-        ready = [seat for seat in seats if seat.has_data]
-        while n < len(ready) and (room > 0 or first):
-            begun, together = n, min(room, AT_ONCE)
-            given = 0
-            while n < len(ready):
-                seat = ready[n]
-                limit = min(room, max(seat.most, 0))
-                if n > begun and (limit > together or limit == 0):
-                    break
-                if away and limit < seat.most:
-                    return FOREIGN  # it may give more when those before it have given less than they could
-                n += 1
-                if limit or first:
-                    if not self.give(seat, limit, poll.committed, poll.version >= FETCH_ZSTD):
-                        if not seat.away:
-                            return FOREIGN
-                        away += limit
-                    together -= limit
-                    given += seat.size + seat.away
-            room -= given
-            first = False
-        if not away:
-            return ENOUGH
-        return AWAY if n == len(ready) and self.reading < READS_MAX else FOREIGN
+            poll.room = min(poll.room, <int64_t>poll.connection.most(FETCHED))
+        poll.whole, poll.empty = poll.room, True
+        poll.givers = [seat for seat in seats if (<Seat>seat).has_data]
+        poll.first = poll.asked = poll.next = 0
+        poll.reserved = poll.flying = poll.left = 0
+        found = self.gather(poll, clock())
+        return FOREIGN if found == AWAY and self.reading >= READS_MAX else found
 
-    cdef bint give(self, Seat seat, int64_t limit, bint committed, bint zstd) except -1:
+    cdef int gather(self, Poll poll, double now) except -1:
+        """Goes on with those that give: ENOUGH behind the last one, else AWAY, with as many as may be read at a time and
+        likely have room. FOREIGN as soon as one is not for the lane."""
+        cdef Seat seat
+        cdef int64_t limit
+        while poll.next < len(poll.givers) and (poll.room > 0 or poll.empty):
+            seat = poll.givers[poll.next]
+            if poll.state == READING and not (self.bound(seat, poll.committed, now) and seat.has_data):
+                return FOREIGN  # it has changed since it was looked at
+            limit = min(poll.room, max(seat.most, 0))
+            if poll.reserved and limit < seat.most:
+                return AWAY  # it may give more when those before it have given less than they likely will
+            if limit or poll.empty:
+                if self.give(seat, limit, poll):
+                    poll.room -= seat.size
+                    poll.empty = poll.empty and poll.reserved != 0  # those before decide it
+                elif not seat.away:
+                    return FOREIGN
+                else:
+                    seat.weight = seat.spot.sizes.weigh(seat.spot.state.info.length, limit)
+                    if poll.left >= FEW_READS and (
+                            poll.left >= MANY_READS or poll.flying + seat.weight > IN_FLIGHT):
+                        seat.away = 0
+                        return AWAY
+                    poll.flying += seat.weight
+                    poll.left += 1
+                    poll.reserved += seat.weight
+                    poll.room -= seat.weight
+            poll.next += 1
+        return AWAY if poll.reserved else ENOUGH
+
+    cdef bint give(self, Seat seat, int64_t limit, Poll poll) except -1:
         """Finds what the partition gives in `Newest`, `limit` bytes of it at most.
 
         False where it is not there, and `seat.away` is set if it may be read from Redis.
         """
+        cdef bint committed = poll.committed, zstd = poll.version >= FETCH_ZSTD
         cdef Spot spot = seat.spot
         cdef object row = self.newest.rows.get(spot.stream)
         cdef object info = spot.state.info
@@ -535,9 +592,9 @@ cdef class Fetches:
         cdef const uint8_t* at
         cdef bint transactional = False
         if spot.records:
-            return self.give_records(seat, limit, committed, zstd)
+            return self.give_records(seat, limit, poll)
         seat.away = limit
-        if row is None or row.lineage is not info.lineage:
+        if row is None or row.lineage is not info.lineage or <int64_t>(<tuple>row.batches[0])[0] > seat.offset:
             return False
         found = []
         for entry in reversed(row.batches):
@@ -553,7 +610,10 @@ cdef class Fetches:
                 return False
             data, base = batch.data, (<tuple>entry)[1]
             if seat.size + PyBytes_GET_SIZE(data) > limit:
-                break
+                if seat.batches or poll.empty:
+                    break
+                seat.batches, seat.more = None, True  # others have taken its room
+                return True
             at = <const uint8_t*>PyBytes_AS_STRING(data)
             if (be16(at + 21) & CODEC) == ZSTD and not zstd:
                 return False
@@ -564,13 +624,18 @@ cdef class Fetches:
         seat.more = end < stable
         return 0 <= end <= stable and not (committed and transactional and has_aborted(seat, end))
 
-    cdef bint give_records(self, Seat seat, int64_t limit, bint committed, bint zstd) except -1:
+    cdef bint give_records(self, Seat seat, int64_t limit, Poll poll) except -1:
         """The same from the record layout, in which a batch is made of the records once for all who read it."""
         chunk = seat.spot.reader.at_hand(seat.offset, limit, seat.spot.state.info)
         if chunk is None:
             seat.away = limit
             return False
-        return self.serve(seat, chunk, committed, zstd) and seat.size <= limit
+        if not self.serve(seat, chunk, poll.committed, poll.version >= FETCH_ZSTD):
+            return False
+        if seat.size > limit:
+            seat.served, seat.size, seat.more = None, 0, True  # others have taken its room
+            return not poll.empty
+        return True
 
     cdef bint serve(self, Seat seat, chunk, bint committed, bint zstd) except -1:
         """Gives a chunk, where it is what the reader may have."""
@@ -588,35 +653,60 @@ cdef class Fetches:
     cdef int bring(self, Poll poll) except -1:
         """Asks for what is away; `brought` is called when all of it is there."""
         cdef Seat seat
-        poll.settle()
-        poll.state, poll.reserved, poll.left = READING, 0, 0
-        for seat in poll.seats:
-            poll.reserved += seat.away
-            poll.left += seat.away != 0
-        self.reading += 1
-        self.responses.count(poll.reserved)
+        if poll.state != READING:
+            poll.settle()
+            poll.state, poll.counted, poll.sure = READING, 0, False
+            self.reading += 1
+        self.responses.count(poll.whole - poll.room - poll.counted)
+        poll.counted = poll.whole - poll.room
+        asked, poll.asked = poll.givers[poll.asked:poll.next], poll.next
         try:
-            for seat in poll.seats:
+            for seat in asked:
                 if seat.away:
-                    end = seat.stable if poll.committed else seat.end
-                    seat.brought = seat.spot.reader.bring(seat.offset, seat.away, end, seat.spot.state.info)
-                    seat.brought.add_done_callback(poll._brought)
+                    self.ask(seat, seat.stable if poll.committed else seat.end, len(poll.givers) > FEW)
         except StorageUnavailable:
             self.hand_on(poll)
+        return 0
+
+    cdef int ask(self, Seat seat, int64_t end, bint alone) except -1:
+        """Asks Redis for the records of one partition, which others may be given, too, or which are its alone."""
+        if alone:
+            self.reads += 1
+            seat.read = self.reads
+            seat.spot.reader.post(seat.offset, seat.away, partial(seat._reply, seat.read))
+        else:
+            seat.coming = seat.spot.reader.bring(seat.offset, seat.away, end, seat.spot.state.info)
+            seat.coming.add_done_callback(seat._brought)
+        return 0
+
+    cdef int top_up(self, Poll poll) except -1:
+        """Some reads have ended, others have not: asks for more."""
+        try:
+            if self.gather(poll, clock()) == FOREIGN:
+                return self.hand_on(poll)
+            return self.bring(poll)
+        except Exception:
+            poll.leave()
+            poll.connection.fail()
         return 0
 
     cdef int brought(self, Poll poll) except -1:
         """All reads have ended."""
         cdef Seat seat
         cdef double now = clock()
-        cdef int n = 0
+        cdef int found
         try:
-            with_data = [each for each in poll.seats if (<Seat>each).has_data]
-            for seat in with_data:
-                n += 1
-                if seat.away and not self.arrived(poll, seat, n == 1, len(with_data) == 1, now):
+            if not poll.sure and self.doubt(poll):
+                return 0
+            poll.room += poll.reserved
+            for seat in poll.givers[poll.first:poll.next]:
+                if seat.away and not self.arrived(poll, seat, now):
                     return self.hand_on(poll)
-            if has_enough(poll.seats, poll.least):
+            poll.first, poll.reserved, poll.sure = poll.next, 0, False
+            found = self.gather(poll, now)
+            if found == AWAY:
+                return self.bring(poll)
+            if found == ENOUGH and has_enough(poll.seats, poll.least):
                 return self.answer(poll, now)
             return self.hand_on(poll)
         except Exception:
@@ -624,25 +714,39 @@ cdef class Fetches:
             poll.connection.fail()
         return 0
 
-    cdef bint arrived(self, Poll poll, Seat seat, bint first, bint alone, double now) except -1:
+    cdef bint doubt(self, Poll poll) except -1:
+        """Whether some have come from behind a gap of which it is not known whether an archive has it, and asks."""
+        cdef Seat seat
+        poll.sure, questions = True, set()
+        for seat in poll.givers[poll.first:poll.next]:
+            if seat.away:
+                asking = seat.spot.reader.asking(seat.chunk, seat.offset)
+                if asking is not None:
+                    questions.add(asking)
+        poll.left = len(questions)
+        for asking in questions:
+            asking.add_done_callback(poll._told)
+        return poll.left != 0
+
+    cdef bint arrived(self, Poll poll, Seat seat, double now) except -1:
         """Gives what has come, by what is known of the partition now: its end may have moved meanwhile. The first one
         gives a record however large (KIP-74)."""
         cdef int64_t limit = seat.away
-        future, seat.brought = seat.brought, None
-        if future.cancelled() or future.exception() is not None or not self.bound(seat, poll.committed, now):
-            return False
-        chunk = future.result()
-        if not chunk or not seat.spot.reader.begins_at(chunk, seat.offset):
+        chunk, seat.chunk = seat.chunk, None
+        if not self.bound(seat, poll.committed, now) or not chunk or not seat.spot.reader.begins_at(chunk, seat.offset):
             return False
         try:
             if not self.serve(seat, chunk, poll.committed, poll.version >= FETCH_ZSTD):
                 return False
         except KetchError:
             return False  # it is this partition's alone
-        if seat.size > limit:
-            if first:
-                return alone  # the others have less room now
-            seat.served, seat.size, seat.more = None, 0, True
+        if seat.size > min(limit, poll.room):
+            if not poll.empty:
+                seat.served, seat.size, seat.more = None, 0, True
+            elif seat.size > poll.room and poll.next > poll.first + 1:
+                return False  # some behind it were given what was its room
+        poll.room -= seat.size
+        poll.empty = False
         return True
 
     # -- waiting
@@ -721,6 +825,8 @@ cdef class Fetches:
     cdef int hand_on(self, Poll poll) except -1:
         """Python looks at all of it again, and makes the answer."""
         cdef Seat seat
+        if poll.session is None:
+            self.enter(poll, clock())
         session = poll.session
         poll.leave()
         drop(poll.seats)
@@ -765,20 +871,18 @@ cdef class Fetches:
         """The response in pieces. What has not changed is left out where there is a session."""
         cdef Out* out = &self.lane.response
         cdef Seat seat
-        cdef list told = [], topics = [], cuts = [], pieces = []
+        cdef list cuts = [], pieces = []
+        cdef dict told = {}
         cdef int64_t begun = 0, beside = 0
         cdef bint incremental = session_id != 0
         for seat in poll.seats:
             if not incremental or seat.size or (seat.start, seat.end) != seat.target.answered:
-                if seat.source.wire not in topics:
-                    topics.append(seat.source.wire)
-                told.append(seat)
+                told.setdefault(seat.source.wire, []).append(seat)
                 if incremental:
                     seat.target.answered = (seat.start, seat.end)
         out.size, out.failed = 0, False
-        begin_fetched(out, poll.version, poll.correlation, throttled, session_id, len(topics))
-        for wire in topics:
-            of_topic = told if len(topics) == 1 else [each for each in told if (<Seat>each).source.wire == wire]
+        begin_fetched(out, poll.version, poll.correlation, throttled, session_id, len(told))
+        for wire, of_topic in told.items():
             put_fetched_topic(out, poll.version, span(wire), len(of_topic))
             for seat in of_topic:
                 put_fetched(out, poll.version, poll.committed, seat.index, seat.end, seat.stable, seat.start, seat.size)
@@ -833,8 +937,9 @@ cdef int put_piece(Out* out, data, int64_t skipped, list cuts) except -1:
 
 cdef int drop(list seats) except -1:
     """Lets go of the records that were found: seats last as long as their sessions."""
+    cdef Seat seat
     for seat in seats:
-        (<Seat>seat).batches, (<Seat>seat).served, (<Seat>seat).brought = None, None, None
+        seat.batches, seat.served, seat.coming, seat.chunk, seat.read = None, None, None, None, 0
     return 0
 
 

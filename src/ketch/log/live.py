@@ -16,7 +16,7 @@ from ketch.log.copies import Copies
 from ketch.log.recent import Newest, ReadAhead, Tails
 from ketch.log.tier import Archives
 from ketch.log.watcher import Watcher
-from ketch.redis.driver import Driver
+from ketch.redis.driver import Driver, Reply
 from ketch.redis.question import Command
 from ketch.store.append import markers
 from ketch.store.keys import Keyspace
@@ -152,6 +152,10 @@ class LiveStream:
     def range(self, offset: int, count: int, end: int | None = None) -> asyncio.Future[bytes]:
         """XRANGE of `count` entries from the one on that holds `offset`, up to that with the record before `end`."""
         return self._reads.send(self.at.range_command(offset, count, end))
+
+    def post_range(self, offset: int, count: int, take: Callable[[Reply], None]) -> None:
+        """As `range`; `take` is called with the reply, see `Driver.post`."""
+        self._reads.post(self.at.range_command(offset, count), take)
 
     def chunk(self, reply: bytes | memoryview, max_bytes: int) -> Chunk:
         """The batches in a reply, about `max_bytes` of them."""

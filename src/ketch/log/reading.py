@@ -26,11 +26,13 @@ from ketch.log.group_positions import GroupPositions
 from ketch.log.live import LiveStream, Shared
 from ketch.log.tier import Tier
 from ketch.records import HEADER_SIZE, DecodedBatch, empty_batch
+from ketch.redis.driver import Reply
 from ketch.store.coordination import native
 from ketch.store.layouts import marked
 from ketch.store.layouts.layout import Chunk, DecodedChunk, fitting
 from ketch.store.layouts.marked import Marks
 from ketch.store.stream.isolation import Aborted
+from ketch.store.topics.archives import Announcement
 from ketch.store.xinfo import StreamInfo
 from ketch.wire.pieces import Pieces
 
@@ -205,6 +207,22 @@ class PartitionReader:
             StorageUnavailable: Redis is gone.
         """
         return self._ask(offset, max_bytes, end, info)
+
+    def post(self, offset: int, max_bytes: int, take: Callable[[Reply], None]) -> None:
+        """As `bring`, for many partitions at a time: they would let go of all else that is kept for other readers.
+
+        Args:
+            take: gets the reply, which `chunk` reads.
+        """
+        self._stream.post_range(offset, self._stream.sizes.count(max_bytes), take)
+
+    def chunk(self, reply: bytes, max_bytes: int) -> Chunk:
+        """The batches in a reply, about `max_bytes` of them; raises as `Layout.read`."""
+        return self._stream.chunk(reply, max_bytes)
+
+    def asking(self, chunk: Chunk, offset: int) -> asyncio.Future[Announcement | None] | None:
+        """What has to be known for `begins_at`, on its way; None where it is known. For the lane."""
+        return None if chunk.base <= offset else self._tier.asking()
 
     def begins_at(self, chunk: Chunk, offset: int) -> bool:
         """Whether a chunk has the first records from `offset` on: none of them can be in the archive, for the lane."""

@@ -182,7 +182,7 @@ class Newest:
     def read(self, stream: bytes, lineage: object, offset: int, max_bytes: int) -> Chunk | None:
         """The batches from `offset` on, to the stream's end or about `max_bytes` of them; None where one is missing."""
         row = self.rows.get(stream)
-        if row is None or row.lineage is not lineage:
+        if row is None or row.lineage is not lineage or row.batches[0][0] > offset:
             return None
         found: list[tuple[int, Payload]] = []
         for begin, base, batch in reversed(row.batches):

@@ -110,13 +110,19 @@ class Archives:
             StorageUnavailable: Redis is gone.
         """
         known = self._held(topic)
-        if known is not None:
-            return known.archive
+        return known.archive if known is not None else await asyncio.shield(self.asking(topic))
+
+    def asking(self, topic: Topic) -> asyncio.Future[Announcement | None]:
+        """The answer to `ask`, which is on its way: one question for all partitions. It is not to be cancelled."""
         asking = self._asking.get(topic.name)
-        if asking is None:  # one question for all partitions
+        if asking is None:
             asking = self._asking[topic.name] = lasting(self.ask(topic))
             asking.add_done_callback(lambda _: self._asking.pop(topic.name))
-        return await asyncio.shield(asking)
+        return asking
+
+    def is_known(self, topic: Topic) -> bool:
+        """Whether `get` asks nothing."""
+        return self._held(topic) is not None
 
     def is_known_missing(self, topic: Topic, partition: int) -> bool:
         """Whether a partition has no archive, as far as that is known without a question to Redis."""
@@ -247,6 +253,11 @@ class Tier:
         """
         archive = await self._archives.get(self._topic())
         return archive.partitions.get(self._index) if archive else None
+
+    def asking(self) -> asyncio.Future[Announcement | None] | None:
+        """The archive's announcement, which is on its way; None where it is known already."""
+        topic = self._topic()
+        return None if self._archives.is_known(topic) else self._archives.asking(topic)
 
     def is_known_missing(self) -> bool:
         """Whether the partition has no archive, as far as that is known without a question to Redis."""

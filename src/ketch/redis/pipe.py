@@ -39,6 +39,9 @@ _WRITE_AHEAD = 1 << 23  # bytes of commands that may wait for the socket before 
 # Bytes of a unix socket's send buffer, which does not grow with the load as TCP's does; the system may give less. A
 # command that is larger waits for Redis to read, and the two processes take turns instead of working at the same time.
 _SEND_BUFFER = 4 << 20
+# Bytes that the receive buffer has at least, once a read has filled it: while reads fill it, the event loop reads on,
+# up to 32 times, before it writes anything.
+_BUSY = 1 << 19
 _KEEP = 1 << 22  # a buffer that one large reply has blown up is given back above this
 _AT_ONCE = 1 << 14  # bytes of a command worth a write of its own
 _PUSH = ord(">")
@@ -79,6 +82,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._start = 0  # where the reply being read begins
         self._scanned = 0  # how far it has been framed
         self._end = 0  # how far the buffer is filled
+        self._filled = False  # the last read has filled it to its end
         self._pending = 1  # RESP values still missing of it
         self._passing = False  # it is the replies that nobody wants, all in one, before the one that a future does
         self._refused = b""  # the first error among those replies
@@ -113,12 +117,13 @@ class Pipe(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._start and self._end > len(self._buffer) // 2:
             self._compact()
-        if self._end == len(self._buffer):
+        if self._end == len(self._buffer) or (self._filled and len(self._buffer) < _BUSY):
             self._buffer.extend(bytes(len(self._buffer)))
         return memoryview(self._buffer)[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
+        self._filled = self._end == len(self._buffer)
         try:
             while self._scanned < self._end:
                 before = self._scanned
@@ -134,10 +139,11 @@ class Pipe(asyncio.BufferedProtocol):
                 elif whole:
                     self._take()
                 if not whole and self._scanned in (before, self._end):
-                    return
+                    break
         except ValueError as error:
             log.error("Redis sent what is not RESP (%s); connection closed", error)
             self.close()
+        self._write_gathered()  # what takers have sent: the event loop may read for long in this turn
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -253,7 +259,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._tally.sent(len(self._waiting))
 
     def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
-        """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it."""
+        """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it, or
+        when what Redis has sent was handled, if that is sooner."""
         assert self._transport is not None
         pieces = payload if isinstance(payload, tuple) else (payload,)
         if sum(map(len, pieces)) >= _AT_ONCE:
@@ -270,6 +277,9 @@ class Pipe(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._gathering = False
+        self._write_gathered()
+
+    def _write_gathered(self) -> None:
         if self._outgoing and self._transport is not None:
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()

@@ -9,6 +9,7 @@
 #include "frame.h"
 
 enum { FETCH = 1, FETCH_SESSIONS = 7, FETCH_FLEXIBLE = 12, FETCH_IDS = 13, FETCH_ZSTD = 10 };
+enum { WANTED_MAX = 4096 }; /* partitions of a request; a consumer without a session names all of its own */
 enum { BATCH_BEGIN = 16 }; /* bytes of a batch that depend on its place: base offset, length, partition leader epoch */
 
 static const Versions FETCH_VERSIONS = {FETCH, 4, 16, FETCH_FLEXIBLE, FETCH_IDS};
@@ -25,13 +26,13 @@ typedef struct {
   bool committed;
   int sections, parts;
   Section section[TOPICS_MAX];
-  Wanted part[PARTS_MAX];
+  Wanted part[WANTED_MAX];
 } FetchRequest;
 
 static bool take_wanted(Reader *reader, FetchRequest *request) {
   int16_t version = request->version;
   const uint8_t *skipped, *offset;
-  if (request->parts == PARTS_MAX) return false;
+  if (request->parts == WANTED_MAX) return false;
   Wanted *part = &request->part[request->parts++];
   part->epoch = -1;
   if (!take_32(reader, &part->index) || (version >= 9 && !take_32(reader, &part->epoch))) return false;

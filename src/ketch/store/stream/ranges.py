@@ -111,6 +111,14 @@ class EntrySizes:
         return max(1, min(count, _COUNT_MAX, max(max_bytes, REPLY_MAX) // self.largest))
 
 
+    def weigh(self, entries: int, most: int) -> int:
+        """Bytes that so many entries likely take in a response, `most` at most; `most` where that is not known."""
+        if not self.average:
+            return most
+        beside = _ENTRY_OVERHEAD if self._entry_is_record else 0
+        return min(most, int(entries * (self.average + beside)) + HEADER_SIZE)
+
+
 def info(stream: PartitionStream) -> Question[StreamInfo]:
     """Where the stream begins and ends; raises RedisError where the key holds another type."""
     (found,) = yield from infos([stream])
