@@ -110,7 +110,6 @@ class EntrySizes:
         count = int(room / size) + spare * (size < room / _FEW)
         return max(1, min(count, _COUNT_MAX, max(max_bytes, REPLY_MAX) // self.largest))
 
-
     def weigh(self, entries: int, most: int) -> int:
         """Bytes that so many entries likely take in a response, `most` at most; `most` where that is not known."""
         if not self.average:
