@@ -94,7 +94,7 @@ cdef class Seat:
             self.ended(chunk)
 
     cdef int ended(self, chunk) except -1:
-        """It is known what it gives, None for nothing: others are asked for as there is room now."""
+        """A read has brought a chunk, or None where it has failed: others are asked for as there is room now."""
         cdef Poll poll = self.poll
         cdef int64_t beyond
         if poll is None or poll.state != READING:
