@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lane.conftest import LASTING
-from tests.lane.test_fetch_states import BACK, DATA, KINDS, LONG, TAKEN, stopped
+from tests.lane.test_fetch_states import BACK, DATA, KINDS, LONG, TAKEN, leave, of_kind, stopped
 from tests.lane.test_states import Bench
 from tests.support.batches import batch, records
 from tests.support.kafka import FETCH, METADATA, Kafka, fetch, split
@@ -29,22 +29,14 @@ class Wide:
         sizes: bytes of the records of each partition, one batch for each.
     """
 
-    def __init__(self, start: Callable[..., KetchServer], kind: str, sizes: Callable[[int], list[int]], *more: str):
-        layout, _, ids = kind.partition("-")
-        options = ("--default-storage-layout", layout, "--default-offset-ids", ids, "--http-port", "0", *LASTING)
-        self.bench = bench = Bench(start("--lane", "on", *options, *more), PARTITIONS)
+    def __init__(self, start: Callable[..., KetchServer], kind: str, sizes: Callable[[int], list[int]]):
+        self.bench = bench = of_kind(start, kind, PARTITIONS)
         self.values: Read = {n: [b"%d" % n + bytes(size) for size in sizes(n)] for n in range(PARTITIONS)}
         self.starts = {n: bench.kafka.list_offsets("t", -1, partition=n).offset for n in range(PARTITIONS)}
         for n, values in self.values.items():
             for value in values:
                 bench.kafka.stored("t", batch(records([value or b""])), partition=n)
-        self.forget()
-
-    def forget(self) -> None:
-        bench = self.bench
-        assert bench.server.stop() == 0
-        bench.server.start()
-        bench.kafka, bench.redis = Kafka(bench.server.port), bench.server.redis()
+        bench.restart()
         self.ask(self.starts)  # by Python
 
     def wanted(self, offsets: dict[int, int], most: int = 1 << 20) -> list[Any]:
@@ -200,13 +192,7 @@ def test_redis_dies(wide: Wide) -> None:
 def test_the_client_leaves(wide: Wide) -> None:
     """What its reads bring is nobody's; those of the next one are its own."""
     bench = wide.bench
-    for _ in range(10):  # more than may read at a time
-        gone = Kafka(bench.server.port)
-        gone.ask(METADATA, 9, topics=[])
-        with stopped(bench):
-            wide.send(gone)
-            gone.close()
-    eventually(lambda: bench.count(("ketch_queued_request_bytes", "")) == 0, what="its bytes to be given back")
+    leave(bench, wide.send)
     wide.send(bench.kafka)
     wide.check(bench.kafka.answer(FETCH, 12)[1])
     assert bench.count(BACK) == 0

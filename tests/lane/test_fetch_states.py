@@ -265,6 +265,24 @@ def stopped(bench: Bench) -> Iterator[int]:
             os.kill(pid, signal.SIGCONT)
 
 
+def leave(bench: Bench, send: Callable[[Kafka], object]) -> None:
+    """Clients send a fetch that the lane takes, and leave before Redis answers; more of them than may read at once."""
+    for _ in range(10):
+        gone = Kafka(bench.server.port)
+        gone.ask(METADATA, 9, topics=[])
+        with stopped(bench):
+            send(gone)
+            gone.close()
+    eventually(lambda: bench.count(("ketch_queued_request_bytes", "")) == 0, what="its bytes to be given back")
+
+
+def of_kind(start: Callable[..., KetchServer], kind: str, partitions: int = 2) -> Bench:
+    """A broker with the lane whose topics have this layout and kind of offsets."""
+    layout, _, ids = kind.partition("-")
+    options = ("--default-storage-layout", layout, "--default-offset-ids", ids, "--http-port", "0", *LASTING)
+    return Bench(start("--lane", "on", *options), partitions)
+
+
 class Far:
     """Forty records that are in Redis, and not in the memory of the lane's broker, which has started since."""
 
@@ -278,9 +296,7 @@ class Far:
     def forget(self) -> None:
         """Has the broker start again; where the log starts is known, and that there is no archive."""
         bench = self.bench
-        assert bench.server.stop() == 0
-        bench.server.start()
-        bench.kafka, bench.redis = Kafka(bench.server.port), bench.server.redis()
+        bench.restart()
         bench.warm()
         bench.kafka.fetch("t", self._offsets[-1])  # by Python
 
@@ -308,9 +324,7 @@ KINDS = ("batch-time", "record-time", "batch-dense", "record-dense")
 
 @pytest.fixture(params=KINDS[:2])
 def far(request: pytest.FixtureRequest, start_ketch: Callable[..., KetchServer]) -> Iterator[Far]:
-    layout, _, ids = request.param.partition("-")
-    options = ("--default-storage-layout", layout, "--default-offset-ids", ids, *LASTING)
-    made = Far(Bench(start_ketch("--lane", "on", "--http-port", "0", *options)))
+    made = Far(of_kind(start_ketch, request.param))
     yield made
     made.bench.kafka.close()
 
@@ -424,13 +438,7 @@ def test_redis_takes_its_time(far: Far) -> None:
 
 def test_the_client_leaves_before_redis_answers(far: Far) -> None:
     bench = far.bench
-    for _ in range(10):  # more than may read at a time
-        gone = Kafka(bench.server.port)
-        gone.ask(METADATA, 9, topics=[])
-        with stopped(bench):
-            far.read(gone)
-            gone.close()
-    eventually(lambda: bench.count(("ketch_queued_request_bytes", "")) == 0, what="its bytes to be given back")
+    leave(bench, far.read)
     value = far.read(bench.kafka)
     assert first_value(bench.kafka) == value
     assert bench.count(BACK) == 0

@@ -28,6 +28,12 @@ class Bench:
         for partition in range(self.partitions):
             eventually(lambda partition=partition: self._is_taken(partition), what="the lane to take a request")
 
+    def restart(self) -> None:
+        """Stops the broker, and starts it with the same data and nothing in memory."""
+        assert self.server.stop() == 0
+        self.server.start()
+        self.kafka, self.redis = Kafka(self.server.port), self.server.redis()
+
     def _is_taken(self, partition: int) -> bool:
         before = self.count(TAKEN)
         return self.kafka.produce("t", DATA, partition=partition).error_code == 0 and self.count(TAKEN) > before

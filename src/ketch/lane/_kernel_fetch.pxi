@@ -13,7 +13,7 @@ cdef enum:
     FEW_READS = 4  # reads of a request that there may be at a time, whatever they will likely give
     MANY_READS = 32  # the same, however little that is: nobody knows
     IN_FLIGHT = 1 << 20  # bytes that more than FEW_READS will likely give
-    FEW = 16  # partitions up to which what is read is kept, and what comes next is read ahead, see `log.recent`
+    SHARED_MAX = 16  # partitions of a request up to which what is read is kept for other readers (`log.recent`)
 
 cdef int READS_MAX = READS  # requests that read from Redis at a time, beside as many of Python (`connections.room`)
 
@@ -70,21 +70,21 @@ cdef class Seat:
     cdef int64_t offset
     cdef object rights, rules  # by which it may be read
     cdef int64_t start, end, stable, size  # log start, high watermark, last stable offset; bytes of the records
-    cdef int64_t away, weight  # bytes that Redis may give, where records have to be read from it, else 0; and likely will
-    cdef object coming, chunk  # they are on their way, where that is a future; and what has come
-    cdef uint64_t read  # which read they are on their way by
+    cdef int64_t away, weight  # bytes that may come from Redis, 0 where none has to; and how many likely will
+    cdef object coming, chunk  # the future of records that others may be given, too; and the chunk that has come
+    cdef uint64_t read  # number of the read of records that nobody else is given; 0 for none
     cdef bint has_data, more
     cdef list batches  # those that are given: base offset and bytes
     cdef object served  # the same as a `Chunk` has it: in the record layout, and from Redis
 
     def _brought(self, future):
-        """Its read has ended."""
+        """The future of its records is done."""
         if future is self.coming:
             self.coming = None
             self.ended(None if future.cancelled() or future.exception() is not None else future.result())
 
     def _reply(self, uint64_t read, reply):
-        """Takes the reply to a read that is its alone."""
+        """Takes Redis's reply to the read of this number; its request may have ended since."""
         if read == self.read and self.poll is not None and self.poll.state == READING:
             chunk = None
             if isinstance(reply, bytes):
@@ -126,12 +126,12 @@ cdef class Poll:
     cdef object connection, timer, client_id, known_rights
     cdef list seats  # in the order in which they were first looked at
     cdef uint8_t state
-    cdef bint committed, told, sure  # told: it is in `Fetches.woken`; sure: whether archives have what is missing is known
+    cdef bint committed, told, sure  # told: it is in `Fetches.woken`; sure: archives were asked for, see `doubt`
     cdef int32_t correlation, least, most
     cdef int16_t version
     cdef double since, made_at  # since: when it began to wait
     cdef list givers  # the seats that have data, in the order in which they give it
-    cdef Py_ssize_t first, asked, next  # of `givers` those up to `first` have given all, those up to `asked` are read
+    cdef Py_ssize_t first, asked, next  # in `givers`: of reads not taken yet, of reads not sent yet, of what to look at
     cdef bint empty  # none has given anything, so the next one may give more than there is room
     cdef int64_t whole, room  # bytes that there is room for, and that are left for those from `next` on
     cdef int64_t reserved  # bytes that those from `first` to `next` will likely give, where they have to be read
@@ -568,7 +568,6 @@ cdef class Fetches:
                     seat.weight = seat.spot.sizes.weigh(seat.spot.state.info.length, limit)
                     if poll.left >= FEW_READS and (
                             poll.left >= MANY_READS or poll.flying + seat.weight > IN_FLIGHT):
-                        seat.away = 0
                         return AWAY
                     poll.flying += seat.weight
                     poll.left += 1
@@ -663,13 +662,13 @@ cdef class Fetches:
         try:
             for seat in asked:
                 if seat.away:
-                    self.ask(seat, seat.stable if poll.committed else seat.end, len(poll.givers) > FEW)
+                    self.ask(seat, seat.stable if poll.committed else seat.end, len(poll.givers) > SHARED_MAX)
         except StorageUnavailable:
             self.hand_on(poll)
         return 0
 
     cdef int ask(self, Seat seat, int64_t end, bint alone) except -1:
-        """Asks Redis for the records of one partition, which others may be given, too, or which are its alone."""
+        """Asks Redis for the records of one partition; where it is `alone` with them, they are not kept for others."""
         if alone:
             self.reads += 1
             seat.read = self.reads
@@ -715,7 +714,8 @@ cdef class Fetches:
         return 0
 
     cdef bint doubt(self, Poll poll) except -1:
-        """Whether some have come from behind a gap of which it is not known whether an archive has it, and asks."""
+        """Where records came from behind a gap, an archive may have what is missing: asks for the announcements that are
+        not known, and says whether there are any."""
         cdef Seat seat
         poll.sure, questions = True, set()
         for seat in poll.givers[poll.first:poll.next]:

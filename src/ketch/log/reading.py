@@ -209,10 +209,14 @@ class PartitionReader:
         return self._ask(offset, max_bytes, end, info)
 
     def post(self, offset: int, max_bytes: int, take: Callable[[Reply], None]) -> None:
-        """As `bring`, for many partitions at a time: they would let go of all else that is kept for other readers.
+        """Asks Redis as `bring` does, but keeps nothing for other readers: the records of the many partitions of one
+        request would push out all that is kept. For the lane.
 
         Args:
             take: gets the reply, which `chunk` reads.
+
+        Raises:
+            StorageUnavailable: Redis is gone; `take` is not called.
         """
         self._stream.post_range(offset, self._stream.sizes.count(max_bytes), take)
 
@@ -221,7 +225,8 @@ class PartitionReader:
         return self._stream.chunk(reply, max_bytes)
 
     def asking(self, chunk: Chunk, offset: int) -> asyncio.Future[Announcement | None] | None:
-        """What has to be known for `begins_at`, on its way; None where it is known. For the lane."""
+        """The announcement that `begins_at` needs, on its way from Redis; None where nothing has to be asked. For the
+        lane."""
         return None if chunk.base <= offset else self._tier.asking()
 
     def begins_at(self, chunk: Chunk, offset: int) -> bool:

@@ -54,6 +54,10 @@ cdef void give_back(Out* out) noexcept:
     out.data = NULL
 
 
+cdef inline uint32_t take_big(const uint8_t* p) noexcept nogil:
+    return <uint32_t>p[0] << 24 | <uint32_t>p[1] << 16 | <uint32_t>p[2] << 8 | p[3]
+
+
 cdef inline uint8_t* put(uint8_t* p, const void* data, Py_ssize_t size) noexcept nogil:
     memcpy(p, data, size)
     return p + size

@@ -487,15 +487,6 @@ ctypedef struct Joined:
     bint zstd
 
 
-cdef inline int64_t big_endian(const uint8_t* at, int size) noexcept nogil:
-    """A signed number."""
-    cdef uint64_t value = <uint64_t>0 - <uint64_t>(at[0] >> 7)
-    cdef int i
-    for i in range(size):
-        value = value << 8 | at[i]
-    return <int64_t>value
-
-
 cdef int join_batch(Decoder* decoder, int64_t* left, Joined* joined, uint8_t* out, int64_t room) noexcept nogil:
     """Adds the next entry's batch to the others, if it has not too many bytes; `out` is NULL where they are measured.
 
@@ -503,19 +494,20 @@ cdef int join_batch(Decoder* decoder, int64_t* left, Joined* joined, uint8_t* ou
     """
     cdef FoundEntry found
     cdef const uint8_t* batch
-    cdef int64_t delta, count, base
+    cdef int64_t delta, count, base, latest
     cdef int i
     cdef int status = find_batch(decoder, &found, b"batch", 5)
     if status != OK:
         return status
     decoder.last_offset = found.offset
     batch = found.value.data
-    if found.value.size < BATCH_OVERHEAD or batch[16] != 2 or big_endian(batch + 8, 4) != found.value.size - 12:
+    if found.value.size < BATCH_OVERHEAD or batch[16] != 2 or <int32_t>take_big(batch + 8) != found.value.size - 12:
         return MALFORMED
-    delta, count = big_endian(batch + 23, 4), big_endian(batch + 57, 4)
+    delta, count = <int32_t>take_big(batch + 23), <int32_t>take_big(batch + 57)
     base = found.offset - delta
     if not 1 <= count <= delta + 1 or base < 0 or batch[22] & TRANSACTIONAL:
         return MALFORMED
+    latest = <int64_t>(<uint64_t>take_big(batch + 35) << 32 | take_big(batch + 39))
     left[0] -= found.value.size
     if joined.entries and left[0] < 0:
         left[0] = 0  # no later one either
@@ -531,7 +523,7 @@ cdef int join_batch(Decoder* decoder, int64_t* left, Joined* joined, uint8_t* ou
         joined.base, joined.max_timestamp = base, INT64_MIN
     joined.end, joined.size = found.offset + 1, joined.size + found.value.size
     joined.records, joined.entries = joined.records + count, joined.entries + 1
-    joined.max_timestamp = max(joined.max_timestamp, big_endian(batch + 35, 8))
+    joined.max_timestamp = max(joined.max_timestamp, latest)
     joined.zstd = joined.zstd or batch[22] & 7 == 4
     return OK
 

@@ -62,10 +62,6 @@ cdef inline uint8_t* put_big(uint8_t* p, uint32_t n) noexcept nogil:
     return p + 4
 
 
-cdef inline uint32_t take_big(const uint8_t* p) noexcept nogil:
-    return <uint32_t>p[0] << 24 | <uint32_t>p[1] << 16 | <uint32_t>p[2] << 8 | p[3]
-
-
 cdef int64_t count_messages(const uint8_t* p, const uint8_t* end, int magic, int64_t* payloads) noexcept nogil:
     """How many messages there are, and the bytes of their payloads; -1 unless all are whole, plain, undamaged and of
     this magic, 0 or 1."""

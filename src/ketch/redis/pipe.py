@@ -143,7 +143,7 @@ class Pipe(asyncio.BufferedProtocol):
         except ValueError as error:
             log.error("Redis sent what is not RESP (%s); connection closed", error)
             self.close()
-        self._write_gathered()  # what takers have sent: the event loop may read for long in this turn
+        self._write_gathered()  # what takers of replies have sent, too: this turn may go on reading for long
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -259,8 +259,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._tally.sent(len(self._waiting))
 
     def _write(self, payload: BytesLike | tuple[BytesLike, ...]) -> None:
-        """Now, if it is large or the first of this turn of the event loop; else at its end, with all others of it, or
-        when what Redis has sent was handled, if that is sooner."""
+        """Writes at once what is large or the first of this turn of the event loop. All else goes together, at the
+        turn's end or, if that is sooner, when the replies that were read have been handled."""
         assert self._transport is not None
         pieces = payload if isinstance(payload, tuple) else (payload,)
         if sum(map(len, pieces)) >= _AT_ONCE:
