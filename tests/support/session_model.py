@@ -17,7 +17,7 @@ class SessionModel:
         targets: by partition what was asked last.
         due: the partitions that have to be looked at, longest waiting first.
         watched: the partitions whose next change will be noticed.
-        changed: those that have changed since they were watched.
+        changed: those that have changed since they were watched, first come first.
         looked: when all of them were due.
     """
 
@@ -26,7 +26,7 @@ class SessionModel:
     targets: dict[Any, tuple[int, int, int]] = field(default_factory=dict)
     due: list[Any] = field(default_factory=list)
     watched: set[Any] = field(default_factory=set)
-    changed: set[Any] = field(default_factory=set)
+    changed: list[Any] = field(default_factory=list)
     looked: float | None = None
     committed: bool = False
 
@@ -38,14 +38,14 @@ class SessionModel:
             self.targets.pop(key, None)
             self.due = [each for each in self.due if each != key]
 
-    def look(self, now: float) -> tuple[list[Any], set[Any]]:
-        """What is due: in this order; and behind these, in any order, what has changed."""
+    def look(self, now: float) -> list[Any]:
+        """What is due now: what was due before, and behind it what has changed."""
         if self.looked is None or now - self.looked >= LOOK_AGAIN_S:
             self.looked = now
             self.due += [key for key in self.targets if key not in self.due]
-        changed = {key for key in self.changed if key in self.targets and key not in self.due}
-        self.changed = set()
-        return self.due, changed
+        self.due += [key for key in self.changed if key in self.targets and key not in self.due]
+        self.changed = []
+        return self.due
 
 
 class SessionsModel:

@@ -18,7 +18,7 @@ Why what is cached is true, as far as it depends on this file:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, KeysView, Mapping
 from functools import partial
 
 from ketch.log.appending.state import AppendState
@@ -42,7 +42,7 @@ class Waiter:
         self._states, self._others = states, others
         self._streams: set[bytes] = set()
         self._waking: Callable[[], None] | None = None  # of the last who waits
-        self.changed: set[bytes] = set()  # since they were last taken
+        self.changed: dict[bytes, None] = {}  # since they were last taken, the one that changed first is first
         self.committed = False
 
     def add(self, stream: bytes) -> None:
@@ -76,10 +76,10 @@ class Waiter:
                     del self._others[stream]
         self._streams.clear()
 
-    def take(self) -> set[bytes]:
-        """The streams that have changed since the last call."""
-        changed, self.changed = self.changed, set()
-        return changed
+    def take(self) -> KeysView[bytes]:
+        """The streams that have changed since the last call, the one that changed first is first."""
+        changed, self.changed = self.changed, {}
+        return changed.keys()
 
     async def wait(self, timeout: float) -> bool:
         """Until there is something to take; False where there is nothing after `timeout` seconds."""
@@ -105,7 +105,7 @@ class Waiter:
 
     def fire(self, stream: bytes) -> None:
         self._streams.discard(stream)
-        self.changed.add(stream)
+        self.changed.setdefault(stream)
         if self._waking is not None:
             self._waking()
 
