@@ -100,6 +100,7 @@ class Telemetry(Collector):
 
     async def refresh(self) -> None:
         """Reads the subscriptions."""
+        self._forget_gone(time.monotonic())
         self.subscriptions = await self._log.driver.ask(resource_configs.read(self._log.keys.client_metrics))
 
     async def alter(self, name: str, configs: Mapping[str, str]) -> None:
@@ -147,10 +148,10 @@ class Telemetry(Collector):
         return [self._family()]
 
     def collect(self) -> Iterator[Metric]:
-        self._forget_gone(time.monotonic())
-        family = self._family()
-        for instance, each in list(self._pushed.items()):
-            for metric, attributes, value in each.values:
+        """For prometheus_client: in a thread, while the event loop takes pushes. So it changes nothing."""
+        family, now = self._family(), time.monotonic()
+        for instance, each in self._pushed.copy().items():
+            for metric, attributes, value in each.values if each.until >= now else ():
                 said = ",".join(f"{name}={content}" for name, content in attributes)
                 family.add_metric([_short(metric), _short(each.client), str(instance), _short(said)], value)
         yield family

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import cramjam
 import pytest
 from confluent_kafka import Producer
+from prometheus_client import Metric
 
+from ketch.broker.telemetry import Client, Telemetry, Wanted
 from tests.broker.protocol.test_alter import DELETE, SET, change
 from tests.support.http import get, url
 from tests.support.kafka import (
@@ -186,3 +192,29 @@ def test_a_client_pushes(kafka: Kafka, server: KetchServer) -> None:
     producer.flush(20)
     lines = eventually(lambda: [line for line in shown(server) if 'client="pushing"' in line])
     assert any('metric="org.apache.kafka.producer.' in line for line in lines)
+
+
+def test_pushes_come_while_a_page_is_made() -> None:
+    """Prometheus's page is made in a thread, and clients come and go meanwhile."""
+    telemetry = Telemetry(Mock(), 1)
+    families: list[Metric] = []
+
+    def push() -> None:
+        wanted = Wanted(("*",), 1)  # a client counts as gone after 3 ms
+        for number in range(5_000):
+            client = Client(UUID(int=number), {"client_id": "c"})
+            telemetry.push(client, wanted, [("m", (), 1.0)], time.monotonic())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            pushing = threads.submit(push)
+            while not pushing.done():
+                families.extend(telemetry.collect())
+            pushing.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert any(family.samples for family in families)
+    time.sleep(0.01)
+    assert not [sample for family in telemetry.collect() for sample in family.samples], "all are gone"
