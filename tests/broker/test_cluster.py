@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,3 +145,30 @@ def test_a_broker_that_has_left_announces_itself_no_more(broker: KetchServer) ->
             assert await one.log.driver.ask(call(entries, "HLEN", entries)) == 0
 
     asyncio.run(leave())
+
+
+def test_a_broker_goes_on_announcing_itself_whatever_a_heartbeat_brings(
+    broker: KetchServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is stored of a group, say, may be damaged in a way that nobody thought of."""
+
+    async def stay() -> None:
+        one = SilentBroker(broker.redis_url, f"stays-{uuid.uuid4()}", 1)
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            beats += 1
+            raise ValueError("damaged")
+
+        one.cluster.listen(lambda: None, beat)
+        other = SilentBroker(broker.redis_url, one.settings.keyspace, 2)
+        async with other.running(), one.running():
+            staying = asyncio.create_task(one.cluster.stay())
+            while beats < 2:
+                await asyncio.sleep(0.01)
+                assert not staying.done()
+            staying.cancel()
+
+    asyncio.run(asyncio.wait_for(stay(), 30))
+    assert "ValueError: damaged" in caplog.text

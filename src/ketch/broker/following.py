@@ -33,3 +33,5 @@ async def follow(refresh: Callable[[], Awaitable[None]], interval: float, what: 
             pass  # the links say so themselves
         except KetchError as error:
             log.warning("%s: %s", what, error)
+        except Exception:  # the next round must come all the same
+            log.exception("%s", what)

@@ -205,6 +205,8 @@ class Cluster:
             except KetchError as error:
                 if line := self._complaints.line(f"brokers: {error}", time.monotonic()):
                     log.warning(line)
+            except Exception:  # without heartbeats others would take its partitions and groups
+                log.exception("brokers")
 
     async def leave(self) -> None:
         """Others take over at once. It announces itself no more, though it serves for a while what is in flight."""
