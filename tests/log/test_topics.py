@@ -6,6 +6,7 @@ import asyncio
 import base64
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -24,7 +25,7 @@ from ketch.redis.url import RedisAddress
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.record import RecordSet
 from tests.support.batches import batch, records
-from tests.support.brokers import acquainted
+from tests.support.brokers import SilentBroker, acquainted
 from tests.support.groups import Member, group_of
 from tests.support.kafka import CREATE_PARTITIONS, DELETE_TOPICS, DESCRIBE_CONFIGS, Kafka, split
 from tests.support.ketch import KetchServer, eventually
@@ -173,6 +174,37 @@ def forgetful(start_ketch: Callable[..., KetchServer]) -> tuple[KetchServer, Ket
     first = start_ketch(name="first")
     slow = ("--node-id", "2", "--metadata-max-age-ms", "600000")
     return first, start_ketch("--redis", first.redis_url, *slow, name="second")
+
+
+def test_a_broker_forgets_topics_that_another_one_has_deleted(broker: KetchServer) -> None:
+    """Else one that runs for long would keep all that it knew of every topic there ever was."""
+
+    async def work() -> None:
+        keyspace = f"deleted-{uuid.uuid4()}"
+        ours, theirs = (SilentBroker(broker.redis_url, keyspace, node).log for node in (1, 2))
+        await ours.start()
+        await theirs.start()
+        try:
+            for name in ("goes", "stays"):
+                await ours.topics.create(name, 2, {})
+            known = [theirs.partition(await theirs.topic(name), 1) for name in ("goes", "stays")]
+            await ours.delete(known[0].topic)
+            waiter = theirs.watcher.waiter()
+            waiter.add(known[0].key)
+            await theirs.sweep()
+            assert [each.state.closed for each in known] == [True, False]
+            assert list(waiter.take()) == [known[0].key], "who waits there looks again"
+            assert theirs.partition(await theirs.topic("stays"), 1) is known[1]
+            await ours.topics.create("goes", 2, {})
+            theirs.topics.forget_all()
+            again = theirs.partition(await theirs.topic("goes"), 1)
+            await theirs.sweep()
+            assert not again.state.closed, "it is another topic"
+        finally:
+            await ours.stop()
+            await theirs.stop()
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("before", [[], [2], [1, 2, 1, 2]], ids=["nobody", "the other", "both"])

@@ -193,8 +193,20 @@ class Log:
             partition.shares.forget(group)
 
     async def sweep(self) -> None:
-        """Deletes what is past its retention, see `log.upkeep.retention`."""
+        """Deletes what is past its retention, see `log.upkeep.retention`, and forgets topics that others deleted."""
         await retention.sweep(self.topics, self.partition, self._reads, self._producer_expiration_ms)
+        await self._forget_deleted()
+
+    async def _forget_deleted(self) -> None:
+        """Lets go of the partitions of topics that another broker has deleted; what waits on them fails."""
+        listed = {topic.id for topic in await self.topics.all()}
+        for topic in {each.topic.id: each.topic for each in self._partitions.values()}.values():
+            # The list may be older than the topic. One that is gone never comes back: ids are not used twice.
+            if topic.id not in listed and await self.topics.reread(topic) is None:
+                for key in [key for key in self._partitions if key[0] == topic.id.int]:
+                    partition = self._partitions.pop(key)
+                    partition.close()
+                    self.watcher.states.forget(partition.state)
 
     async def memory(self, partitions: Sequence[tuple[Topic, int]]) -> dict[tuple[str, int], int]:
         """Bytes that partitions take in Redis, by topic and number."""
