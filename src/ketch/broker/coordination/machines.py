@@ -453,7 +453,9 @@ class Machines(Generic[M]):
             save.rests = [self._after_failure(machine, [effect for rest in save.rests for effect in rest])]
         finally:
             self._saving[machine.id] -= save.count
-            if not self._saving[machine.id]:
+            if not self._saving[machine.id]:  # nothing is kept of it but the machine, if that is still here
+                del self._saving[machine.id]
+                self._writing.pop(machine.id, None)
                 self._handed_over.pop(machine.id, None)
         for rest in save.rests:
             self._carry_out(machine, rest)
@@ -525,8 +527,6 @@ class Machines(Generic[M]):
         self._timers[machine.id] = (due, timer)
 
     def _dismiss(self, machine: M) -> None:
-        del self._saving[machine.id]
-        self._writing.pop(machine.id, None)
         if self._machines.get(machine.id) is machine and machine.id not in self._retiring:
             del self._machines[machine.id]
 
