@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 import uuid
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ketch.broker.coordination import cluster
 from ketch.broker.coordination.cluster import Cluster
 from ketch.configs.settings import Settings
 from ketch.log.log import Log
@@ -81,6 +83,24 @@ def test_all_agree_and_share() -> None:
     assert owners == there.owners()
     counts = [list(owners.values()).count(node_id) for node_id in (1, 2, 3)]
     assert min(counts) > len(owners) / 5
+
+
+def test_names_that_clients_make_up_do_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, other = View(), View()
+    for each in (view, other):
+        each.see(100.0, (2, 1), (3, 1))
+    monkeypatch.setattr(cluster, "_OWNERS_MAX", 10)
+    names = [f"console-consumer-{n}" for n in range(100)]
+    tracemalloc.start()
+    try:
+        owners = [view.cluster.coordinator("group", name).id for name in names]
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(10_000):
+            view.cluster.coordinator("group", f"console-consumer-{n}")
+        assert tracemalloc.get_traced_memory()[0] - before < 10_000
+    finally:
+        tracemalloc.stop()
+    assert owners == [other.cluster.coordinator("group", name).id for name in names]
 
 
 def test_a_broker_alone_owns_everything() -> None:

@@ -209,8 +209,9 @@ class TopicCache:
         finally:
             self._loads = [each for each in self._loads if each is not forgotten]
         now = time.monotonic()
-        if len(self.cached) > _CACHE_MAX:
+        if max(len(self.cached), len(self._ids)) > _CACHE_MAX:  # ids of deleted topics are among them
             self.cached.clear()
+            self._ids.clear()
         for name, topic in zip(names, topics, strict=True):
             if name not in forgotten:  # else it may say what was before a change of our own
                 self.cached[name] = (now, topic)

@@ -31,6 +31,7 @@ _FIRST_BEAT_S = 0.05
 _BEATS_MIN = 3  # in a session timeout, whatever the interval is set to
 _DRAINED_S = 0.1  # what came while this broker was paused has been read from the sockets by then
 _RETRY_S = 0.25  # between two looks at a node id that may come free
+_OWNERS_MAX = 100_000  # partitions and names whose owner is remembered: clients choose the names that they ask for
 
 
 class Cluster:
@@ -143,6 +144,8 @@ class Cluster:
             return self._own.id
         owner = self._owners.get(key)
         if owner is None:
+            if len(self._owners) >= _OWNERS_MAX:
+                self._owners.clear()
             owner = self._owners[key] = max(self._nodes, key=lambda node_id: _weight(node_id, key))
         return owner
 

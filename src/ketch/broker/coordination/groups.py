@@ -10,9 +10,10 @@ handlers see.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from kio.schema.errors import ErrorCode
 
@@ -43,6 +44,7 @@ from ketch.store.scripts import Holder
 AnyGroup = Group | ConsumerGroup | ShareGroup
 
 _COMMIT_TRIES = 5  # where other commits of the group take a new term at the same time
+_NONE_PENDING_MAX = 20_000  # groups of which that is remembered: clients choose their names
 
 
 class Groups:
@@ -67,7 +69,7 @@ class Groups:
         self._followed: bytes | None = None  # up to where this broker knows other brokers' changes
         self._doubtful: dict[str, int] = {}  # the highest term of a group in which a commit got no answer
         self._none_pending: set[str] = set()  # groups for which no transaction has offsets pending
-        self._applying: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._applying: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         cluster.listen(self.relinquish, self._follow)
 
     # -- asking a group: see the methods of these names of `Machines`
@@ -214,7 +216,7 @@ class Groups:
         # While there are other brokers, one of them may have taken itself for the coordinator a moment ago.
         if mine and group_id in self._none_pending and self._cluster.alone and not sure:
             return []
-        async with self._applying[group_id]:
+        async with self._applying.setdefault(group_id, asyncio.Lock()):
             pending = await self._link.ask(pending_offsets.load_all(self._keys, group_id))
             if not mine:
                 return pending
@@ -222,6 +224,8 @@ class Groups:
                 pending = await self._apply_committed(group_id)
             left = [each for each in pending if not each.committed]
             if not left:
+                if len(self._none_pending) >= _NONE_PENDING_MAX:
+                    self._none_pending.clear()
                 self._none_pending.add(group_id)
             return left
 
