@@ -140,7 +140,7 @@ class Broker:
         self.settings = settings
 
     def admit(self, connection: Connection) -> bool:
-        """Takes a new connection in; False where it has to go at once (`max.connections`)."""
+        """Takes a new connection in; False where it has to go at once (`max.connections`), or is ignored already."""
         if len(self._connections) >= self.settings.max_connections:
             log.warning(
                 "%s: connection refused: max_connections is %d", connection.client, self.settings.max_connections
@@ -148,13 +148,13 @@ class Broker:
             metrics.connections_refused.inc()
             return False
         if self.quotas.in_force and self._is_one_too_many(connection):
-            return True
+            return False
         self._connections.add(connection)
         metrics.connections.set(len(self._connections))
         return True
 
     def _is_one_too_many(self, connection: Connection) -> bool:
-        """Whether too many connections came from its address; then it is closed soon (KIP-612)."""
+        """Whether too many connections came from its address; then it is ignored, and closed soon (KIP-612)."""
         address = connection.peer.rpartition(":")[0]
         delay = self.quotas.connect(address)
         if delay:

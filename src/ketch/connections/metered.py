@@ -299,6 +299,6 @@ class MeteredConnection(asyncio.Protocol):
             self._transport = None
 
     def abort(self) -> None:
-        """Closes at once, whatever is on its way."""
+        """Closes at once, whatever is on its way; not one that is ignored."""
         if self._transport is not None:
             self._transport.abort()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,6 +239,27 @@ def test_connections_of_an_address_come_at_a_rate(server: KetchServer, admin: Ka
                 closed += 1
     assert closed >= 2
     assert "too many connections from this address" in server.log
+
+
+def test_a_connection_too_many_is_not_asked_who_it_is(tmp_path: Path) -> None:
+    """Nothing that it says is read: a line that it has not authenticated in time would be no news, and of nobody."""
+    server = KetchServer(
+        tmp_path,
+        *("--listeners", "SASL_PLAINTEXT://127.0.0.1:0", "--authentication-timeout-ms", "300"),
+        *("--quota-window-num", "2", "--broker-heartbeat-interval-ms", "100"),
+    ).start()
+    with ExitStack() as stack:
+        server.redis().hset("korvet:quotas", "ips/127.0.0.1/connection_creation_rate", "1")
+        eventually(lambda: "client quotas changed" in server.log)
+        for _ in range(12):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.ports["SASL_PLAINTEXT"])))
+        eventually(lambda: "too many connections" in server.log)
+        time.sleep(1)
+        refused = set(re.findall(r"(127\.0\.0\.1:\d+): too many connections", server.log))
+        late = set(re.findall(r"(127\.0\.0\.1:\d+): connection closed: not authenticated", server.log))
+    assert server.stop() == 0
+    assert refused
+    assert not refused & late
 
 
 def test_real_clients_keep_to_their_quotas(server: KetchServer, admin: Kafka, topic: str) -> None:
