@@ -169,7 +169,7 @@ class Groups:
             metrics.committed(group_id, topic, count)
         self._native_groups.committed(group_id, commits)
 
-    # -- offsets of transactions (store.pending_offsets)
+    # -- offsets of transactions, see `store.coordination.pending_offsets`
 
     async def pend(
         self,
