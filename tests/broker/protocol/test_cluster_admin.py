@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import batch, records
+from tests.support.coordinator import wait_for_coordinators
 from tests.support.kafka import (
     ALTER_CLIENT_QUOTAS,
     ALTER_REASSIGNMENTS,
@@ -18,7 +19,9 @@ from tests.support.kafka import (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_QUORUM,
     ELECT_LEADERS,
+    INIT_PRODUCER_ID,
     LIST_REASSIGNMENTS,
+    LIST_TRANSACTIONS,
     OFFSET_FOR_LEADER_EPOCH,
     UPDATE_FEATURES,
     Kafka,
@@ -186,6 +189,22 @@ def assignments(kafka: Kafka, topic: str) -> Answers:
     return found
 
 
+ID_PATTERNS = ("a+", "(a+)+b", "(?=a).*", r"(a)\1+", r"\pL+", "[[:alpha:]]+", "(?<name>a+)", "a++", "(a")
+
+
+def transactions_by_pattern(kafka: Kafka, topic: str) -> Answers:
+    """Of an id that takes a backtracking engine years where nested repetitions do not match it."""
+    new = {"transactional_id": f"{topic}-{'a' * 60}", "transaction_timeout": 60_000}
+    wait_for_coordinators(kafka)
+    eventually(lambda: kafka.ask(INIT_PRODUCER_ID, 4, **new, producer_id=-1, producer_epoch=-1).error_code == 0)
+    found = []
+    for rest in ID_PATTERNS:
+        pattern = rf"\Q{topic}-\E{rest}"
+        answer = kafka.ask(LIST_TRANSACTIONS, 2, duration_filter=-1, transactional_id_pattern=pattern)
+        found.append((int(answer.error_code), len(answer.transaction_states)))
+    return found
+
+
 SCENARIOS: list[Callable[[Kafka, str], Answers]] = [
     epochs,
     elections,
@@ -196,6 +215,7 @@ SCENARIOS: list[Callable[[Kafka, str], Answers]] = [
     clusters,
     collisions,
     assignments,
+    transactions_by_pattern,
 ]
 
 
@@ -239,6 +259,12 @@ def test_clusters(kafka: Kafka, broker: KetchServer, made: str) -> None:
     assert found[0] == (0, None, 1, [(1, "127.0.0.1", None)], 22, 8096)
     assert [code for code, *_ in found] == [0, 0, 0, 0, 114, 115, 0, 114, 115]
     assert kafka.ask(DESCRIBE_CLUSTER, 2).brokers[0].port == broker.port
+
+
+def test_transactions_by_pattern(kafka: Kafka, made: str) -> None:
+    is_one, is_none, no_pattern = (0, 1), (0, 0), (128, 0)
+    matched = [is_one, is_none, *[no_pattern] * 2, *[is_one] * 3, *[no_pattern] * 2]
+    assert transactions_by_pattern(kafka, made) == matched
 
 
 def test_names_that_collide(kafka: Kafka, made: str) -> None:

@@ -46,8 +46,9 @@ from ketch.coordinator.consumer.state import (
     static_member,
     succeed,
 )
-from ketch.coordinator.consumer.topics import NO_PARTITIONS, regex_error
+from ketch.coordinator.consumer.topics import NO_PARTITIONS
 from ketch.coordinator.machine import Persist, Tick
+from ketch.coordinator.patterns import regex_error
 
 _ABANDON = "The member must abandon all its partitions and rejoin."
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import re2
+from ketch.coordinator.patterns import matcher, regex_error
 
 Partition = tuple[str, int]  # topic id (text form of the UUID) and index
 Partitions = frozenset[Partition]
 NO_PARTITIONS: Partitions = frozenset()
 
 _MATCHES_MAX = 1000  # regular expressions whose matches are kept; clients may send ever new ones
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # else RE2 writes to stderr what a client got wrong
 
 
 class TopicInfo(NamedTuple):
@@ -74,15 +71,4 @@ class Topics:
     def _match(self, regex: str) -> frozenset[str]:
         if not regex or regex_error(regex) is not None:
             return frozenset()
-        pattern = re2.compile(regex, _OPTIONS)
-        return frozenset(name for name in self.by_name if pattern.fullmatch(name))
-
-
-def regex_error(regex: str) -> str | None:
-    """What is wrong with a regular expression in RE2's eyes, as KIP-848 has it; None where nothing is."""
-    try:
-        re2.compile(regex, _OPTIONS)
-    except re2.error as error:
-        reason = error.args[0] if error.args else ""
-        return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-    return None
+        return frozenset(filter(matcher(regex), self.by_name))
