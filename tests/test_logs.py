@@ -1,4 +1,4 @@
-"""The log as JSON: what every line has, and what some have besides."""
+"""The log: what every line has as JSON, and what some have besides; as text, that it is one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from datetime import datetime
 from typing import Any
 
-from ketch.logs import ClientName, Json
+from ketch.logs import ClientName, Json, Text
 
 
 def line(message: str, *arguments: object, **given: Any) -> dict[str, Any]:
@@ -41,3 +41,16 @@ def test_facts_and_an_exception() -> None:
         found = line("gone", facts={"api": "Fetch"}, exc_info=sys.exc_info())
     assert found["api"] == "Fetch"
     assert found["exception"].endswith("ValueError: no\nmore")
+
+
+def test_a_line_of_text_is_one_line() -> None:
+    arguments = ("a\nb\x1b[31m\x85\u2028é😀",)
+    record = logging.LogRecord("ketch.a", logging.INFO, "", 0, "group %s: Empty", arguments, None)
+    assert Text(2).format(record).endswith(r" INFO worker 2 ketch.a: group a\nb\x1b[31m\x85\u2028é😀: Empty")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    first, second, *_, last = Text(None).format(record).splitlines()
+    assert first.endswith("é😀: Empty")
+    assert (second, last) == ("Traceback (most recent call last):", "ValueError: no")

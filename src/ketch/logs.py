@@ -34,6 +34,27 @@ class ClientName(str):
         return made
 
 
+class Text(logging.Formatter):
+    """One line for each record, whatever characters a client has put in a name; a traceback has lines of its own.
+
+    Args:
+        worker: the node id, where the process is one of several.
+    """
+
+    def __init__(self, worker: int | None) -> None:
+        who = "" if worker is None else f"worker {worker} "
+        super().__init__(f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.formatMessage`."""
+        text = super().formatMessage(record)
+        return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
 class Json(logging.Formatter):
     """One line for each record: time, level, logger, message, and what else is known.
 
@@ -75,8 +96,7 @@ def set_up(form: Literal["text", "json"], level: str, worker: int | None) -> Non
     if form == "json":
         handler.setFormatter(Json({} if worker is None else {"worker": worker}))
     else:
-        who = "" if worker is None else f"worker {worker} "
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {who}%(name)s: %(message)s"))
+        handler.setFormatter(Text(worker))
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

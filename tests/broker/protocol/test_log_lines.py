@@ -10,8 +10,9 @@ from kio.schema.errors import ErrorCode
 
 from ketch.broker.errors import Refused, is_failure
 from ketch.errors import KetchError, NotCoordinator, RedisError, StorageUnavailable, TopicExists
+from tests.support.groups import Member
 from tests.support.kafka import DELETE_TOPICS, Kafka
-from tests.support.ketch import KetchServer
+from tests.support.ketch import KetchServer, eventually
 
 
 def line(broker: KetchServer, words: str) -> str:
@@ -34,6 +35,14 @@ def test_a_topic_id_is_written_as_clients_write_it(kafka: Kafka, broker: KetchSe
     shown = base64.urlsafe_b64encode(unknown.bytes).decode().rstrip("=")
     assert f"DeleteTopics of {shown} refused with UNKNOWN_TOPIC_ID: no topic with id {shown}" in line(broker, shown)
     assert str(unknown) not in broker.log
+
+
+def test_what_a_client_names_begins_no_line(broker: KetchServer, topic: str) -> None:
+    """The id of a group may have any characters."""
+    with Member(broker.port, f"{topic}\nERROR {topic}") as member:
+        member.enter()
+    eventually(lambda: rf"classic: group {topic}\nERROR {topic}: " in broker.log)
+    assert not [line for line in broker.log.splitlines() if line.startswith(f"ERROR {topic}")]
 
 
 @pytest.mark.parametrize(
