@@ -103,11 +103,13 @@ def test_what_was_set_is_described(admin: Kafka, version: int) -> None:
     assert described(admin, ("user", 0, "a/b %"), strict=True)[0][1] == {"consumer_byte_rate": 5.0}
 
 
-def test_what_cannot_be_changes_nothing(admin: Kafka) -> None:
+def test_what_cannot_be_changes_nothing(server: KetchServer, admin: Kafka) -> None:
     assert alter(admin, APP, producer_byte_rate=10.0, bad=1.0) == (INVALID_REQUEST, "Invalid configuration key bad")
     assert alter(admin, {}, producer_byte_rate=10.0) == (INVALID_REQUEST, "Invalid empty client quota entity")
     assert alter(admin, APP, only=True, producer_byte_rate=10.0) == (0, None)
     assert described(admin) == []
+    said = next(line for line in server.log.splitlines() if "AlterClientQuotas refused with INVALID_REQUEST" in line)
+    assert " INFO " in said, "the client is to blame, not the broker"
 
 
 def test_they_lie_in_one_hash_that_can_be_written(server: KetchServer, admin: Kafka) -> None:

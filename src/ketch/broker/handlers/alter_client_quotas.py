@@ -11,6 +11,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ketch.broker.api import Answer, Request, printable
+from ketch.broker.errors import Refused
 from ketch.broker.resources import DENIED_TEXTS
 from ketch.errors import KetchError
 from ketch.security.quotas import InvalidQuota, check, entity
@@ -41,9 +42,10 @@ async def _alter(request: Request, entry: Any) -> Body:
     code, message = ErrorCode.none, None
     try:
         await _change(request, parts, {op.key: None if op.remove else op.value for op in entry.ops})
+    except InvalidQuota as error:
+        code, message = request.refuse("", Refused(ErrorCode.invalid_request, str(error))), printable(str(error))
     except KetchError as error:
-        kind = ErrorCode.invalid_request if isinstance(error, InvalidQuota) else None
-        code, message = request.refuse("", error, kind), printable(str(error))
+        code, message = request.refuse("", error), printable(str(error))
     return {
         "error_code": code,
         "error_message": message,
