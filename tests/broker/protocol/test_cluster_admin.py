@@ -147,6 +147,17 @@ def quota_changes(kafka: Kafka, topic: str) -> Answers:
     return found
 
 
+def quotas_twice(kafka: Kafka, topic: str) -> Answers:
+    """An entity twice in a request, and a quota twice in an entity; Kafka answers once for an entity."""
+    found = []
+    once = {"key": "producer_byte_rate", "value": 5.0}
+    for entities, ops in ((1, [once, {**once, "remove": True}]), (2, [once]), (1, [once])):
+        entry = {"entity": [{"entity_type": "user", "entity_name": topic}], "ops": ops}
+        answer = kafka.ask(ALTER_CLIENT_QUOTAS, 1, entries=[entry] * entities, validate_only=True)
+        found.append({int(each.error_code) for each in answer.entries})
+    return found
+
+
 def features(kafka: Kafka, topic: str) -> Answers:
     found = []
     for version in versions(UPDATE_FEATURES):
@@ -211,6 +222,7 @@ SCENARIOS: list[Callable[[Kafka, str], Answers]] = [
     reassignments,
     quotas,
     quota_changes,
+    quotas_twice,
     features,
     clusters,
     collisions,
@@ -245,6 +257,10 @@ def test_quotas(kafka: Kafka, made: str) -> None:
     found = quotas(kafka, made)
     assert found[:4] == [(0, "", ())] * 4
     assert {code for code, _, _ in found[4:]} == {35, 42}
+
+
+def test_quotas_twice(kafka: Kafka, made: str) -> None:
+    assert quotas_twice(kafka, made) == [{42}, {42}, {0}]
 
 
 def test_features_and_quorum(kafka: Kafka, made: str) -> None:

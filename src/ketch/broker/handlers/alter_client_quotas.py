@@ -1,11 +1,13 @@
 """AlterClientQuotas (49), versions 0 and 1: sets and removes quotas, each entity by itself (KIP-546).
 
-Of one entity either all changes are made or none. This broker goes by them at once, the others within a heartbeat.
+Of one entity either all changes are made or none; as in Kafka it may be named once, and each of its quotas once. This
+broker goes by them at once, the others within a heartbeat.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -34,14 +36,23 @@ def refused(request: Request, code: ErrorCode) -> Answer:
 
 
 async def handle(request: Request) -> Answer:
-    return {"entries": [await _alter(request, entry) for entry in request.body.entries]}
+    every = [(entry, _parts(entry)) for entry in request.body.entries]
+    times = Counter(frozenset(parts.items()) for _, parts in every)
+    entries = [await _alter(request, entry, parts, times[frozenset(parts.items())] > 1) for entry, parts in every]
+    return {"entries": entries}
 
 
-async def _alter(request: Request, entry: Any) -> Body:
-    parts = {part.entity_type: part.entity_name for part in entry.entity}  # of a type that comes twice the last
+def _parts(entry: Any) -> dict[str, str | None]:
+    return {part.entity_type: part.entity_name for part in entry.entity}  # of a type that comes twice the last
+
+
+async def _alter(request: Request, entry: Any, parts: dict[str, str | None], twice: bool) -> Body:
     code, message = ErrorCode.none, None
+    changes = {op.key: None if op.remove else op.value for op in entry.ops}
     try:
-        await _change(request, parts, {op.key: None if op.remove else op.value for op in entry.ops})
+        if twice or len(changes) < len(entry.ops):
+            raise InvalidQuota(f"Duplicate {'entity' if twice else 'quota key'}")
+        await _change(request, parts, changes)
     except InvalidQuota as error:
         code, message = request.refuse("", Refused(ErrorCode.invalid_request, str(error))), printable(str(error))
     except KetchError as error:
