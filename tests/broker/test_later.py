@@ -62,3 +62,17 @@ def test_futures_may_be_done_already() -> None:
         await came.wait()
 
     asyncio.run(run())
+
+
+def test_it_is_not_made_of_futures_that_were_cancelled() -> None:
+    """They are where the process ends at once; what they were to bring cannot be asked of them."""
+
+    async def run() -> None:
+        waits, due, _ = waiting(2, SOON)
+        waits[0].cancel()
+        await asyncio.sleep(2 * SOON)
+        waits[1].cancel()
+        await asyncio.sleep(0)
+        assert not due
+
+    asyncio.run(run())

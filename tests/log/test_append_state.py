@@ -318,6 +318,16 @@ def test_a_duplicate_gets_the_earlier_offset_once_that_is_known() -> None:
     assert again.future.result() == first.base
 
 
+def test_a_duplicate_of_a_batch_that_nobody_waits_for_any_more(caplog: pytest.LogCaptureFixture) -> None:
+    state, first, again = ours(), append(producer=Sequenced(7, 0, 0)), append(producer=Sequenced(7, 0, 0))
+    state.learned(7, ProducerState())
+    queued(state, first, again)
+    assert sent(state) == [first]
+    first.future.cancel()
+    assert not again.future.done()
+    assert not caplog.records, "its end is no error"
+
+
 def test_the_oldest_producer_goes_unless_a_batch_of_it_flies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "_MAX_PRODUCERS", 2)
     state, entry = ours(), append(producer=Sequenced(1, 0, 0))

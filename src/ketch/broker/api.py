@@ -252,8 +252,10 @@ class Later:
         for wait in self._waits:
             wait.add_done_callback(self._done)
 
-    def _done(self, _: asyncio.Future[Any]) -> None:
+    def _done(self, wait: asyncio.Future[Any]) -> None:
         self._left -= 1
+        if wait.cancelled():  # the process ends at once, and nobody is left to get an answer
+            self._take = None
         if not self._left:
             self._timer.cancel()
             self._end()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ketch.embedded.valkey import server_binary
 from tests.support.batches import batch, record, records
-from tests.support.kafka import API_VERSIONS, FETCH, PRODUCE, Kafka, fetch, part, produce
+from tests.support.kafka import API_VERSIONS, FETCH, INIT_PRODUCER_ID, PRODUCE, Kafka, fetch, part, produce
 from tests.support.ketch import KetchServer, eventually
+from tests.support.redis_servers import RedisServer
 
 THREE = records([b"a", b"b", b"c"])
 MB = 1 << 20
@@ -91,3 +95,33 @@ def test_a_second_signal_does_not_wait(start_ketch: type[KetchServer], topic: st
     assert server.process.poll() is None
     assert server.stop(timeout=5) == 1
     assert stalled.kafka.socket.fileno() >= 0
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server that is no broker's own, so that it hangs on while a broker ends."""
+    server = RedisServer(str(server_binary()), tmp_path / "apart")
+    yield server
+    server.process.send_signal(signal.SIGCONT)
+    server.kill()
+
+
+def test_a_stop_at_once_makes_no_more_answers(start_ketch: type[KetchServer], apart: RedisServer, topic: str) -> None:
+    """Batches of a transaction wait for a Redis that hangs, one of them is sent again: the log has no error of it."""
+    waits = ("--drain-timeout-ms", "600000", "--redis-timeout-ms", "20000")
+    server = start_ketch("--redis", apart.url, "--lane", "off", *waits)
+    client, other = Kafka(server.port), Kafka(server.port)
+    client.create(topic)
+    made = client.ask(INIT_PRODUCER_ID, 4, transactional_id=topic, transaction_timeout=60_000)
+    given = {"attributes": 0x10, "producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+    client.stored(topic, batch(THREE, **given, base_sequence=0), 12, transactional_id=topic)
+    second = produce(topic, batch(THREE, **given, base_sequence=3), transactional_id=topic)
+    apart.process.send_signal(signal.SIGSTOP)
+    for each in (client, other):
+        each.send(PRODUCE, 12, **second)
+    Kafka(server.port).ask(API_VERSIONS, 0)  # what came before has been read
+    assert server.process is not None
+    server.process.send_signal(signal.SIGTERM)
+    eventually(lambda: "finishing requests in flight" in server.log)
+    assert server.stop(timeout=10) == 1
+    assert "Traceback" not in server.log

@@ -562,9 +562,9 @@ def _follow(future: Future[int], earlier: int | Future[int]) -> None:
         return
 
     def done(first: Future[int]) -> None:
-        error = first.exception()
-        if future.done():
+        if future.done() or first.cancelled():  # the latter where the process ends
             return
+        error = first.exception()
         if error is not None:
             future.set_exception(error)
             future.exception()
