@@ -182,6 +182,16 @@ def test_damaged_append_only_file_is_refused_with_valkeys_reason(tmp_path):
     assert str(tmp_path / "valkey.log") in message
 
 
+def test_valkey_that_is_told_to_stop_while_it_starts(tmp_path, monkeypatch):
+    """It ends in order, and what it warned of before is not why."""
+    script = tmp_path / "valkey-server"
+    script.write_text("#!/bin/sh\necho '7:M 1 Jan 2026 00:00:00.000 # Missing implement of connection type tls'\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("ketch.embedded.valkey.server_binary", lambda: script)
+    log = tmp_path / "data" / "valkey.log"
+    assert refused(tmp_path / "data") == f"Valkey was told to stop while it started (see {log})."
+
+
 def test_killed_valkey_comes_back_on_the_same_addresses_with_its_data(run, tmp_path, caplog):
     async def check() -> None:
         async with embedded(tmp_path, fsync="always") as valkey:

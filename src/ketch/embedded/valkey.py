@@ -441,6 +441,8 @@ def _why_not(code: int, logfile: Path, start: int) -> str:
     """What Valkey said last, as one sentence; its lines are `pid:role date * text`, # for warnings."""
     if code < 0:
         return f"Valkey {_how_it_ended(code)} while it started (see {logfile})."
+    if not code:  # it had no reason of its own
+        return f"Valkey was told to stop while it started (see {logfile})."
     with logfile.open("rb") as file:
         file.seek(start)
         lines = file.read().decode(errors="replace").splitlines()
