@@ -223,8 +223,11 @@ class Broker:
                 log.exception("compaction")
 
     async def drain(self) -> None:
-        """Stops accepting, answers what is in flight (within `drain_timeout_ms`), closes."""
-        await self.cluster.leave()
+        """Stops accepting, answers what is in flight, closes: within `drain_timeout_ms`, also where Redis hangs."""
+        until = asyncio.get_running_loop().time() + self.settings.drain_timeout_ms / 1000
+        with contextlib.suppress(TimeoutError):  # others will notice
+            async with asyncio.timeout_at(until):
+                await self.cluster.leave()
         self.ports.close()
         for connection in self._connections:
             connection.drain()
@@ -232,7 +235,7 @@ class Broker:
         self.groups.stop()
         self.transactions.stop()
         try:
-            async with asyncio.timeout(self.settings.drain_timeout_ms / 1000):
+            async with asyncio.timeout_at(until):
                 while self._native_groups.busy or any(connection.busy for connection in self._connections):
                     await asyncio.sleep(0.01)
         except TimeoutError:

@@ -125,3 +125,9 @@ def test_a_stop_at_once_makes_no_more_answers(start_ketch: type[KetchServer], ap
     eventually(lambda: "finishing requests in flight" in server.log)
     assert server.stop(timeout=10) == 1
     assert "Traceback" not in server.log
+
+
+def test_a_redis_that_hangs_does_not_make_a_stop_longer(start_ketch: type[KetchServer], apart: RedisServer) -> None:
+    server = start_ketch("--redis", apart.url, "--drain-timeout-ms", "300", "--redis-timeout-ms", "60000")
+    apart.process.send_signal(signal.SIGSTOP)
+    assert server.stop(timeout=10) == 0
