@@ -43,8 +43,10 @@ class BrokerConfig:
 
     def default(self) -> str | None:
         """Its value where nobody gives one."""
-        return self.static(Settings.model_construct())
+        return self.static(_UNSET)
 
+
+_UNSET = Settings.model_construct()  # nobody has given anything
 
 _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "node.id": ("node_id", "int"),
