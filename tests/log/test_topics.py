@@ -237,6 +237,10 @@ def test_damaged_hash_is_a_topic_that_is_not_there(start_ketch: Callable[..., Ke
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     eventually(lambda: topic not in admin.list_topics(timeout=10).topics, what="the topic to be gone")
     assert f"topic {topic}: its hash korvet:topic:{topic} is damaged: partitions is 'many'" in server.log
+    assert create(server, f"{topic}-other") == 0
+    server.redis().set(f"korvet:topic:{topic}", "many")
+    eventually(lambda: f"topic {topic}: korvet:topic:{topic} is no hash" in server.log)
+    assert list(admin.list_topics(timeout=10).topics) == [f"{topic}-other"], "the others are there all the same"
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
@@ -325,6 +329,35 @@ def test_all_who_ask_at_the_same_time_share_a_question(broker: KetchServer, topi
         assert all(answer is not None and answer.name == topic for answer in answers)
         assert await topics.get(topic) is not answers[-1]
         await link.stop()
+
+    asyncio.run(run())
+
+
+def test_many_topics_are_asked_for_at_once(broker: KetchServer, topic: str) -> None:
+    names = [f"{topic}-{n}" for n in range(3)]
+    with Kafka(broker.port) as kafka:
+        for name in names:
+            kafka.create(name, 1)
+
+    async def run() -> None:
+        link, topics = await topic_cache(broker, 3600.0)
+        asking = asyncio.create_task(topics.prefetch([*names, "nowhere", "no/name", names[0]]))
+        await asyncio.sleep(0)
+        assert (await topics.get(names[1])) is topics.known(names[1]) is not None, "by the same question"
+        await asking
+        ids = [found.id for name in names if (found := topics.known(name)) is not None]
+        assert len(ids) == 3
+        assert "nowhere" in topics.cached
+        assert "no/name" not in topics.cached, "there can be none of this name"
+        topics.forget(names[0])
+        topics.forget(names[2])
+        await topics.prefetch([*ids, uuid.uuid4()])
+        assert [topics.known(id_) is None for id_ in ids] == [False, False, False]
+        await link.stop()
+        topics.forget_all()
+        await topics.prefetch(names)  # leaves it to those who need them to say it
+        with pytest.raises(StorageUnavailable):
+            await topics.get(names[0])
 
     asyncio.run(run())
 

@@ -7,12 +7,14 @@ never overwrites what the change made known. `store.topics.hashes` asks and writ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from ketch.configs.topic_table import CONFIGS
+from ketch.errors import KetchError
 from ketch.redis.driver import Driver
 from ketch.store.keys import Keyspace
 from ketch.store.topics import hashes
@@ -43,7 +45,7 @@ class TopicCache:
         self._names: tuple[float, list[str]] | None = None
         self.changes = 0  # how often something was forgotten: a topic was made, changed or deleted here
         self._ids: dict[uuid.UUID, str] = {}
-        self._loading: dict[str, asyncio.Task[list[Topic | None]]] = {}  # the question of `get` that is on its way
+        self._loading: dict[str, asyncio.Task[dict[str, Topic | None]]] = {}  # the question that is on its way
         self._loads: list[set[str]] = []  # for each question on its way, what was forgotten meanwhile
 
     # -- asking
@@ -82,15 +84,23 @@ class TopicCache:
         cached = self._fresh(name)
         if cached is not None:
             return cached[1]
-        loading = self._loading.get(name)
-        if loading is None:  # all who find the answer too old at the same time share one question
-            loading = self._loading[name] = lasting(self._load([name]))
-            loading.add_done_callback(partial(self._loaded, name))
-        return (await asyncio.shield(loading))[0]
+        return (await asyncio.shield(self._loading.get(name) or self._ask([name])))[name]
+
+    async def prefetch(self, keys: Iterable[TopicKey]) -> None:
+        """Has Redis asked at once for all that `get` or `by_id` would ask for one by one.
+
+        Where that fails it says nothing: they will.
+        """
+        names = dict.fromkeys(key if isinstance(key, str) else self._ids.get(key, "") for key in keys)
+        stale = [name for name in names if legal_name(name) and not self._fresh(name) and name not in self._loading]
+        if self.max_age and len(stale) > 1:
+            with contextlib.suppress(KetchError):
+                for first in range(0, len(stale), _LOADED_AT_ONCE):  # requests are answered in between
+                    await asyncio.shield(self._ask(stale[first : first + _LOADED_AT_ONCE]))
 
     async def reread(self, topic: Topic) -> Topic | None:
         """The topic as Redis has it now, whatever is cached; None where it is gone, or another one has its name."""
-        (now,) = await self._load([topic.name])
+        now = (await self._load([topic.name]))[topic.name]
         return now if now is not None and now.id == topic.id else None
 
     async def by_id(self, topic_id: uuid.UUID) -> Topic | None:
@@ -197,11 +207,19 @@ class TopicCache:
         for name in {*self.cached, *self._loading}:
             self.forget(name)
 
-    def _loaded(self, name: str, task: asyncio.Task[list[Topic | None]]) -> None:
-        if self._loading.get(name) is task:
-            del self._loading[name]
+    def _ask(self, names: Sequence[str]) -> asyncio.Task[dict[str, Topic | None]]:
+        """Asks for these; all who find the answer too old meanwhile share the question."""
+        loading = lasting(self._load(names))
+        self._loading |= dict.fromkeys(names, loading)
+        loading.add_done_callback(partial(self._loaded, names))
+        return loading
 
-    async def _load(self, names: list[str]) -> list[Topic | None]:
+    def _loaded(self, names: Sequence[str], task: asyncio.Task[dict[str, Topic | None]]) -> None:
+        for name in names:
+            if self._loading.get(name) is task:
+                del self._loading[name]
+
+    async def _load(self, names: Sequence[str]) -> dict[str, Topic | None]:
         forgotten = set[str]()
         self._loads.append(forgotten)
         try:
@@ -212,9 +230,10 @@ class TopicCache:
         if max(len(self.cached), len(self._ids)) > _CACHE_MAX:  # ids of deleted topics are among them
             self.cached.clear()
             self._ids.clear()
-        for name, topic in zip(names, topics, strict=True):
+        found = dict(zip(names, topics, strict=True))
+        for name, topic in found.items():
             if name not in forgotten:  # else it may say what was before a change of our own
                 self.cached[name] = (now, topic)
             if topic is not None:
                 self._ids[topic.id] = name
-        return topics
+        return found

@@ -32,6 +32,7 @@ _NOTHING = Found(-1, -1)
 
 
 async def handle(request: Request) -> Answer:
+    await request.broker.log.topics.prefetch(topic.name for topic in request.body.topics)
     return {"topics": [await _topic(request, topic) for topic in request.body.topics]}
 
 

@@ -74,8 +74,11 @@ async def _topics(request: Request) -> list[Body | Kept]:
         return [await _describe(request, topic) for topic in topics if not request.denial_by(LISTS_TOPIC, topic.name)]
     ids = dict.fromkeys(topic.topic_id for topic in asked if getattr(topic, "topic_id", None))
     if ids:  # what is asked for by name is left out then, as Kafka does
+        await request.broker.log.topics.prefetch(ids)
         return [await _by_id(request, topic_id) for topic_id in ids]
-    return [await _by_name(request, name) for name in dict.fromkeys(topic.name or "" for topic in asked)]
+    names = dict.fromkeys(topic.name or "" for topic in asked)
+    await request.broker.log.topics.prefetch(names)
+    return [await _by_name(request, name) for name in names]
 
 
 async def _by_id(request: Request, topic_id: UUID) -> Body | Kept:

@@ -90,15 +90,13 @@ def read_configs(topic: str, hash_: Mapping[str, str], defaults: Mapping[str, st
     Raises:
         ValueError: one that was fixed at creation cannot be read.
     """
-    return {
-        config.name: _config(topic, config, hash_[config.field], defaults)
-        if config.field in hash_
-        else defaults[config.name]
-        for config in CONFIGS.values()
-    }
+    return {name: _config(topic, config, hash_.get(config.field), defaults) for name, config in CONFIGS.items()}
 
 
-def _config(topic: str, config: ConfigKey, text: str, defaults: Mapping[str, str]) -> str:
+def _config(topic: str, config: ConfigKey, text: str | None, defaults: Mapping[str, str]) -> str:
+    default = defaults[config.name]
+    if text is None or text == default:  # most are; each topic in use is read every second
+        return default
     text = text.strip()
     if config.name == "compression.type" and text.lower() == "none":
         return "uncompressed"
@@ -108,7 +106,7 @@ def _config(topic: str, config: ConfigKey, text: str, defaults: Mapping[str, str
         if config.fixed:
             raise ValueError(f"{config.field}: {error}") from None
         # A limit that nobody can read must not delete records.
-        instead = "-1" if "retention." in config.name else defaults[config.name]
+        instead = "-1" if "retention." in config.name else default
         complain(f"topic {topic}: {config.field}: {error}, {instead} is used instead")
         return instead
 

@@ -17,9 +17,11 @@ from ketch.clock import now_ms
 from ketch.configs.topic_table import CONFIGS
 from ketch.errors import TopicExists, UnknownTopicOrPartition
 from ketch.redis.question import Command, Question, ask, call, calls, command, keyed
+from ketch.redis.resp import checked, parse
 from ketch.store import scripts
 from ketch.store.keys import Keyspace
 from ketch.store.layouts.layout import Payload
+from ketch.store.topics.handwritten import complain
 from ketch.store.topics.topic import Topic, parse_topic, shown
 
 _TO_HASH = {"uncompressed": "none"}  # the layout's word for compression.type=uncompressed
@@ -44,9 +46,16 @@ def lookup(keys: Keyspace, names: Sequence[str], defaults: Mapping[str, str]) ->
     # cut off, whose name another topic has taken when the list is read.
     listed = yield from calls([keyed("SISMEMBER", keys.topics, name) for name in names])
     there = [name for name, is_listed in zip(names, listed, strict=True) if is_listed]
-    hashes = yield from calls([keyed("HGETALL", keys.topic(name)) for name in there])
-    found = {name: parse_topic(name, _words(hash_), keys, defaults) for name, hash_ in zip(there, hashes, strict=True)}
+    replies = (yield [keyed("HGETALL", keys.topic(name)) for name in there]) if there else []
+    found = {name: _topic(name, reply, keys, defaults) for name, reply in zip(there, replies, strict=True)}
     return [found.get(name) for name in names]
+
+
+def _topic(name: str, reply: bytes, keys: Keyspace, defaults: Mapping[str, str]) -> Topic | None:
+    if reply.startswith(b"-WRONGTYPE"):
+        complain(f"topic {name}: {keys.topic(name).decode()} is no hash")
+        return None
+    return parse_topic(name, _words(checked(parse(reply))), keys, defaults)
 
 
 def _words(reply: list[bytes] | dict[bytes, bytes]) -> list[bytes]:
