@@ -251,6 +251,18 @@ def test_serve_refuses_a_taken_port():
 # -- serve: as it runs
 
 
+def test_ctrl_c_while_it_imports(tmp_path):
+    (tmp_path / "typer.py").write_text("import sys, time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    words = [sys.executable, "-m", "ketch", "serve"]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=LIMIT) == (b"", b"")
+    assert process.returncode == -signal.SIGINT, "as a shell expects it of a program that was interrupted"
+
+
 def test_ready_line_and_stop(tmp_path):
     for number in (signal.SIGTERM, signal.SIGINT):
         with serving() as (process, line):

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it failed, 2 it was called wrongly (a bad argument or sett
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import time
 from importlib import import_module
@@ -40,7 +41,10 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return load(cmd_name) if cmd_name in COMMANDS else None
+        found = load(cmd_name) if cmd_name in COMMANDS else None
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by `ketch.__main__`
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return found
 
 
 def load(name: str) -> Any:
@@ -140,7 +144,3 @@ def _with_refusal(why: str) -> str:
 def _fail(why: str, code: int) -> NoReturn:
     print(f"ketch: {why.rstrip('.')}.", file=sys.stderr)
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()
