@@ -388,5 +388,6 @@ class ByteLogs:
         except UnknownTopicOrPartition as error:
             raise WrongPartition(str(error)) from None
         if part not in self._logs:
+            self._logs = {each: of for each, of in self._logs.items() if not each.state.closed}  # topics that are gone
             self._logs[part] = ByteLog(self, part)
         return self._logs[part]

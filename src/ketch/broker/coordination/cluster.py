@@ -196,20 +196,26 @@ class Cluster:
             try:
                 await self._announce()
                 self._told = False
-                if not self.alone:
-                    for beat in self._beats:
-                        await beat()
             except NodeIdTaken as taken:
                 if not self._told:
                     log.error("node id %d is also used by %s: stop one of them", self._own.id, _address(taken.holder))
                 self._told = True
-            except StorageUnavailable:
-                pass  # the links say so themselves, and others can't be reached either
-            except KetchError as error:
-                if line := self._complaints.line(f"brokers: {error}", time.monotonic()):
-                    log.warning(line)
-            except Exception:  # without heartbeats others would take its partitions and groups
-                log.exception("brokers")
+                continue
+            except Exception as error:
+                self._complain(error)
+                continue
+            for beat in () if self.alone else self._beats:
+                try:
+                    await beat()
+                except Exception as error:  # the others' work goes on, and so does its own announcement
+                    self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """A line for what a heartbeat met; the next one comes whatever it was."""
+        if isinstance(error, StorageUnavailable):
+            return  # the links say so themselves, and others can't be reached either
+        if line := self._complaints.line(f"brokers: {error}", time.monotonic()):
+            log.warning(line, exc_info=None if isinstance(error, KetchError) else error)
 
     async def leave(self) -> None:
         """Others take over at once. It announces itself no more, though it serves for a while what is in flight."""

@@ -63,8 +63,8 @@ async def _topic(request: Request, name: str, topic_name: str, indexes: Iterable
     starts: dict[int, int | None] = {}
     if topic is not None:
         there = [index for index in indexes if 0 <= index < topic.partitions]
-        shares = [request.broker.log.partition(topic, index).shares.of(name) for index in there]
-        starts = dict(zip(there, await asyncio.gather(*(share.start() for share in shares)), strict=True))
+        shares = [request.broker.log.partition(topic, index).shares for index in there]
+        starts = dict(zip(there, await asyncio.gather(*(each.start(name) for each in shares)), strict=True))
     return {
         "topic_name": topic_name,
         "topic_id": ZERO_ID if topic is None else topic.id,

@@ -31,6 +31,10 @@ class Shares:
             share = self._shares[group] = self._new(group)
         return share
 
+    async def start(self, group: str) -> int | None:
+        """As `Share.start`. Nothing is kept of a group that has not read here: a client may ask for any name."""
+        return await (self._shares.get(group) or self._new(group)).start()
+
     def _new(self, group: str) -> Share:
         changed = partial(self._shared.watcher.states.written, self._news(group))
         of = SharedPartition(group, self._stream, self._bounds, self._shared.reads, self._start, changed)
