@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import threading
 import time
 import uuid
@@ -18,6 +19,8 @@ from ketch.configs.topic_checks import defaults
 from ketch.errors import StorageUnavailable
 from ketch.log.appending.notes import CODEC_NAMES, TopicNotes
 from ketch.log.log import Log
+from ketch.log.sharing.batch import BatchShare
+from ketch.log.sharing.record import RecordShare
 from ketch.log.topic_cache import TopicCache
 from ketch.redis.link import Link
 from ketch.redis.links import links
@@ -203,6 +206,30 @@ def test_a_broker_forgets_topics_that_another_one_has_deleted(broker: KetchServe
         finally:
             await ours.stop()
             await theirs.stop()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_asking_for_a_share_groups_start_keeps_nothing(broker: KetchServer, layout: str) -> None:
+    """A client may ask for any names."""
+
+    def shares() -> int:
+        gc.collect()
+        return sum(isinstance(each, RecordShare | BatchShare) for each in gc.get_objects())
+
+    async def work() -> None:
+        ours = SilentBroker(broker.redis_url, f"shares-{uuid.uuid4()}", 1).log
+        await ours.start()
+        try:
+            partition = ours.partition(await ours.topics.create("t", 1, {"storage.layout": layout}), 0)
+            before = shares()
+            assert [await partition.shares.start(f"made-up-{n}") for n in range(3)] == [None] * 3
+            assert shares() == before
+            assert await partition.shares.of("reads").start() is None
+            assert shares() == before + 1
+        finally:
+            await ours.stop()
 
     asyncio.run(work())
 
