@@ -194,6 +194,11 @@ def test_clients_of_kafka_0_7_need_a_port_of_their_own():
     assert "2 workers from port 65535 on would need port 65536" in refused(legacy_port=65535, workers=2)
 
 
+def test_an_audit_log_needs_something_to_tell_of():
+    assert "audit_log is for what ACLs decide: set authorizer_class_name, too" in refused(audit_log="audit")
+    assert Settings.load(flags={"audit_log": "audit", "authorizer_class_name": "standard"}).audit_log == Path("audit")
+
+
 def test_copies_on_disk_need_a_disk_that_is_synced():
     assert 'copies_on_disk needs fsync = "always" of the embedded Valkey, not "everysec"' in refused(
         copies_on_disk=True

@@ -542,6 +542,8 @@ class Settings(BaseSettings):
         ):
             if getattr(self, less) > getattr(self, more):
                 raise ValueError(f"{less} = {getattr(self, less)} should be at most {more} ({getattr(self, more)})")
+        if self.audit_log is not None and not self.authorizer_class_name:
+            raise ValueError("audit_log is for what ACLs decide: set authorizer_class_name, too")
         for first in (*(listener.port for listener in self.endpoints), self.legacy_port):
             last = (first or 0) + self.workers - 1
             if last > LAST_PORT:

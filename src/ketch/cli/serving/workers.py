@@ -64,11 +64,12 @@ class _Worker:
             os.close(theirs)
         try:
             self._reports = Reports(ours)
-            self.ready = await self._reports.first()
+            ready = await self._reports.first()
         except KetchError as error:
             raise KetchError(f"{self._name.capitalize()}: {error}") from None
-        if self.ready is None:
+        if ready is None:
             raise KetchError(f"{self._name.capitalize()} ended with {await self._process.wait()} before it was ready.")
+        self.ready = ready
         if "KETCH_LISTENERS" in self._environment:
             self._environment["KETCH_LISTENERS"] = self.ready.kafka
         else:
