@@ -92,7 +92,7 @@ class TopicCache:
         Where that fails it says nothing: they will.
         """
         names = dict.fromkeys(key if isinstance(key, str) else self._ids.get(key, "") for key in keys)
-        stale = [name for name in names if legal_name(name) and not self._fresh(name) and name not in self._loading]
+        stale = [name for name in names if not self._fresh(name) and name not in self._loading and legal_name(name)]
         if self.max_age and len(stale) > 1:
             with contextlib.suppress(KetchError):
                 for first in range(0, len(stale), _LOADED_AT_ONCE):  # requests are answered in between

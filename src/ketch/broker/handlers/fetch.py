@@ -162,7 +162,8 @@ async def _look(request: Request, session: Session, results: dict[PartitionKey, 
     """Looks at the partitions that may have something to say, and reads them in turn until the answer is full."""
     looked = [_Result(target) for target in session.due(time.monotonic())]
     topics: dict[TopicKey, Topic | KetchError] = {}
-    await request.broker.log.topics.prefetch(result.target.topic for result in looked)
+    if len(looked) > 1:
+        await request.broker.log.topics.prefetch(result.target.topic for result in looked)
     for result in looked:
         await _find(request, session, result, topics)
     reads = [result.read for result in looked if result.read is not None]

@@ -92,7 +92,8 @@ _Outcomes = list[tuple[TopicKey, list[_Outcome]]]
 async def handle(request: Request) -> Answer | Later:
     body = request.body
     deadline = time.monotonic() + max(_LEAST_TIMEOUT_S, body.timeout.total_seconds())
-    await request.broker.log.topics.prefetch(_key(request, topic) for topic in body.topic_data)
+    if len(body.topic_data) > 1:
+        await request.broker.log.topics.prefetch(_key(request, topic) for topic in body.topic_data)
     entered = {} if body.transactional_id is None else await _enter(request)
     now = now_ms()
     topics: _Outcomes = []
