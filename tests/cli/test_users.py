@@ -50,7 +50,10 @@ def test_a_password_of_a_file(ketch: Ketch, tmp_path: Path, topic: str) -> None:
     ketch("users", "add", topic, "--password-file", str(file))
     assert len(listed(ketch, topic)) == 2
     missing = ketch("users", "set", topic, "--password-file", str(tmp_path / "none"), code=2).stderr.decode()
-    assert missing.startswith("ketch: The password cannot be read from")
+    assert missing == f"ketch: The password cannot be read from {tmp_path / 'none'}: No such file or directory.\n"
+    file.write_bytes(b"\xff")
+    binary = ketch("users", "set", topic, "--password-file", str(file), code=2).stderr.decode()
+    assert binary == f"ketch: The password cannot be read from {file}: it is not text.\n"
 
 
 def test_a_password_is_asked_for_on_a_terminal(ketch: Ketch, topic: str) -> None:

@@ -17,7 +17,7 @@ from ketch.cli import client
 from ketch.cli.broker_redis import BrokerOrRedis
 from ketch.cli.options import grouped
 from ketch.cli.output import Json, Yes, confirm, show_json, show_rows
-from ketch.errors import ConfigError, KetchError
+from ketch.errors import ConfigError, KetchError, reason
 from ketch.security.scram import BY_NAME, ITERATIONS, MAX_ITERATIONS
 from ketch.views.kafka.users import BrokerUsers
 from ketch.views.users import RedisUsers, Users
@@ -121,8 +121,10 @@ def _password(user: str, file: Path | None) -> str:
         return asked
     try:
         text = sys.stdin.readline() if file is None else file.read_text().partition("\n")[0]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The password cannot be read from {file or 'stdin'}: {type(error).__name__}.") from None
+    except OSError as error:
+        raise ConfigError(f"The password cannot be read from {file or 'stdin'}: {reason(error)}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"The password cannot be read from {file or 'stdin'}: it is not text.") from None
     password = text.rstrip("\r\n")
     if not password:
         raise ConfigError(f"The password is empty: it is the first line of {file or 'stdin'}.")
