@@ -194,6 +194,20 @@ def test_why_a_command_is_not_let_in(secured: tuple[KetchServer, Certificates], 
     assert said.count("\n") == 1
 
 
+def test_a_client_without_a_certificate_is_told_that_it_needs_one(secured: tuple[KetchServer, Certificates]) -> None:
+    server, files = secured
+    variables = {"KETCH_CLIENT_SECURITY_PROTOCOL": "ssl", "KETCH_CLIENT_SSL_CA_LOCATION": str(files.ca)}
+    assert "certificate required" in run(server, "cluster", env=variables)
+
+
+def test_a_client_without_tls_is_asked_whether_it_should_log_in(secured: tuple[KetchServer, Certificates]) -> None:
+    said = run(secured[0], "topics", "list")
+    assert said == (
+        "ketch: The broker cannot be asked: no answer from a Kafka broker in 5 s "
+        "(it hangs up; does it want TLS or a login? --command-config says how to log in).\n"
+    )
+
+
 def test_what_is_no_property_of_a_client(secured: tuple[KetchServer, Certificates]) -> None:
     said = run(secured[0], "cluster", env={"KETCH_CLIENT_FOO": SECRET})
     assert said == 'ketch: How to log in to the broker: No such configuration property: "foo".\n'

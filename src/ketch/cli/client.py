@@ -33,21 +33,35 @@ Bootstrap = Annotated[
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 command_config: ContextVar[Path | None] = ContextVar("command_config", default=None)  # of the command that runs
+_HUNG_UP = "it hangs up; does it want TLS or a login? --command-config says how to log in"
 _refusals: list[str] = []  # why brokers did not let this command in; written from librdkafka's callbacks
+_unexplained: set[int] = set()  # the codes of the other errors of connections
 _asking: list[AdminClient] = []  # the client of this command, which has callbacks to serve
 
 
 def note(error: KafkaError) -> None:
-    """librdkafka's callback for errors: keeps what says why a broker does not let the command in."""
-    if error.code() in (error._SSL, error._AUTHENTICATION):
+    """librdkafka's callback for errors: keeps what says why a broker does not let the command in.
+
+    What comes behind the handshake of TLS, as all alerts of TLS 1.3 about a client's certificate do, has the code of a
+    connection that is lost.
+    """
+    behind_handshake = error.code() == error._TRANSPORT and "SSL" in error.str()
+    if behind_handshake or error.code() in (error._SSL, error._AUTHENTICATION):
         _refusals.append(_phrase(error.str()))
+    else:
+        _unexplained.add(error.code())
 
 
 def refusal() -> str:
     """Why the broker does not let the command in, as a phrase; "" where nothing is known of that."""
+    from confluent_kafka import KafkaError
+
     for admin in _asking:
         admin.poll(0)
-    return _refusals[-1] if _refusals else ""
+    if _refusals:
+        return _refusals[-1]
+    # A broker whose listener wants TLS or a login hangs up on who comes without: librdkafka has no words for that.
+    return _HUNG_UP if _unexplained == {KafkaError._ALL_BROKERS_DOWN} else ""
 
 
 def _phrase(text: str) -> str:
