@@ -108,6 +108,8 @@ def test_stores_in_pem(tmp_path: Path) -> None:
         ({"ssl.keystore.location": "x", "ssl.keystore.type": "jks"}, "ssl.keystore.location x is a JKS store"),
         ({"ssl.truststore.location": "x", "ssl.truststore.type": "PKCS12"}, "ssl.truststore.location x is a PKCS12"),
         ({"ssl.truststore.location": "/no"}, "/no cannot be read: No such file or directory."),
+        ({"ssl.keystore.location": "/no", "ssl.keystore.type": "PEM"}, "/no cannot be read: No such file"),
+        ({"security.protocol": "SASL_SSL", "sasl.username": "a"}, "SASL_SSL needs a sasl.mechanism: PLAIN, SCRAM-"),
         ({"ssl.enabled.protocols": "TLSv1.3"}, "ssl.enabled.protocols cannot be chosen here"),
         ({"sasl.jaas.config": f"nonsense {SECRET}"}, "sasl.jaas.config should be: LoginModule required username="),
         ({"sasl.jaas.config": JAAS.format("plain.PlainLoginModule") + ";"}, "has no username and password"),

@@ -121,6 +121,12 @@ def librdkafkas(given: Mapping[str, str]) -> dict[str, str]:
             found |= special(value, given)
         elif name not in _LEFT_OUT:
             found[_RENAMED.get(name, name)] = value
+    protocol = found.get("security.protocol", "")
+    if protocol.upper().startswith("SASL_") and not found.keys() & {"sasl.mechanism", "sasl.mechanisms"}:
+        raise ConfigError(
+            f"security.protocol {protocol} needs a sasl.mechanism: "
+            "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, as the broker has it."
+        )
     return found
 
 
@@ -141,14 +147,19 @@ def _keystore(value: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _kind_of_store(path: str, told: str | None) -> str:
-    """Its type as told; else what the file looks like, since Java's default of JKS is rarely meant."""
-    if told:
+    """Its type as told; else what the file looks like, since Java's default of JKS is rarely meant.
+
+    A file of the type PEM is opened, too: librdkafka has no words for one that is not there.
+    """
+    if told and told.upper() != "PEM":
         return told.upper()
     try:
         with Path(path).open("rb") as file:
             begin = file.read(4)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {reason(error)}.") from None
+    if told:
+        return "PEM"
     return "JKS" if begin == b"\xfe\xed\xfe\xed" else "PKCS12" if begin[:1] == b"0" else "PEM"
 
 
