@@ -294,6 +294,21 @@ def test_compaction_while_the_job_and_retention_work(
     assert offsets(table) == list(range(30, 40))
 
 
+def test_compaction_whose_answer_was_lost(table: ArchiveTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        table.commit([part(table, n * 10, n * 10 + 10)])
+    plain: Callable[..., Any] = Table._do_commit
+
+    def commit(self: Table, updates: Any, requirements: Any) -> None:
+        monkeypatch.setattr(Table, "_do_commit", plain)
+        plain(self, updates, requirements)
+        raise CommitStateUnknownException("no answer")
+
+    monkeypatch.setattr(Table, "_do_commit", commit)
+    compact(table, 1 << 20, 2)
+    assert offsets(table) == list(range(30))
+
+
 def test_files_of_forgotten_snapshots_are_removed(table: ArchiveTable) -> None:
     for n in range(4):
         table.commit([part(table, n * 10, n * 10 + 10)])

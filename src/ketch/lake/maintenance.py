@@ -171,8 +171,9 @@ def compact(table: ArchiveTable, target_bytes: int, least: int) -> tuple[int, in
         new = write_files(table.target, partition, _rows(table, group))
         try:
             table.attempt(table.replace(group, new))
-        except ValidationException:  # retention has removed one of the files meanwhile
-            remove(table.table.io, [file.file_path for file in new])
+        except ValidationException:
+            # Retention has removed one of the files meanwhile; or the commit went through and its answer was lost, and
+            # the new files are the table's. So none is deleted: `ketch archive expire` finds those that no table has.
             table.table.refresh()
             continue
         went, came = went + len(group), came + len(new)
