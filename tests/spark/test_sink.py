@@ -216,6 +216,24 @@ def test_redis_goes_away_and_comes_back(tmp_path: Any) -> None:
         ask(Server(server.url, patience=1), lambda connection: connection.ask(call(None, "PING")))
 
 
+def test_what_redis_has_lost_is_told(broker: KetchServer, store: redis.Redis, make_topic: MakeTopic) -> None:
+    name = make_topic(2)
+    options = WriteOptions(Server(broker.redis_url), "korvet", name)
+
+    def batches() -> Iterator[Any]:
+        for n, partition in enumerate([0, 0, 1, 1, 1, 1, 0]):
+            yield rows([str(n)], partition=pa.array([partition], pa.int32()))
+            if n == 2:  # as if Redis had started again without the last second
+                stream = f"korvet:stream:{name}:0"
+                assert store.delete(stream, f"korvet:producers:{{{stream}}}") == 2
+                for client in store.client_list():
+                    if client["name"] == "ketch-spark":
+                        store.client_kill_filter(_id=client["id"])
+
+    with pytest.raises(StorageUnavailable, match="has lost records"):
+        SinkTask(options, Writer("spark-q-0", 0), 0).write(batches(), forget=False)
+
+
 def read_while_it_goes(server: RedisServer) -> Iterator[bytes]:
     """The values of both partitions; Redis dies behind the first batch of each, and comes back in its own time."""
     known = Server(server.url)

@@ -84,11 +84,17 @@ class PartitionAppender:
         return self._sent is not None
 
     def learn(self, redis: BlockingDriver) -> None:
-        """Asks where the stream ends and what this task has written of it."""
+        """Asks where the stream ends and what this task has written of it.
+
+        Raises:
+            StorageUnavailable: Redis cannot be reached, or has lost records that it had acknowledged.
+        """
         self._last, state, self._module = redis.ask(appends.where(self._keys, self._writer.id))
         self._head, epoch, last = state.head, state.epoch, state.last_sequence
         # A later epoch: the micro-batch of this attempt was stored as a whole before that later one began.
         self._stored = last + 1 if epoch == self._writer.epoch else (2**62 if epoch > self._writer.epoch else 0)
+        if self._stored < self._rows:  # to write on would leave a gap, which a task that runs again would not see
+            raise _Refused(f"Redis has lost records of {self._name} that it had acknowledged.")
 
     def unwritten(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Those of the task's next rows that are not in Redis yet."""
@@ -130,8 +136,6 @@ class PartitionAppender:
         self._rows, refusals, rows = sent.first, 0, sent.rows
         while True:
             self.learn(redis)
-            if self._stored < self._rows:
-                raise _Refused(f"Redis has lost records of {self._name} that it had acknowledged.")
             rows = self.unwritten(rows)
             if not rows.num_rows:
                 self._sent = None
