@@ -21,6 +21,7 @@ from ketch.redis.blocking import connected
 from ketch.spark import rows
 from ketch.spark.options import ReadOptions, read_options
 from ketch.spark.plan import ReadPlanner, ReadRange
+from ketch.spark.reader import DataLoss
 from tests.support.archives import Job
 
 KINDS = [("time", "record"), ("dense", "record"), ("time", "batch"), ("dense", "batch")]
@@ -107,3 +108,23 @@ def test_what_is_trimmed_under_a_task_comes_from_the_archive(
     trim(store, made, 0)
     assert values(given(), ranges) == list(range(1000))
     assert values(given(), planned(given())) == list(range(1000))
+
+
+@pytest.mark.parametrize("made", KINDS[1:2], indirect=True, ids="-".join)
+def test_what_retention_takes_from_the_archive_under_a_task_is_told(
+    broker: KetchServer, store: redis.Redis, made: str, job: Job, given: Callable[..., Any]
+) -> None:
+    produce(broker, made, 100)
+    job.run()
+    (first,) = Path(job.archive.table.location().removeprefix("file://")).rglob("*.parquet")
+    produce(broker, made, 100, start=100)
+    job.run()
+    trim(store, made, 0)
+    ranges = planned(given())
+    job.archive.table.delete("offset < 100")
+    first.unlink()
+    job.start[0] = 100
+    job.announce()
+    with pytest.raises(DataLoss, match="from offset 0 to 100 were deleted"):
+        values(given(), ranges)
+    assert values(given(failOnDataLoss="false"), ranges) == list(range(100, 200))

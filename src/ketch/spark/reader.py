@@ -25,6 +25,8 @@ from ketch.store.xinfo import StreamInfo
 _REPLY = 800 << 10  # bytes wanted of one reply: large enough to forget the round trip, small enough for a cache
 _COUNT_MAX = 10_000  # rows of one Arrow batch, as in Spark's own batches (spark.sql.execution.arrow.maxRecordsPerBatch)
 
+GO_ON = "set the option failOnDataLoss to false to go on without them"  # ends the message of a DataLoss
+
 log = logging.getLogger(__name__)
 
 
@@ -139,8 +141,7 @@ class _Cursor:
         lost = f"from offset {self.offset} to {first}"
         message = f"Records of {span.stream.key.decode()} {lost} were deleted before they were read"
         if self._fail_on_loss:
-            hint = "set the option failOnDataLoss to false to go on without them"
-            raise DataLoss(f"{message}; {hint}.", self.offset, first)
+            raise DataLoss(f"{message}; {GO_ON}.", self.offset, first)
         log.warning("%s.", message)
 
     def _only_read_ones_gone(self, info: StreamInfo) -> bool:

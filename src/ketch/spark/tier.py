@@ -20,7 +20,7 @@ from ketch.records import DecodedBatch
 from ketch.records.arrow import to_arrow
 from ketch.redis.blocking import Server, connected
 from ketch.redis.driver import BlockingDriver
-from ketch.spark.reader import DataLoss, StreamRange, read_batches
+from ketch.spark.reader import GO_ON, DataLoss, StreamRange, read_batches
 from ketch.store.keys import Keyspace, TopicPartition
 from ketch.store.stream import ranges
 from ketch.store.topics import archives
@@ -144,7 +144,7 @@ def read_records(
         first = span.stream.layout.start(span.info, span.stream.numbering) if hot else None
         seam = min(span.end, archive.through if first is None else first)
         if span.start < seam:
-            yield from _archived(server, archive, span.start, seam)
+            yield from _archived(server, archive, span.start, seam, fail_on_loss)
             span = replace(span, start=seam)
     while hot and span.start < span.end:
         try:
@@ -158,7 +158,7 @@ def read_records(
             if newer is None:
                 log.warning("%s", loss)
             else:
-                yield from _archived(server, newer, loss.offset, loss.first)
+                yield from _archived(server, newer, loss.offset, loss.first, fail_on_loss)
             span = _from(server, span, loss.first)
 
 
@@ -185,8 +185,12 @@ def _from(server: Server, span: StreamRange, offset: int) -> StreamRange:
     return replace(span, start=offset, info=info)
 
 
-def _archived(server: Server, archive: PartitionArchive, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Archived records, from the newest table should a compaction have replaced this one's files."""
+def _archived(
+    server: Server, archive: PartitionArchive, start: int, end: int, fail_on_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """Archived records, from the newest table should a compaction have replaced this one's files, or retention removed
+    them.
+    """
     offset = start
     try:
         for rows in archive.cold().rows(archive.index, start, end):
@@ -197,7 +201,13 @@ def _archived(server: Server, archive: PartitionArchive, start: int, end: int) -
             newer = archive.again(redis)
         if newer is None or newer.metadata == archive.metadata:
             raise ArchiveUnavailable(f"The archive at {archive.metadata} cannot be read: {error}.") from None
-        yield from newer.cold().rows(newer.index, offset, end)
+        if offset < newer.start:
+            lost = f"from offset {offset} to {min(end, newer.start)}"
+            message = f"Archived records of {archive.topic}-{archive.index} {lost} were deleted before they were read"
+            if fail_on_loss:
+                raise DataLoss(f"{message}; {GO_ON}.") from None
+            log.warning("%s.", message)
+        yield from newer.cold().rows(newer.index, max(offset, newer.start), end)
 
 
 def _last(rows: pa.RecordBatch) -> int:
