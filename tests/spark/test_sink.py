@@ -284,7 +284,7 @@ def test_a_parked_consumer_wakes_up(broker: KetchServer, make_topic: MakeTopic, 
 
 
 def test_columns_are_checked(broker: KetchServer) -> None:
-    from pyspark.sql.types import IntegerType, StructType
+    from pyspark.sql.types import ArrayType, DataType, IntegerType, StringType, StructType
 
     from ketch.spark.sink import check, check_topic
 
@@ -295,5 +295,13 @@ def test_columns_are_checked(broker: KetchServer) -> None:
         check(options, StructType().add("value", "string"))
     with pytest.raises(ConfigError, match="column value should be binary or string, it is int"):
         check(options, StructType().add("value", IntegerType()).add("topic", "string"))
+
+    def with_headers(header: DataType) -> StructType:
+        return StructType().add("value", "string").add("topic", "string").add("headers", ArrayType(header))
+
+    for wrong in (StructType().add("key", "string").add("val", "binary"), StringType()):
+        with pytest.raises(ConfigError, match="headers should be array<struct<key:string,value:binary>>, it is array<"):
+            check(options, with_headers(wrong))
+    check(options, with_headers(StructType().add("value", "string").add("key", "string")))
     with pytest.raises(UnknownTopicOrPartition, match="Unknown topic nowhere"):
         check_topic(WriteOptions(Server(broker.redis_url), "korvet", "nowhere"))

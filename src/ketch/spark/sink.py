@@ -27,9 +27,9 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "value": (BinaryType, StringType),
     "topic": (StringType,),
     "partition": (IntegerType,),
-    "headers": (ArrayType,),
     "timestamp": (TimestampType,),
 }
+_HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass
@@ -48,9 +48,19 @@ def check(options: WriteOptions, schema: StructType) -> None:
         raise ConfigError("Give the topic to write to by the option topic or by a column topic.")
     for name, types in _TYPES.items():
         if name in fields and not isinstance(fields[name], types):
-            wanted = " or ".join(type_().simpleString() for type_ in types if type_ is not ArrayType)
-            wanted = wanted or "array<struct<key:string,value:binary>>"
+            wanted = " or ".join(type_().simpleString() for type_ in types)
             raise ConfigError(f"The column {name} should be {wanted}, it is {fields[name].simpleString()}.")
+    headers = fields.get("headers")
+    if headers is not None and not _are_headers(headers):
+        raise ConfigError(f"The column headers should be {_HEADERS}, it is {headers.simpleString()}.")
+
+
+def _are_headers(kind: DataType) -> bool:
+    """Whether they have names and values: Arrow takes a field that it does not find for null."""
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = {field.name: field.dataType for field in kind.elementType.fields}
+    return fields.keys() == {"key", "value"} and all(isinstance(of, BinaryType | StringType) for of in fields.values())
 
 
 def check_topic(options: WriteOptions) -> None:
