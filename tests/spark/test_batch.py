@@ -131,5 +131,6 @@ def test_errors_are_clear(broker: KetchServer, make_topic: MakeTopic, read: Read
     assert "Unknown topic nowhere" in error_of(lambda: read("nowhere").count())
     text = error_of(lambda: read(name, startingOffset="latest").count())
     assert "Unknown option startingoffset (did you mean startingOffsets?). The options are" in text
+    assert "Option subscribe names no topic." in error_of(lambda: read(",").count())
     gone = {"redis.url": "redis://127.0.0.1:1"}
     assert "Redis at redis://127.0.0.1:1 cannot be used" in error_of(lambda: read(name, **gone).count())

@@ -219,7 +219,10 @@ def _topics(given: _Given) -> Topics:
     if len(values) != 1:
         raise ConfigError("Give exactly one of the options subscribe, subscribePattern and assign.")
     if "subscribe" in values:
-        return Topics(names=tuple(dict.fromkeys(part for part in re.split(r"[,\s]+", values["subscribe"]) if part)))
+        names = tuple(dict.fromkeys(part for part in re.split(r"[,\s]+", values["subscribe"]) if part))
+        if not names:
+            raise ConfigError("Option subscribe names no topic.")
+        return Topics(names=names)
     if "subscribePattern" in values:
         try:
             re.compile(values["subscribePattern"])
@@ -233,7 +236,10 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     table = _json("assign", value, '{"orders":[0,1]}')
     if not all(isinstance(parts, list) and all(map(_natural, parts)) for parts in table.values()):
         raise ConfigError('Option assign is JSON such as {"orders":[0,1]}.')
-    return tuple((topic, part) for topic, parts in table.items() for part in parts)
+    assigned = tuple((topic, part) for topic, parts in table.items() for part in parts)
+    if not assigned:
+        raise ConfigError("Option assign names no partition.")
+    return assigned
 
 
 def _position(given: _Given, which: str, default: int) -> Position:
