@@ -59,3 +59,17 @@ def test_without_json_there_is_no_schema(spark: SparkSession, broker: KetchServe
         from_topic(spark, name, redis_url=broker.redis_url)
     with pytest.raises(UnknownTopicOrPartition, match="Unknown topic nowhere"):
         from_topic(spark, "nowhere", redis_url=broker.redis_url)
+
+
+def test_a_schema_is_inferred_from_the_records_that_are_read(
+    spark: SparkSession, broker: KetchServer, make_topic: MakeTopic
+) -> None:
+    name = make_topic(1, valueType="JSON")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(name, VALUES[0])
+    assert producer.flush(10) == 0
+    given = {"isolation.level": "read_uncommitted"}
+    assert [row.id for row in from_topic(spark, name, redis_url=broker.redis_url, **given).collect()] == [1]
+    producer.abort_transaction(10)

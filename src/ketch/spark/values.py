@@ -28,6 +28,8 @@ _ALSO_OF_A_SAMPLE = frozenset(
         "keyspace",
         "subscribe",
         "tier",
+        "archive.catalog",
+        "isolation.level",
     )
 )
 
