@@ -13,6 +13,7 @@ pytest.importorskip("pyiceberg", reason="the extra spark is not installed")
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from ketch.archive import here
+from ketch.archive.batch import commit, write
 from ketch.archive.here import RECORDS, is_small
 from ketch.archive.options import Job
 from ketch.archive.plan import ArchivePlanner, Waiting
@@ -77,6 +78,22 @@ def test_upkeep_says_what_it_did(
     assert ketch("expire", "--topic", topic) == [f"{topic}: nothing to expire"]
     assert ketch("compact", "--topic", topic) == [f"{topic}: 4 small files rewritten as 1 file"]
     assert ketch("compact", "--topic", topic) == [f"{topic}: no small files to rewrite"]
+
+
+@pytest.mark.only_storage("record", "batch")
+def test_expire_spares_the_files_of_a_batch_that_is_under_way(
+    broker: KetchServer, topic: str, make_topic: MakeTopic, ketch: Command, tmp_path: Path
+) -> None:
+    make_topic(1)
+    produce(broker, topic, range(10))
+    job = Job(Server(broker.redis_url), "korvet", "ketch", str(tmp_path), (topic,))
+    planner = ArchivePlanner(job)
+    with connected(job.server) as connection:
+        splits = planner.splits(connection, planner.now(connection))
+    parts = [write(job.server, split) for split in splits]
+    ketch("expire", "--topic", topic, "--older-than", "0")
+    commit(job, parts)
+    assert all(Path(file.file_path.removeprefix("file://")).exists() for _, part in parts for file in part.files)
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])

@@ -36,6 +36,7 @@ app = typer.Typer(
 Topics = Annotated[list[str], typer.Option("--topic", help="A topic; may be repeated. Default: every topic.")]
 
 _LINE_S = 10.0  # between two status lines where there is no terminal
+_YOUNG_S = 3600.0  # a file that no table has yet may be one of a batch that is under way
 _LIMITS = ("retention.ms", "retention.bytes")
 _COLUMNS = ("topic", "partition", "start", "through", "end", "lag", "records", "files", "bytes", "note")
 
@@ -126,7 +127,7 @@ def expire(
         retention = Retention(ms, size, topic.numbering.dense)
         records = expire_records(table, retention, deleted, now_ms())
         snapshots = expire_snapshots(table, older_than * 3600)
-        orphans = remove_orphans(table, older_than * 3600)
+        orphans = remove_orphans(table, max(older_than * 3600, _YOUNG_S))
         return {
             "records": records.records,
             "data_files": records.data_files,
