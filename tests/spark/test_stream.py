@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from confluent_kafka.admin import AdminClient
 
 from tests.spark.conftest import MakeTopic, create
 from tests.spark.test_batch import error_of, produce
@@ -144,6 +145,28 @@ def test_a_stream_from_latest_starts_while_records_come(
     second = reader()
     assert not second.partitions(second.initialOffset(), end)
     assert len(second.partitions(end, second.latestOffset(end, second.getDefaultReadLimit()))) == 1
+
+
+@pytest.mark.parametrize("ids", ["time", "dense"])
+def test_a_topic_that_was_made_anew_is_told(broker: KetchServer, make_topic: MakeTopic, ids: str) -> None:
+    from ketch.spark.reader import DataLoss
+    from ketch.spark.source import KetchDataSource
+
+    name = make_topic(1, **{"offset.ids": ids})
+    given = {"redis.url": broker.redis_url, "subscribe": name, "startingOffsets": "earliest"}
+    reader = KetchDataSource(given).streamReader(KetchDataSource(given).schema())
+    produce(broker, name, 10)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+    assert len(reader.partitions(begin, end)) == 1
+    produce(broker, name, 5)  # nobody reads them
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([name])[name].result(10)
+    make_topic(1, **{"offset.ids": ids})
+    produce(broker, name, 20)
+    later = reader.latestOffset(end, reader.getDefaultReadLimit())
+    with pytest.raises(DataLoss, match="was deleted and created again"):
+        reader.partitions(end, later)
 
 
 @pytest.mark.only_storage("record", "record-dense")

@@ -32,6 +32,8 @@ from ketch.spark.quiet_end import EndsQuietly
 from ketch.store.keys import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import pyarrow as pa
 
     from ketch.redis.driver import BlockingDriver
@@ -143,6 +145,7 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
         self._marks: dict[
             tuple[TopicPartition, int], StreamInfo
         ] = {}  # (partition, end) -> the stream's state when that was its end
+        self._ids: dict[TopicPartition, UUID] = {}  # of the topic that each partition was read of
         self._held_since: float | None = None  # minOffsetsPerTrigger: when records began to wait
         self._at: Offsets | None = None  # where the stream is, as far as this reader took it
         self._first: Offsets | None = None  # where it begins, if this run is its first
@@ -203,6 +206,7 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
     def _mark(self, view: View, begin: Offsets) -> None:
         known = {mark: info for mark, info in self._marks.items() if begin.get(mark[0]) == mark[1]}
         self._marks = known | {(key, partition.end): partition.info for key, partition in view.items()}
+        self._ids = {key: self._ids.get(key, partition.topic.id) for key, partition in view.items()}
 
     def _waits(self, view: View, start: Offsets, end: Offsets) -> bool:
         """Whether fewer than minOffsetsPerTrigger records wait, and not yet for maxTriggerDelay."""
@@ -255,7 +259,10 @@ class StreamReader(_Reader, EndsQuietly, DataSourceStreamReader, SupportsTrigger
             if key not in view:
                 continue
             partition, begin, name = view[key], start[key], f"{key[0]}-{key[1]}"
-            if offset < begin or partition.end < offset:
+            if self._ids.get(key, partition.topic.id) != partition.topic.id:
+                self._planner.lost(f"{name} was read up to offset {begin} before it was deleted and created again")
+                self._ids[key] = partition.topic.id
+            elif offset < begin or partition.end < offset:
                 actual = min(offset, partition.end)
                 self._planner.lost(
                     f"{name} ends at offset {actual}, below {max(begin, offset)}: it was deleted and created again"
