@@ -148,6 +148,31 @@ def test_a_stream_from_latest_starts_while_records_come(
 
 
 @pytest.mark.parametrize("ids", ["time", "dense"])
+def test_a_replayed_micro_batch_has_the_same_tasks(
+    broker: KetchServer, store: redis.Redis, make_topic: MakeTopic, ids: str
+) -> None:
+    from ketch.spark.source import KetchDataSource
+
+    name = make_topic(2, **{"offset.ids": ids})
+    given = {"redis.url": broker.redis_url, "subscribe": name, "startingOffsets": "earliest", "minPartitions": "4"}
+    reader = KetchDataSource(given | {"failOnDataLoss": "false"}).streamReader(KetchDataSource(given).schema())
+    produce(broker, name, 100, 0)
+    produce(broker, name, 100, 1)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+
+    def tasks() -> list[tuple[int, int, int]]:
+        ranges = [task.range for task in reader.partitions(begin, end)]
+        return [(range_.index, range_.span.start, range_.span.end) for range_ in ranges]
+
+    planned = tasks()
+    assert len(planned) == 4
+    for left in (10, 0):  # as compaction may leave it, too
+        store.xtrim(f"korvet:stream:{name}:0", maxlen=left, approximate=False)
+        assert tasks() == planned
+
+
+@pytest.mark.parametrize("ids", ["time", "dense"])
 def test_a_topic_that_was_made_anew_is_told(broker: KetchServer, make_topic: MakeTopic, ids: str) -> None:
     from ketch.spark.reader import DataLoss
     from ketch.spark.source import KetchDataSource

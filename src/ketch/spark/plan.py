@@ -136,10 +136,12 @@ class ReadPlanner:
 
         Args:
             again: whether the same offsets must always give the same tasks: a sink may know a replayed micro-batch by
-                them. Records appended since then must make no difference.
+                them. Records appended or removed since then must make no difference.
         """
         found = [
-            (view[key], max(start[key], view[key].start_of_records), end[key]) for key in sorted(end) if key in view
+            (view[key], start[key] if again else max(start[key], view[key].start_of_records), end[key])
+            for key in sorted(end)
+            if key in view
         ]
         found = [(partition, low, high) for partition, low, high in found if low < high]
         sizes = [high - low if again else partition.about(low, high) for partition, low, high in found]
@@ -147,8 +149,10 @@ class ReadPlanner:
         for (partition, low, high), size, pieces in zip(found, sizes, self._pieces(sizes), strict=True):
             known = size if partition.countable and not again and low >= partition.first else None
             cut = _even(redis, partition, (low, high), known, pieces)
-            # A record may have moved to the archive by then, and only dense offsets count records without reading them.
-            moves = again and partition.archive is not None and not partition.topic.numbering.dense
+            # A record may have moved to the archive by then, or be compacted away, and only dense offsets count records
+            # without reading them.
+            topic = partition.topic
+            moves = again and (partition.archive is not None or topic.compacts) and not topic.numbering.dense
             most = None if moves else self._options.max_records_per_partition
             limited = _limited(redis, partition, cut, most)
             ranges += [_range(partition, edges) for edges in limited]
