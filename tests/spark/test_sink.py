@@ -283,6 +283,19 @@ def test_a_parked_consumer_wakes_up(broker: KetchServer, make_topic: MakeTopic, 
     consumer.close()
 
 
+def test_a_connection_that_was_lost_meanwhile_is_no_error(
+    broker: KetchServer, store: redis.Redis, make_topic: MakeTopic
+) -> None:
+    from ketch.spark.sink import check_topic
+
+    options = WriteOptions(Server(broker.redis_url), "korvet", make_topic(1))
+    for _ in range(2):
+        check_topic(options)
+        for client in store.client_list():
+            if client["name"] == "ketch-spark":
+                store.client_kill_filter(_id=client["id"])
+
+
 def test_columns_are_checked(broker: KetchServer) -> None:
     from pyspark.sql.types import ArrayType, DataType, IntegerType, StringType, StructType
 

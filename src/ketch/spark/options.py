@@ -22,6 +22,8 @@ from ketch.store.keys import TopicPartition
 EARLIEST = -2
 LATEST = -1
 
+FIRST_S = 3.0  # how long the first question of a read or write waits for Redis
+
 Offsets: TypeAlias = dict[TopicPartition, int]
 Tier = Literal["all", "hot", "archive"]
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 
 from ketch.errors import ConfigError
 from ketch.spark.compat import DataSourceStreamArrowWriter
-from ketch.spark.options import WriteOptions
+from ketch.spark.options import FIRST_S, WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,12 +65,12 @@ def _are_headers(kind: DataType) -> bool:
 
 def check_topic(options: WriteOptions) -> None:
     """Raises UnknownTopicOrPartition where the option `topic` names none."""
-    from ketch.redis.blocking import connected
+    from ketch.redis.blocking import ask
     from ketch.spark.task import find_topic
 
-    if options.topic is not None:
-        with connected(options.server) as redis:
-            find_topic(redis, options, options.topic)
+    name = options.topic
+    if name is not None:
+        ask(options.server, lambda redis: find_topic(redis, options, name), FIRST_S)
 
 
 class BatchWriter(DataSourceArrowWriter):

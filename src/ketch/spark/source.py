@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from ketch.errors import ConfigError
 from ketch.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from ketch.spark.options import LATEST, Offsets, ReadOptions, include_headers, read_options, write_options
+from ketch.spark.options import FIRST_S, LATEST, Offsets, ReadOptions, include_headers, read_options, write_options
 from ketch.spark.quiet_end import EndsQuietly
 from ketch.store.keys import TopicPartition
 
@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 
 _DDL = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _HEADERS_DDL = "headers array<struct<key: string, value: binary>>"
-_FIRST_S = 3.0  # how long the first question waits for Redis
 
 
 class KetchDataSource(DataSource):
@@ -117,7 +116,7 @@ class _Reader:
         """An answer of Redis. It waits for a Redis that answered before, and gives up soon on one that never did."""
         from ketch.redis.blocking import ask
 
-        answer = ask(self._options.server, question, None if self._reached else _FIRST_S)
+        answer = ask(self._options.server, question, None if self._reached else FIRST_S)
         self._reached = True
         return answer
 

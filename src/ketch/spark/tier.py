@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ketch.errors import KetchError
 from ketch.records import DecodedBatch
 from ketch.records.arrow import to_arrow
-from ketch.redis.blocking import Server, connected
+from ketch.redis.blocking import Server, ask
 from ketch.redis.driver import BlockingDriver
 from ketch.spark.reader import GO_ON, DataLoss, StreamRange, read_batches
 from ketch.store.keys import Keyspace, TopicPartition
@@ -173,15 +173,13 @@ def within(batches: list[DecodedBatch], start: int, end: int) -> pa.RecordBatch:
 
 def _newer(server: Server, archive: PartitionArchive, loss: DataLoss) -> PartitionArchive | None:
     """The archive, if it holds by now what was trimmed."""
-    with connected(server) as redis:
-        newer = archive.again(redis)
+    newer = ask(server, archive.again)
     return newer if newer is not None and newer.start <= loss.offset and loss.first <= newer.through else None
 
 
 def _from(server: Server, span: StreamRange, offset: int) -> StreamRange:
     """The rest of a range, as it is now."""
-    with connected(server) as redis:
-        info = redis.ask(ranges.info(span.stream))
+    info = ask(server, lambda redis: redis.ask(ranges.info(span.stream)))
     return replace(span, start=offset, info=info)
 
 
@@ -197,8 +195,7 @@ def _archived(
             yield rows
             offset = _last(rows) + 1
     except (OSError, ArchiveUnavailable) as error:
-        with connected(server) as redis:
-            newer = archive.again(redis)
+        newer = ask(server, archive.again)
         if newer is None or newer.metadata == archive.metadata:
             raise ArchiveUnavailable(f"The archive at {archive.metadata} cannot be read: {error}.") from None
         if offset < newer.start:

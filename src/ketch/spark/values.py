@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ketch.errors import ConfigError, UnknownTopicOrPartition
-from ketch.redis.blocking import connected
-from ketch.spark.options import read_options
+from ketch.redis.blocking import ask
+from ketch.spark.options import FIRST_S, read_options
 from ketch.spark.topics import named
 from ketch.store.keys import Keyspace
 
@@ -116,8 +116,7 @@ def _inferred(spark: SparkSession, topic: str, given: dict[str, str], sample: in
 
 def _check_json(topic: str, given: dict[str, str]) -> None:
     options = read_options(given, streaming=True)
-    with connected(options.server) as redis:
-        found = named(redis, Keyspace(options.keyspace), [topic])
+    found = ask(options.server, lambda redis: named(redis, Keyspace(options.keyspace), [topic]), FIRST_S)
     if not found:
         raise UnknownTopicOrPartition(f"Unknown topic {topic}.")
     value_type = found[0].configs["valueType"]
