@@ -88,7 +88,7 @@ class Driver:
         assert (group.state is State.EMPTY) <= (not group.members)
         if group.state in (State.COMPLETING, State.STABLE):
             assert group.leader in group.members
-            assert all(member.speaks(group.protocol or "") for member in group.members.values())
+            assert all(group.protocol in dict(member.protocols) for member in group.members.values())
             assert all(member.join_token is None for member in group.members.values())
         if group.state is not State.COMPLETING:
             assert all(member.sync_token is None for member in group.members.values())

@@ -75,6 +75,17 @@ def test_members_need_a_protocol_in_common(driver: Driver) -> None:
     assert driver.join(protocols=(ROUNDROBIN, RANGE)) is None
 
 
+def test_members_that_name_very_many_protocols(driver: Driver) -> None:
+    """As many as a request may have; to compare each with each would take minutes."""
+    names = [(f"p{n}", b"") for n in range(90_000)]
+    first = driver.join(protocols=tuple(names))
+    assert (first.error, first.protocol) == (OK, "p0")
+    others = [(f"q{n}", b"") for n in range(90_000)]
+    assert driver.join(protocols=tuple(others)).error is E.inconsistent_group_protocol
+    driver.join(protocols=(*others, names[-1]))
+    assert driver.join(first.member_id, protocols=tuple(names)).protocol == "p89999"
+
+
 def test_the_protocol_that_most_prefer(driver: Driver) -> None:
     third = ("third", b"")
     first = driver.join(protocols=(third, RANGE, ROUNDROBIN))

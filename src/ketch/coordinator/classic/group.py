@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -174,11 +175,12 @@ def _compatible(group: Group, event: Join) -> bool:
         return False
     if group.members and event.protocol_type != group.protocol_type:
         return False
-    return any(_common(group, name) for name, _ in event.protocols)
+    return not group.members or not _in_common(group).isdisjoint(name for name, _ in event.protocols)
 
 
-def _common(group: Group, protocol: str) -> bool:
-    return all(member.speaks(protocol) for member in group.members.values())
+def _in_common(group: Group) -> set[str]:
+    """The protocols that every member speaks; of a group with members. A client may name very many."""
+    return reduce(set.intersection, ({name for name, _ in member.protocols} for member in group.members.values()))
 
 
 def _identity_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -374,8 +376,7 @@ def _begin_generation(group: Group, now: float) -> None:
 
 def select_protocol(group: Group) -> str:
     """Each member votes for the first of its protocols that all have in common."""
-    names = {name for member in group.members.values() for name, _ in member.protocols}
-    common = {name for name in names if _common(group, name)}
+    common = _in_common(group)
     votes = Counter(next(name for name, _ in member.protocols if name in common) for member in group.members.values())
     return votes.most_common(1)[0][0]
 

@@ -52,9 +52,6 @@ class Member:
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
-    def speaks(self, protocol: str) -> bool:
-        return any(name == protocol for name, _ in self.protocols)
-
     def expired(self, now: float) -> bool:
         """Whether its session is over; a member that waits for an answer cannot send a heartbeat."""
         return self.deadline <= now and not self.excused
