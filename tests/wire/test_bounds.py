@@ -15,9 +15,10 @@ from kio.index import load_request_schema
 from kio.serial import entity_writer
 
 from ketch.broker.dispatch import TABLE
-from ketch.wire.bounds import MAX_ELEMENTS, MalformedRequest, check_bounds
+from ketch.wire.bounds import MAX_ELEMENTS, MAX_STRING, MalformedRequest, check_bounds
 from ketch.wire.requests import decode_request
 from tests.support.entities import drawn_body, entity
+from tests.support.kafka import entity as request
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -131,3 +132,33 @@ def test_as_much_as_a_request_may_have() -> None:
     check_bounds(HEADER + b"\xff\xff\xff\xff", METADATA, 1)  # null: all topics, from version 1 on
     topic = bytes(16) + b"\1\0"  # id, an empty name (a null one has length 0), tagged fields
     check_bounds(FLEXIBLE + b"\0" + varint(MAX_ELEMENTS + 1) + topic * MAX_ELEMENTS + b"\1\0\0", METADATA, 12)
+
+
+COMMIT = 8
+
+
+def commit(group: str, *names: str, metadata: str | None = None) -> bytes:
+    part = {"partition_index": 0, "committed_offset": 1, "committed_metadata": metadata}
+    topics = [{"name": name, "partitions": [part]} for name in names]
+    body = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+    return frame(COMMIT, 8, request(load_request_schema(COMMIT, 8), body))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        commit("g" * (MAX_STRING + 1)),
+        commit("g" * (MAX_STRING + 1), "t"),
+        commit("g", "t", "t" * (MAX_STRING + 1)),
+        commit("g", "t", metadata="é" * (MAX_STRING // 2 + 1)),
+    ],
+)
+def test_a_string_that_is_longer_than_kafka_takes(given: bytes) -> None:
+    with pytest.raises(MalformedRequest, match="string of more than 32767 bytes"):
+        decode_request(given, COMMIT, 8)
+
+
+def test_strings_as_long_as_kafka_takes() -> None:
+    longest = "x" * MAX_STRING
+    _, body = decode_request(commit(longest, longest, longest, metadata="é" * (MAX_STRING // 2)), COMMIT, 8)
+    assert (body.group_id, [topic.name for topic in body.topics]) == (longest, [longest, longest])

@@ -1,9 +1,12 @@
-"""Checks a request before kio parses it, for two things that kio does otherwise than Kafka.
+"""Checks a request before kio parses it, and its strings after that, for what kio does otherwise than Kafka.
 
 kio's native reader reserves memory for as many elements as an array's length says, and where that fails the whole
 process aborts: twenty bytes would do. And it refuses tagged fields that its schema does not know, which a broker has
 to ignore (KIP-482): newer clients send them. So requests are walked over first, along plans that come from kio's
 schemas; lengths are checked, and unknown tagged fields are cut out.
+
+A string has at most 32,767 bytes, as in Kafka, also where its version has room for a greater length: names and ids go
+into keys, answers and lines of the log, some of them once for each partition.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from ketch.wire.schemas import NUMBERS, unwrap
 
 MAX_ELEMENTS = 100_000  # of all arrays of a request; each becomes an object of some hundred bytes
 
+MAX_STRING = 0x7FFF  # bytes
+
 _SIZES = {kind: struct.calcsize(f">{letter}") for kind, letter in NUMBERS.items()} | {"datetime_i64": 8, "uuid": 16}
 
 
@@ -30,6 +35,7 @@ class MalformedRequest(KetchError):
 
 
 _Plan: TypeAlias = tuple[Step, ...]
+_Strings: TypeAlias = tuple[tuple[str, bool, "_Strings | None"], ...]  # field, is it an array, None for a string
 _Cuts: TypeAlias = list[tuple[int, int, bytes]]  # from, to, what takes its place; in ascending order
 
 
@@ -62,6 +68,21 @@ def _without(frame: bytes, cuts: _Cuts) -> bytes:
     return b"".join((*pieces, frame[pos:]))
 
 
+def check_strings(body: Any, api_key: int, version: int) -> None:
+    """Raises MalformedRequest for a request with a string that is longer than Kafka takes."""
+    _check_strings(body, _strings(load_request_schema(api_key, version)))
+
+
+def _check_strings(entity: Any, fields: _Strings) -> None:
+    for name, array, inner in fields:
+        value = getattr(entity, name)
+        for each in value or () if array else () if value is None else (value,):
+            if inner is not None:
+                _check_strings(each, inner)
+            elif len(each) > MAX_STRING or (not each.isascii() and len(each.encode()) > MAX_STRING):
+                raise MalformedRequest(f"a request with a string of more than {MAX_STRING} bytes as {name}")
+
+
 # -- plans
 
 
@@ -70,6 +91,19 @@ def _request_plans(api_key: int, version: int) -> tuple[_Plan, _Plan]:
     schema = load_request_schema(api_key, version)
     # The client id has a two-byte length in every version, for brokers to find it there (KIP-511).
     return _plan(schema.__header_schema__, string_length=2), _plan(schema)
+
+
+@cache
+def _strings(schema: Any) -> _Strings:
+    """The fields of a schema that are strings, or have some in them."""
+    hints, found = typing.get_type_hints(schema), list[tuple[str, bool, _Strings | None]]()
+    for field in dataclasses.fields(schema):
+        kind = field.metadata.get("kafka_type")
+        array, element, _ = unwrap(hints[field.name])
+        inner = _strings(element) if kind is None else None
+        if kind == "string" or inner:
+            found.append((field.name, array, inner))
+    return tuple(found)
 
 
 def _plan(schema: Any, string_length: int | None = None) -> _Plan:

@@ -12,7 +12,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
-from ketch.wire.bounds import MalformedRequest, check_bounds
+from ketch.wire.bounds import MAX_STRING, MalformedRequest, check_bounds, check_strings
 
 _API = struct.Struct(">hhi")
 
@@ -63,4 +63,6 @@ def decode_request(frame: bytes, api_key: int, version: int) -> tuple[RequestHea
     except (SerialError, ValueError, TypeError, OverflowError, KeyError) as error:
         # KeyError: a tagged field within a tagged field that kio does not know.
         raise MalformedRequest(f"{type(error).__name__}: {error}") from None
+    if len(frame) > MAX_STRING:
+        check_strings(body, api_key, version)
     return RequestHeader(api_key, version, header.correlation_id, header.client_id), body
