@@ -54,3 +54,12 @@ def test_a_line_of_text_is_one_line() -> None:
     first, second, *_, last = Text(None).format(record).splitlines()
     assert first.endswith("é😀: Empty")
     assert (second, last) == ("Traceback (most recent call last):", "ValueError: no")
+
+
+def test_a_line_does_not_grow_with_what_a_client_sent() -> None:
+    sent = "g" * 100_000
+    record = logging.LogRecord("ketch.a", logging.INFO, "", 0, "group %s: Empty", (sent,), None)
+    assert len(Text(None).format(record)) < 5_000
+    found = line("%s: group %s", ClientName("10.0.0.1:4000", sent), sent)
+    assert len(json.dumps(found)) < 10_000
+    assert found["message"].endswith("g... (200025 characters)")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+_LINE_MAX = 4000  # characters; what a client has sent may stand in a line several times
+
 
 class ClientName(str):
     """A client as lines of the log name it: "client-id at host:port", or "host:port" where it has no id.
@@ -47,8 +49,12 @@ class Text(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.formatMessage`."""
-        text = super().formatMessage(record)
+        text = _short(super().formatMessage(record))
         return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LINE_MAX else f"{text[:_LINE_MAX]}... ({len(text)} characters)"
 
 
 def _escaped(char: str) -> str:
@@ -73,11 +79,11 @@ class Json(logging.Formatter):
             "level": record.levelname,
             **self._constants,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _short(record.getMessage()),
         }
         for argument in record.args if isinstance(record.args, tuple) else ():
             if isinstance(argument, ClientName):
-                fields |= {"client": argument.id or "", "address": argument.address}
+                fields |= {"client": _short(argument.id or ""), "address": argument.address}
         fields |= getattr(record, "facts", {})
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
