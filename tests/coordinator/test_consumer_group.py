@@ -170,6 +170,15 @@ def test_regular_expressions() -> None:
         assert f"`{wrong}` is not a valid regular expression" in (refused.message or "")
 
 
+def test_regular_expressions_that_take_too_long_to_compile() -> None:
+    """Unicode classes take RE2 most time, and most memory."""
+    consumers = Consumers({"abc": 2})
+    client = consumers.join("m", regex="|".join(["abc"] * 1000))
+    assert len(client.owned) == 2
+    for wrong in ("a" * 4097, r"(?i)" + r"\pL" * 1000):
+        assert consumers.beat(client, regex=wrong, lost=True).error is ErrorCode.invalid_regular_expression
+
+
 def test_a_regular_expression_is_asked_with_the_rights_of_who_comes() -> None:
     """Another member's rights count from when a topic comes, or ten minutes later."""
     consumers = Consumers({"a1": 1, "a2": 1, "a3": 1}, session_timeout=1000.0)
