@@ -218,6 +218,14 @@ def test_fetching_offsets(enter: Enter, made: str, version: int) -> None:
         assert [(p.partition_index, p.committed_offset) for p in only.partitions] == [(0, 5), (1, 7)]
 
 
+def test_fetching_offsets_of_very_many_partitions(enter: Enter, made: str) -> None:
+    """Redis is asked for so many at a time."""
+    alone = enter()
+    alone.commit(made, 7, partition=1)
+    (found,) = alone.offsets({made: [*range(2, 1_500), 1]}).topics
+    assert [p.committed_offset for p in found.partitions] == [-1] * 1_498 + [7]
+
+
 def test_offsets_of_several_groups(enter: Enter, made: str) -> None:
     a, b = enter(), enter(group=f"other-{made}")
     a.commit(made, 1)
