@@ -152,6 +152,11 @@ def test_the_others_of_a_request_are_created(kafka: Kafka, topic: str) -> None:
     assert found == [BAD_NAME, 0, UNKNOWN, 0]
 
 
+def test_more_topics_than_a_request_may_create(kafka: Kafka, topic: str) -> None:
+    told = create(kafka, *({"name": f"{topic}-{n}"} for n in range(10_001)), validate_only=True)
+    assert (len(told), set(told)) == (10_001, {(POLICY, "Excessively large number of partitions per request.")})
+
+
 def test_defaults_and_spaces(kafka: Kafka, topic: str) -> None:
     twice = {"configs": [{"name": "retention.ms", "value": "1"}, {"name": "retention.ms", "value": " 5000 "}]}
     fields = {"name": topic, "num_partitions": -1, "replication_factor": 1, **twice}

@@ -37,8 +37,16 @@ MAX_PARTITIONS = 10_000  # in one request, as Kafka's controller
 
 
 async def handle(request: Request) -> Answer:
+    if len(request.body.topics) > MAX_PARTITIONS:
+        return _too_many(request)
     topics = [await _create(request, topic, duplicate) for topic, duplicate in distinct(request.body.topics)]
     return {"topics": topics}
+
+
+def _too_many(request: Request) -> Answer:
+    text = "Excessively large number of partitions per request."
+    code = request.refuse("", Refused(ErrorCode.policy_violation, text))
+    return {"topics": [_result(topic.name, code, text) for topic, _ in distinct(request.body.topics)]}
 
 
 def distinct(topics: Sequence[Any]) -> list[tuple[Any, bool]]:
@@ -49,8 +57,6 @@ def distinct(topics: Sequence[Any]) -> list[tuple[Any, bool]]:
 
 async def _create(request: Request, asked: Any, duplicate: bool) -> Body:
     try:
-        if len(request.body.topics) > MAX_PARTITIONS:
-            raise Refused(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
         if duplicate:
             raise Refused(ErrorCode.invalid_request, "Duplicate topic name.")
         if code := request.denial(ResourceType.TOPIC, asked.name):
