@@ -6,11 +6,14 @@ import asyncio
 import ssl
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ketch.broker import handlers
 from ketch.broker.caller import introduced, unauthenticated
+from ketch.broker.topics import find_topic
 from ketch.configs.listeners import Listener, SecurityProtocol
 from ketch.configs.settings import Settings
 from ketch.security.tls import server_context
@@ -24,6 +27,27 @@ def test_no_handler_throttles_or_asks_who_calls(file: Path) -> None:
     source = file.read_text()
     assert "throttle_time" not in source
     assert "principal" not in source
+
+
+def test_a_request_that_names_very_many_lets_others_in_between() -> None:
+    """What is cached needs no wait, so without that nobody else would be served until the last one is looked up."""
+
+    class Cached:
+        async def get(self, name: str) -> str:
+            return name
+
+    request: Any = SimpleNamespace(
+        looked_up=0, rights=None, broker=SimpleNamespace(log=SimpleNamespace(topics=Cached()))
+    )
+    others = list[int]()
+
+    async def look() -> None:
+        asyncio.get_running_loop().call_soon(lambda: others.append(request.looked_up))
+        for _ in range(1_000):
+            await find_topic(request, "t")
+
+    asyncio.run(look())
+    assert (others, request.looked_up) == ([500], 1_000)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ class Request:
         size: bytes of its frame.
         delay: for how long its client waits by what it asked for, seconds.
         timed: measures the time that it takes, where quotas go by that.
+        looked_up: how often a topic was looked up for it.
     """
 
     broker: Services
@@ -91,6 +92,7 @@ class Request:
     appended: tuple[str, ...] = ()
     traces: tuple[Traced, ...] = ()
     timed: Timed | None = None
+    looked_up: int = 0
     _audited: set[tuple[Operation, ResourceType, str | None]] | None = None
 
     @property

@@ -11,6 +11,7 @@ empty.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections import Counter
@@ -36,6 +37,8 @@ from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 500  # resources that are looked at in one go, some 10 ms
+
 
 class Operation(IntEnum):
     """AlterConfigOp.OpType."""
@@ -57,12 +60,13 @@ async def handle(request: Request) -> Answer:
 async def answer(request: Request, changes: Changes) -> Answer:
     """The response to a request to alter configs, whichever changes its resources stand for."""
     asked = request.body.resources
-    times = Counter((each.resource_type, each.resource_name) for each in asked)
-    return {
-        "responses": [
-            await _alter(request, each, changes, times[each.resource_type, each.resource_name] > 1) for each in asked
-        ],
-    }
+    times, responses = Counter((each.resource_type, each.resource_name) for each in asked), list[Body]()
+    for first in range(0, len(asked), _AT_ONCE):
+        for each in asked[first : first + _AT_ONCE]:
+            twice = times[each.resource_type, each.resource_name] > 1
+            responses.append(await _alter(request, each, changes, twice))
+        await asyncio.sleep(0)  # other clients are served in between
+    return {"responses": responses}
 
 
 async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) -> Body:
