@@ -7,15 +7,17 @@ import ssl
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from ketch.broker import handlers
+from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.caller import introduced, unauthenticated
 from ketch.broker.topics import find_topic
 from ketch.configs.listeners import Listener, SecurityProtocol
 from ketch.configs.settings import Settings
+from ketch.security.acls import Acl, Filter
 from ketch.security.tls import server_context
 from tests.support.certificates import Certificates, handshake
 
@@ -48,6 +50,22 @@ def test_a_request_that_names_very_many_lets_others_in_between() -> None:
 
     asyncio.run(look())
     assert (others, request.looked_up) == ([500], 1_000)
+
+
+def test_filters_of_acls_let_others_in_between() -> None:
+    """Each is held against all ACLs."""
+    looked, others = list[Filter](), list[int]()
+
+    class Fixed:
+        rules = SimpleNamespace(chosen=lambda wanted: looked.append(wanted) or [])
+        _acls: ClassVar[dict[bytes, Acl]] = {}
+
+        async def refresh(self) -> None:
+            asyncio.get_running_loop().call_soon(lambda: others.append(len(looked)))
+
+    authorizer: Any = Fixed()
+    assert asyncio.run(Authorizer.remove(authorizer, [Filter()] * 3)) == [[], [], []]
+    assert (others, len(looked)) == ([1], 3)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,10 @@ class Authorizer:
             StorageUnavailable: Redis is gone.
         """
         await self.refresh()
-        found = [self.rules.chosen(each) for each in wanted]
+        rules, found = self.rules, list[list[Acl]]()
+        for each in wanted:
+            found.append(rules.chosen(each))
+            await asyncio.sleep(0)  # each looks at all ACLs, and other clients are served in between
         gone = {acl for acls in found for acl in acls}
         members = [member for member, acl in self._acls.items() if acl in gone]
         if members:
