@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from uuid import UUID
 
 import pytest
 
 from ketch.broker import handlers
 from ketch.broker.access.authorizer import Authorizer
 from ketch.broker.caller import introduced, unauthenticated
+from ketch.broker.handlers import push_telemetry
 from ketch.broker.topics import find_topic
 from ketch.configs.listeners import Listener, SecurityProtocol
 from ketch.configs.settings import Settings
@@ -66,6 +69,20 @@ def test_filters_of_acls_let_others_in_between() -> None:
     authorizer: Any = Fixed()
     assert asyncio.run(Authorizer.remove(authorizer, [Filter()] * 3)) == [[], [], []]
     assert (others, len(looked)) == ([1], 3)
+
+
+def test_a_push_of_metrics_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[int]()
+    monkeypatch.setattr(push_telemetry, "read_metrics", lambda data: threads.append(threading.get_ident()) or [])
+    monkeypatch.setattr(push_telemetry, "client_of", lambda request, instance: SimpleNamespace(instance=instance))
+    telemetry = SimpleNamespace(wanted=lambda client: SimpleNamespace(id=1), end=lambda instance: None)
+    body = SimpleNamespace(
+        client_instance_id=UUID(int=1), subscription_id=1, terminating=True, metrics=b"", compression_type=0
+    )
+    request: Any = SimpleNamespace(body=body, broker=SimpleNamespace(telemetry=telemetry))
+    assert asyncio.run(push_telemetry.handle(request)) == {"error_code": 0}
+    (thread,) = threads
+    assert thread != threading.get_ident()
 
 
 @pytest.mark.parametrize(
