@@ -39,6 +39,13 @@ _unexplained: set[int] = set()  # the codes of the other errors of connections
 _asking: list[AdminClient] = []  # the client of this command, which has callbacks to serve
 
 
+def begin(config: Path | None) -> None:
+    """A command begins that may ask a broker: by this file, and nothing is known of brokers yet."""
+    command_config.set(config)
+    for each in (_refusals, _unexplained, _asking):
+        each.clear()
+
+
 def note(error: KafkaError) -> None:
     """librdkafka's callback for errors: keeps what says why a broker does not let the command in.
 

@@ -59,17 +59,17 @@ def load(name: str) -> Any:
     return command
 
 
-def _keep_command_config(path: Path | None) -> None:
+def _begin(path: Path | None) -> None:
     from ketch.cli import client
 
-    client.command_config.set(path)
+    client.begin(path)
 
 
 _CommandConfig = Annotated[
     Path | None,
     typer.Option(
         "--command-config",
-        callback=_keep_command_config,
+        callback=_begin,
         expose_value=False,
         help="Properties of the client, as Kafka's tools take them: security.protocol, sasl.jaas.config, ...",
     ),
