@@ -123,8 +123,9 @@ class TopicCache:
         known = self._names
         if known is None or now - known[0] >= self.max_age:
             known = self._names = (now, await self._driver.ask(hashes.names(self._keys)))
-            for first in range(0, len(known[1]), _LOADED_AT_ONCE):  # requests are answered in between
-                await self._load(known[1][first : first + _LOADED_AT_ONCE])
+            stale = [name for name in known[1] if not self._fresh(name)]
+            for first in range(0, len(stale), _LOADED_AT_ONCE):  # requests are answered in between
+                await self._load(stale[first : first + _LOADED_AT_ONCE])
         # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
         return [topic for name in known[1] if (topic := await self.get(name)) is not None]
 
