@@ -9,7 +9,8 @@ What cannot be found raises, and `errors.code_of` has the code: UNKNOWN_TOPIC_OR
 UNKNOWN_TOPIC_ID for an id, INVALID_TOPIC_EXCEPTION for a name that no topic can have, KAFKA_STORAGE_ERROR where Redis
 is gone. An API that answers with another code says so to `Request.refuse`.
 
-A request may name 100,000 partitions, and what is cached needs no wait: so other clients are served every so many.
+A request may name 100,000 partitions, and to find a topic that is cached takes no wait. So `find_topic` itself lets
+other clients be served, once in so many topics of a request.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _asking: list[AdminClient] = []  # the client of this command, which has callbac
 
 
 def begin(config: Path | None) -> None:
-    """A command begins that may ask a broker: by this file, and nothing is known of brokers yet."""
+    """A command begins: it has this file of client properties, and nothing is known yet of the brokers it may ask."""
     command_config.set(config)
     for each in (_refusals, _unexplained, _asking):
         each.clear()

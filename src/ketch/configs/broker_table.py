@@ -46,7 +46,7 @@ class BrokerConfig:
         return self.static(_UNSET)
 
 
-_UNSET = Settings.model_construct()  # nobody has given anything
+_UNSET = Settings.model_construct()  # each setting has its default
 
 _KAFKA: dict[str, tuple[str, ConfigType]] = {
     "node.id": ("node_id", "int"),

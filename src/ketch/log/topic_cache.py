@@ -92,11 +92,9 @@ class TopicCache:
         Where that fails it says nothing: they will.
         """
         names = dict.fromkeys(key if isinstance(key, str) else self._ids.get(key, "") for key in keys)
-        stale = [name for name in names if not self._fresh(name) and name not in self._loading and legal_name(name)]
-        if self.max_age and len(stale) > 1:
+        if self.max_age and len(names) > 1:
             with contextlib.suppress(KetchError):
-                for first in range(0, len(stale), _LOADED_AT_ONCE):  # requests are answered in between
-                    await asyncio.shield(self._ask(stale[first : first + _LOADED_AT_ONCE]))
+                await self._refresh(names)
 
     async def reread(self, topic: Topic) -> Topic | None:
         """The topic as Redis has it now, whatever is cached; None where it is gone, or another one has its name."""
@@ -123,9 +121,7 @@ class TopicCache:
         known = self._names
         if known is None or now - known[0] >= self.max_age:
             known = self._names = (now, await self._driver.ask(hashes.names(self._keys)))
-            stale = [name for name in known[1] if not self._fresh(name)]
-            for first in range(0, len(stale), _LOADED_AT_ONCE):  # requests are answered in between
-                await self._load(stale[first : first + _LOADED_AT_ONCE])
+            await self._refresh(known[1])
         # `forget` may have dropped self._names meanwhile: a topic was made or deleted while this one waited.
         return [topic for name in known[1] if (topic := await self.get(name)) is not None]
 
@@ -207,6 +203,12 @@ class TopicCache:
         """Drops what is cached of every topic."""
         for name in {*self.cached, *self._loading}:
             self.forget(name)
+
+    async def _refresh(self, names: Iterable[str]) -> None:
+        """Asks for those of which the answer is too old; requests are answered in between."""
+        stale = [name for name in names if not self._fresh(name) and name not in self._loading and legal_name(name)]
+        for first in range(0, len(stale), _LOADED_AT_ONCE):
+            await asyncio.shield(self._ask(stale[first : first + _LOADED_AT_ONCE]))
 
     def _ask(self, names: Sequence[str]) -> asyncio.Task[dict[str, Topic | None]]:
         """Asks for these; all who find the answer too old meanwhile share the question."""

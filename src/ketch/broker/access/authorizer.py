@@ -29,6 +29,7 @@ from ketch.log.log import Log
 from ketch.security.acls import CLUSTER_NAME, Acl, Filter, Operation, ResourceType
 from ketch.security.rules import DEFAULT_DENY, Decision, Rules
 from ketch.store.access import acls as stored
+from ketch.tasks import taking_turns
 
 log = logging.getLogger(__name__)
 
@@ -133,10 +134,8 @@ class Authorizer:
             StorageUnavailable: Redis is gone.
         """
         await self.refresh()
-        rules, found = self.rules, list[list[Acl]]()
-        for each in wanted:
-            found.append(rules.chosen(each))
-            await asyncio.sleep(0)  # each looks at all ACLs, and other clients are served in between
+        rules = self.rules
+        found = [rules.chosen(each) async for each in taking_turns(wanted, 1)]  # each looks at all ACLs
         gone = {acl for acls in found for acl in acls}
         members = [member for member, acl in self._acls.items() if acl in gone]
         if members:

@@ -53,10 +53,10 @@ async def _alter(request: Request, entry: Any, parts: dict[str, str | None], twi
         if twice or len(changes) < len(entry.ops):
             raise InvalidQuota(f"Duplicate {'entity' if twice else 'quota key'}")
         await _change(request, parts, changes)
-    except InvalidQuota as error:
-        code, message = request.refuse("", Refused(ErrorCode.invalid_request, str(error))), printable(str(error))
     except KetchError as error:
-        code, message = request.refuse("", error), printable(str(error))
+        mistake = isinstance(error, InvalidQuota)
+        why = Refused(ErrorCode.invalid_request, str(error)) if mistake else error
+        code, message = request.refuse("", why), printable(str(error))
     return {
         "error_code": code,
         "error_message": message,

@@ -8,7 +8,6 @@ of a broker without such a listener none is known (COORDINATOR_NOT_AVAILABLE), a
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import re
@@ -21,6 +20,7 @@ from ketch.broker.resources import DENIED_TEXTS
 from ketch.broker.topics import denied
 from ketch.security.acls import CLUSTER_NAME, ResourceType
 from ketch.store.cluster.brokers import Node
+from ketch.tasks import taking_turns
 from ketch.wire.responses import Body
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
@@ -40,11 +40,8 @@ async def handle(request: Request) -> Answer:
     body = request.body
     kind = getattr(body, "key_type", _GROUP)
     if request.version >= 4:
-        keys, coordinators = body.coordinator_keys, list[Body]()
-        for first in range(0, len(keys), _AT_ONCE):
-            coordinators += [_coordinator(request, kind, key) for key in keys[first : first + _AT_ONCE]]
-            await asyncio.sleep(0)  # other clients are served in between
-        return {"coordinators": coordinators}
+        keys = taking_turns(body.coordinator_keys, _AT_ONCE)
+        return {"coordinators": [_coordinator(request, kind, key) async for key in keys]}
     return _coordinator(request, kind, body.key)
 
 

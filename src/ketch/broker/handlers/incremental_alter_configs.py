@@ -11,7 +11,6 @@ empty.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections import Counter
@@ -33,6 +32,7 @@ from ketch.configs.topic_checks import validate
 from ketch.configs.topic_table import CONFIGS
 from ketch.errors import InvalidConfig, KetchError
 from ketch.store.topics.topic import Topic
+from ketch.tasks import taking_turns
 from ketch.wire.responses import Body
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,13 @@ async def handle(request: Request) -> Answer:
 async def answer(request: Request, changes: Changes) -> Answer:
     """The response to a request to alter configs, whichever changes its resources stand for."""
     asked = request.body.resources
-    times, responses = Counter((each.resource_type, each.resource_name) for each in asked), list[Body]()
-    for first in range(0, len(asked), _AT_ONCE):
-        for each in asked[first : first + _AT_ONCE]:
-            twice = times[each.resource_type, each.resource_name] > 1
-            responses.append(await _alter(request, each, changes, twice))
-        await asyncio.sleep(0)  # other clients are served in between
-    return {"responses": responses}
+    times = Counter((each.resource_type, each.resource_name) for each in asked)
+    return {
+        "responses": [
+            await _alter(request, each, changes, times[each.resource_type, each.resource_name] > 1)
+            async for each in taking_turns(asked, _AT_ONCE)
+        ],
+    }
 
 
 async def _alter(request: Request, asked: Any, changes: Changes, twice: bool) -> Body:

@@ -25,7 +25,7 @@ async def handle(request: Request) -> Answer:
     pattern = getattr(request.body, "transactional_id_pattern", None)
     if pattern and regex_error(pattern) is not None:
         return _answer(ErrorCode.invalid_regular_expression, unknown, [])
-    matches = _Filter(request)
+    matches = _Filter(request, pattern)
     try:
         every = await request.broker.transactions.names()
         names = [name for name in every if not request.denial_by(LISTS_TRANSACTIONAL_ID, name)]
@@ -45,11 +45,10 @@ async def _find(request: Request, name: str) -> Transaction | None:
 class _Filter:
     """Whether a transactional id is asked for."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, pattern: str | None) -> None:
         body = request.body
         self._states, self._producers = set(body.state_filters), set(body.producer_id_filters)
         self._least_ms = getattr(body, "duration_filter", -1)
-        pattern = getattr(body, "transactional_id_pattern", None)
         self._matches = matcher(pattern) if pattern else None
 
     def __call__(self, found: Transaction) -> bool:
